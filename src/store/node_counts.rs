@@ -18,7 +18,7 @@ use std::time::Duration;
 pub struct NodeCounts {
     /// Nodes in the period so far, with the one that asks.
     pub current: u64,
-    /// Nodes in the period before. A store without a clock of its own may also count those of one more: the clocks of some nodes are ahead.
+    /// Nodes in the period before. Some stores also count those of one more, because the clocks of some nodes are ahead.
     pub previous: u64,
 }
 

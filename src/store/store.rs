@@ -101,8 +101,8 @@ pub trait Store<Rule>: Backend {
     /// Counts this process among the nodes that use a policy, in a [period](NodeCounts::PERIOD) with this number, and returns the counts. `None`, the
     /// default, for a store that cannot count.
     ///
-    /// [Leases](super::Leased) and [synchronisation](super::Synced) call it once in a period, beside a call to the store, by the clock that its answers show. A store without a clock of
-    /// its own is told periods by the clocks of the nodes, of which some may be ahead. Wrappers that return the errors of the store forward it.
+    /// [Leases](super::Leased) and [synchronisation](super::Synced) call it once in a period, beside a call to the store, by the clock that its answers show. Where these do not
+    /// show the clock of the store, it is told periods by the clocks of the nodes, of which some may be ahead. Wrappers that return the errors of the store forward it.
     ///
     /// # Cancellation
     ///

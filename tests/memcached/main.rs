@@ -15,6 +15,7 @@ mod greeting;
 mod kinds;
 mod layout;
 mod lazy;
+mod nodes;
 mod silence;
 mod unsupported;
 

@@ -92,7 +92,7 @@ use crate::{algorithm::Counted, time::SystemClock};
 /// # Time
 ///
 /// The time determines the counter, so it must be known before the store is asked. It is the time of this process, or of the
-/// [clock](CountersBuilder::clock) that was set, even if the server has a clock of its own. If that clock steps back, the time stands still.
+/// [clock](CountersBuilder::clock) that was set, even if the server has a clock of its own; by [that one](Increment::now), nodes are counted. If that clock steps back, the time stands still.
 ///
 /// Hosts whose clocks are `d` apart pass from one window to the next within `d` of each other. Each counter holds its limit all the same; but in
 /// the time around a boundary, one host counts in the old window and one in the new. So in any span of a window's length less `d`, at most two

@@ -1,8 +1,11 @@
 //! The trait that the author of a store implements.
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::{Future, ready},
+    time::Duration,
+};
 
-use crate::store::Error;
+use crate::{store::Error, time::Timestamp};
 
 /// Adds to counters and returns their totals.
 ///
@@ -11,7 +14,8 @@ use crate::store::Error;
 /// A counter that does not exist is 0. No counter wraps: a total that would exceed 2⁶⁴ − 1 stays at that number, and one
 /// that would fall below 0 is 0. Additions to a counter are atomic: of two calls that add to it, one returns the sum of both.
 ///
-/// The trait has no clock. The time determines the counter, so it is known before the store is asked.
+/// The time determines the counter, so it is known before the store is asked: decisions use the clock of this process. [`now`](Self::now) is
+/// for counting nodes only.
 ///
 /// # Cancellation
 ///
@@ -56,6 +60,18 @@ pub trait Increment: Send + Sync + 'static {
     ///
     /// Fails if one of them may still be there.
     fn remove(&self, keys: &[Box<[u8]>]) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Returns the time by the store's clock, to within a second or two; `None`, the default, if the store has none.
+    ///
+    /// [Nodes are counted](crate::store::NodeCounts) by it. Without it, a node whose clock is ahead or behind counts those alone that are like it. It is asked for once in
+    /// a [period](crate::store::NodeCounts::PERIOD) and policy, so it should be derived from an answer that is up to a minute old, without a round trip.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the clock is not known, for example because the store cannot be reached.
+    fn now(&self) -> impl Future<Output = Result<Option<Timestamp>, Error>> + Send {
+        ready(Ok(None))
+    }
 
     /// Returns the address of the server, for the log of its failures, as [`Backend::address`](crate::store::Backend::address).
     fn address(&self) -> Option<&str> {

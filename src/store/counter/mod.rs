@@ -7,6 +7,7 @@
 //! | `store` | its calls |
 //! | `inner` | the parts that clones share |
 //! | `decide` | adds, decides by the total, and takes back |
+//! | `count_node` | the number of nodes that use a policy |
 //! | `settle` | corrections and resets |
 //! | `sync` | units of nodes that decide by themselves |
 //! | `counter_set` | the counters of a key and their names |
@@ -17,6 +18,7 @@
 //! | `stats` | counters for reports |
 
 mod builder;
+mod count_node;
 mod counter_set;
 mod counters;
 mod decide;

@@ -10,7 +10,6 @@ use crate::{
     store::{
         Ask, Backend, BoxFuture, Check, Delta, Error, NodeCounts, Settlement, Store, StoreId,
         SyncFuture, ask::policies, engine::spawn_detached, name::nodes_name,
-        node_counts::CountedNodes,
     },
     time::Clock,
 };
@@ -110,23 +109,10 @@ where
         period: u64,
     ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
         let inner = Arc::clone(&self.inner);
-        let name = |period: u64| {
-            let mut name = nodes_name(&inner.prefix, policy).into_vec();
-            name.extend_from_slice(format!(":{period}").as_bytes());
-            name.into_boxed_slice()
-        };
-        let (key, before) = (name(period), name(period.saturating_sub(1)));
-        Some(Box::pin(async move {
-            // A value for each period: each is only added to.
-            let increment = &inner.increment;
-            let totals = increment
-                .add(&key, 1, CountedNodes::KEEP, &[before])
-                .await?;
-            Ok(NodeCounts {
-                current: totals.total,
-                previous: totals.beside.first().copied().unwrap_or(0),
-            })
-        }))
+        let prefix = nodes_name(&inner.prefix, policy);
+        Some(Box::pin(
+            async move { inner.count_node(&prefix, period).await },
+        ))
     }
 
     /// Adds each delta once at most: one whose addition has failed is [not repeated](super::CounterStats::doubtful).

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use super::{command::Precondition, error::unexpected, pipeline::Pipeline, response::Response};
+use super::{
+    command::Precondition,
+    error::unexpected,
+    pipeline::{Pipeline, ServerTime},
+    response::Response,
+};
 use crate::store::Error;
 
 /// The first version with meta commands.
@@ -38,10 +43,7 @@ pub(super) async fn handshake(mut pipeline: Pipeline) -> Result<Pipeline, Error>
         commands.plain("stats").plain("stats settings");
     });
     let responses = probe.await?;
-    let (lines, others): (Vec<_>, Vec<_>) = responses
-        .iter()
-        .partition(|response| matches!(response, Response::Lines(_)));
-    for (response, command) in others.iter().zip(["mg", "ma", "md", "ms"]) {
+    for (response, command) in responses.iter().zip(["mg", "ma", "md", "ms"]) {
         if let Response::Error(line) = response {
             return Err(Error::other(format!(
                 "the memcached server does not support the necessary form of the command `{command}` (it answers {line:?}): expected \
@@ -50,30 +52,42 @@ pub(super) async fn handshake(mut pipeline: Pipeline) -> Result<Pipeline, Error>
             )));
         }
     }
-    let stat = |name: &str| {
-        let mut lines = lines.iter().filter_map(|response| match response {
-            Response::Lines(lines) => Some(lines),
-            _ => None,
-        });
-        lines.find_map(|lines| lines.iter().find(|(is, _)| is == name))
-    };
-    let number = |name: &str| -> Result<u64, Error> {
-        let found = stat(name).and_then(|(_, value)| value.parse().ok());
-        found.ok_or_else(|| {
-            Error::other(format!(
-                "the `stats` of the memcached server have no `{name}`: expected a number; update it"
-            ))
-        })
-    };
-    if stat("cas_enabled").is_some_and(|(_, value)| value == "no") {
+    if stat(&responses, "cas_enabled") == Some("no") {
         return Err(Error::other(
             "the memcached server has compare-and-swap disabled: expected it to be enabled; \
              start the server without -C",
         ));
     }
-    pipeline.server_time = (number("time")?, asked_at);
-    pipeline.max_item_size = number("item_size_max")?;
+    pipeline.set_server_time(ServerTime {
+        seconds: number(&responses, "time")?,
+        at: asked_at,
+    });
+    pipeline.max_item_size = number(&responses, "item_size_max")?;
     Ok(pipeline)
+}
+
+/// Returns a line of `stats`.
+fn stat<'a>(responses: &'a [Response], name: &str) -> Option<&'a str> {
+    let mut lines = responses.iter().filter_map(|response| match response {
+        Response::Lines(lines) => Some(lines),
+        _ => None,
+    });
+    let (_, value) = lines.find_map(|lines| lines.iter().find(|(is, _)| is == name))?;
+    Some(value)
+}
+
+/// Returns a number of `stats`.
+///
+/// # Errors
+///
+/// When it is not among the responses.
+pub(super) fn number(responses: &[Response], name: &str) -> Result<u64, Error> {
+    let found = stat(responses, name).and_then(|value| value.parse().ok());
+    found.ok_or_else(|| {
+        Error::other(format!(
+            "the `stats` of the memcached server have no `{name}`: expected a number; update it"
+        ))
+    })
 }
 
 fn is_old(version: &str) -> bool {

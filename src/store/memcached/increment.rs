@@ -9,7 +9,10 @@ use super::{
     pool::Pool,
     response::{Response, number},
 };
-use crate::store::{Error, Increment, Totals};
+use crate::{
+    store::{Error, Increment, Totals},
+    time::Timestamp,
+};
 
 /// Limit of a counter, three quarters of 2⁶⁴. A larger one is set back to it and reported as 2⁶⁴ − 1.
 ///
@@ -119,6 +122,11 @@ impl Increment for MemcachedConnection {
             Some(other) => Err(unexpected(Some(other))),
             None => Ok(()),
         }
+    }
+
+    /// The server's clock starts at the system's time, and goes on by itself.
+    async fn now(&self) -> Result<Option<Timestamp>, Error> {
+        self.pool.server_now().await
     }
 
     fn address(&self) -> Option<&str> {

@@ -100,14 +100,20 @@ impl PipelineState {
     }
 }
 
+/// The server's Unix time in seconds, and the local time at which it was requested.
+#[derive(Clone, Copy)]
+pub(super) struct ServerTime {
+    pub(super) seconds: u64,
+    pub(super) at: Timestamp,
+}
+
 /// A pipelined connection. It is closed when this is dropped.
 pub(super) struct Pipeline {
     state: Arc<PipelineState>,
     /// Unique among the connections of a process.
     pub(super) id: u64,
     clock: TokioClock,
-    /// The server's Unix time in seconds, and the local time at which it was requested.
-    pub(super) server_time: (u64, Timestamp),
+    server_time: Mutex<ServerTime>,
     /// The item size limit of the server in bytes.
     pub(super) max_item_size: u64,
 }
@@ -128,7 +134,10 @@ impl Pipeline {
             state,
             id,
             clock,
-            server_time: (0, clock.now()),
+            server_time: Mutex::new(ServerTime {
+                seconds: 0,
+                at: clock.now(),
+            }),
             max_item_size: u64::MAX,
         }
     }
@@ -141,11 +150,34 @@ impl Pipeline {
         self.state.is_closed.load(Ordering::Acquire)
     }
 
+    pub(super) fn set_server_time(&self, time: ServerTime) {
+        *self.server_time() = time;
+    }
+
+    fn server_time(&self) -> MutexGuard<'_, ServerTime> {
+        self.server_time
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns an upper bound of the server's Unix time in seconds. The rates of the two clocks may differ by a thousandth.
-    fn server_now(&self) -> u64 {
-        let (then, at) = self.server_time;
+    fn latest_server_time(&self) -> u64 {
+        let ServerTime { seconds, at } = *self.server_time();
         let since = self.clock.now().saturating_since(at).as_secs();
-        then.saturating_add(since + since / 1000 + 2)
+        seconds.saturating_add(since + since / 1000 + 2)
+    }
+
+    /// Returns the server's Unix time, to within a second or so; `None` if it was requested too long ago.
+    pub(super) fn server_now(&self) -> Option<Timestamp> {
+        /// So much may this machine have been suspended since, for which its own clock stands still.
+        const MOST: Duration = Duration::from_secs(60);
+        let ServerTime { seconds, at } = *self.server_time();
+        let since = self.clock.now().saturating_since(at);
+        // The server tells whole seconds.
+        let now = Duration::from_secs(seconds)
+            .saturating_add(Duration::from_millis(500))
+            .saturating_add(since);
+        (since < MOST).then(|| Timestamp::from_nanos(0).saturating_add(now))
     }
 
     /// Sends commands and returns their responses.
@@ -155,7 +187,7 @@ impl Pipeline {
     ) -> Result<Responses, PipelineError> {
         let (done, responses) = oneshot::channel();
         let since = self.clock.now();
-        let server_now = || self.server_now();
+        let server_now = || self.latest_server_time();
         let idle = {
             let mut queue = self.state.queue();
             if queue.is_closed {

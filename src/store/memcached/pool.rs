@@ -10,10 +10,14 @@ use std::{
 
 use super::{
     command::Commands,
-    pipeline::{Pipeline, PipelineError, Responses},
+    handshake::number,
+    pipeline::{Pipeline, PipelineError, Responses, ServerTime},
     server::Server,
 };
-use crate::store::{Error, engine::SingleFlight};
+use crate::{
+    store::{Error, engine::SingleFlight},
+    time::Timestamp,
+};
 
 /// Limit of the bytes that an item takes besides its value: its header, its key, and the overhead of its chunks.
 const ITEM_OVERHEAD: u64 = 512;
@@ -99,6 +103,19 @@ impl Pool {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Returns the server's Unix time, to within a second or so. Asks for it if that was not done lately. `None` if the answer took too long.
+    pub(super) async fn server_now(&self) -> Result<Option<Timestamp>, Error> {
+        let (_, pipeline) = self.get().await?;
+        if let Some(now) = pipeline.server_now() {
+            return Ok(Some(now));
+        }
+        let at = pipeline.now();
+        let (_, pipeline, responses) = self.send(|commands| _ = commands.plain("stats")).await?;
+        let seconds = number(&responses, "time")?;
+        pipeline.set_server_time(ServerTime { seconds, at });
+        Ok(pipeline.server_now())
     }
 
     /// Checks that a value fits into an item of the server.

@@ -34,6 +34,8 @@ struct OfPolicy {
     policy: Policy,
     /// The period in which this node was counted last.
     period: u64,
+    /// When that was, by this node's clock.
+    at: Timestamp,
     /// 0 while it is not known.
     nodes: u64,
 }
@@ -76,19 +78,24 @@ impl Nodes {
         self.due_at(policy, SystemClock::default().now())
     }
 
-    fn due_at(&self, policy: &Policy, now: Timestamp) -> Option<u64> {
+    fn due_at(&self, policy: &Policy, here: Timestamp) -> Option<u64> {
         let ahead = self.ahead.load(Ordering::Relaxed);
         let by = Duration::from_nanos(ahead.unsigned_abs());
         let now = match ahead {
             UNKNOWN => return None,
-            0.. => now.saturating_add(by),
-            _ => now.saturating_sub(by),
+            0.. => here.saturating_add(by),
+            _ => here.saturating_sub(by),
         };
         let period = now.as_nanos() / NodeCounts::PERIOD.as_nanos() as u64;
         let mut all = self.of_policies();
         if let Some(known) = all.iter_mut().find(|known| known.policy == *policy) {
-            let last = std::mem::replace(&mut known.period, period);
-            return (last != period).then_some(period);
+            // Answers may show the same period for longer than it lasts: the time of a store whose clock was set back stands still.
+            let is_due =
+                known.period != period || here.saturating_since(known.at) >= NodeCounts::PERIOD;
+            if is_due {
+                (known.period, known.at) = (period, here);
+            }
+            return is_due.then_some(period);
         }
         if all.len() >= MOST_POLICIES {
             return None;
@@ -96,6 +103,7 @@ impl Nodes {
         all.push(OfPolicy {
             policy: policy.clone(),
             period,
+            at: here,
             nodes: 0,
         });
         Some(period)
@@ -143,6 +151,12 @@ mod tests {
         assert_eq!(nodes.due_at(&b, at(29)), Some(2));
         assert_eq!(nodes.due_at(&a, at(30)), Some(3));
         let counts = |current, previous| NodeCounts { current, previous };
+        // The store's time stands still.
+        nodes.note_clock_at(at(30), at(39));
+        assert_eq!(nodes.due_at(&a, at(39)), None);
+        nodes.note_clock_at(at(30), at(40));
+        assert_eq!(nodes.due_at(&a, at(40)), Some(3));
+        assert_eq!(nodes.due_at(&a, at(41)), None);
         nodes.counted(&a, counts(1, 8));
         nodes.counted(&b, counts(3, 2));
         assert_eq!(nodes.number(), Some(8));

@@ -8,6 +8,7 @@ mod deltas;
 mod differential;
 mod faults;
 mod grants;
+mod nodes;
 mod operations;
 mod race;
 mod rules;
