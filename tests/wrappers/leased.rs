@@ -256,6 +256,7 @@ fn bytes_of_a_key(calls: u64) -> i64 {
     // As full as the tables of four times as many.
     const KEYS: u64 = 5_000;
     let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
         .build()
         .unwrap();
     let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(1000));

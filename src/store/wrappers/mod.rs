@@ -13,6 +13,8 @@ mod nodes;
 #[cfg(feature = "tokio")]
 mod of_fingerprint;
 mod on_failure;
+#[cfg(feature = "tokio")]
+mod one_task;
 mod remember_refusals;
 #[cfg(feature = "tokio")]
 mod synced;

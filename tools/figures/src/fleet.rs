@@ -55,7 +55,7 @@ pub fn run(scenario: &Scenario) -> Result<Report, String> {
         server,
         nodes: nodes.clone(),
     };
-    let offered = time.run(fleet.serve());
+    let offered = time.run_with_timers(fleet.serve());
     let stats = nodes.iter().map(|node| node.stats()).collect();
     Report::new(scenario, record.take(), offered, &network.calls(), stats)
 }

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -21,11 +21,16 @@ use crate::{
     lease::{Answer, Counts, Holder, Plan, Request, Surroundings},
     policy::Policy,
     random::{self, Random},
-    store::{Ask, Error, Settlement, engine::Counter, local::Fingerprinter},
+    store::{
+        Ask, Error, Settlement, engine::Counter, local::Fingerprinter, wrappers::one_task::OneTask,
+    },
     time::Timestamp,
 };
 
 const SHARDS: usize = 64;
+
+/// The most keys of a shard that are looked at while it is locked, because they may be idle.
+const MOST_LOOKS: usize = 32;
 
 /// The leases of all keys, each found by its fingerprint.
 pub(super) struct Book<Rule> {
@@ -40,8 +45,8 @@ pub(super) struct Book<Rule> {
     round_trip: AtomicU64,
     /// `true` once the leases were given back: from then on the store decides each call.
     is_closed: AtomicBool,
-    /// That whose keys are looked at next, because they may be idle.
-    next_shard: AtomicUsize,
+    /// Forgets keys. It is wanted once there is a key.
+    pub(super) sweeping: OneTask,
     pub(super) crowded: Counter,
     pub(super) failed: Counter,
     /// Corrections that gave nothing back, or may not have.
@@ -92,7 +97,7 @@ impl<Rule: Leasable> Book<Rule> {
             random: Mutex::new(Random::new(seed.unwrap_or_else(random::seed))),
             round_trip: AtomicU64::new(1_000_000),
             is_closed: AtomicBool::new(false),
-            next_shard: AtomicUsize::new(0),
+            sweeping: OneTask::default(),
             crowded: Counter::default(),
             failed: Counter::default(),
             unsettled: Counter::default(),
@@ -150,6 +155,7 @@ impl<Rule: Leasable> Book<Rule> {
                 Some(holder) => {
                     let room = (now, self.most);
                     if let Some(lease) = keys.lease(fingerprint, &rule, holder, room, counts) {
+                        self.sweeping.want();
                         return Ok(lease.decide(wanted, call, round_trip, counts));
                     }
                     self.crowded.add(1);
@@ -276,7 +282,10 @@ impl<Rule: Leasable> Book<Rule> {
             && let Ok(rule) = keys.rule(rule, &self.last_rule, config)
         {
             let room = (now, self.most);
-            keys.lease(fingerprint, &rule, Holder::default(), room, counts);
+            let lease = keys.lease(fingerprint, &rule, Holder::default(), room, counts);
+            if lease.is_some() {
+                self.sweeping.want();
+            }
         }
         let lost = match keys.find(fingerprint, rule) {
             Some(Lease { rule, holder, .. }) => {
@@ -329,17 +338,15 @@ impl<Rule: Leasable> Book<Rule> {
         }
     }
 
-    /// Forgets a few keys whose units have ended, of the next shards.
-    pub(super) fn forget_idle(&self, now: Timestamp) {
-        /// The shards that are looked at, and the keys of each.
-        const MOST: (usize, usize) = (4, 16);
-        let first = self.next_shard.fetch_add(MOST.0, Ordering::Relaxed);
-        for n in 0..MOST.0 {
-            let shard = &self.shards[first.wrapping_add(n) % SHARDS];
+    /// Forgets some keys whose units have ended. Returns the instant at which the next one is to be looked at; `None` if there are no keys.
+    pub(super) fn forget_idle(&self, now: Timestamp) -> Option<Timestamp> {
+        let forget = |shard: &Mutex<Shard<Rule>>| {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             let Shard { keys, counts } = &mut *shard;
-            keys.forget_idle(now, MOST.1, counts);
-        }
+            keys.forget_idle(now, MOST_LOOKS, counts);
+            keys.next_look()
+        };
+        self.shards.iter().filter_map(forget).min()
     }
 
     /// Takes out all leases, to be given back, and holds no more. Calls that wait go on.
@@ -349,7 +356,7 @@ impl<Rule: Leasable> Book<Rule> {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             let Shard { keys, counts } = &mut *shard;
-            for mut lease in keys.of_key.drain().flat_map(|(_, leases)| leases) {
+            for mut lease in keys.take_all() {
                 let left = lease.holder.take_out(now, counts);
                 let Some(place) = lease.place() else { continue };
                 all.extend(left.into_iter().map(|(charge, units)| Leftover {

@@ -44,7 +44,12 @@ enum Part<Rule> {
 }
 
 /// A call with the units that it has spent so far. They are given back when it is dropped, unless it was [finished](Self::finish).
-pub(super) struct Call<S, Rule: Leasable, C: Clock> {
+pub(super) struct Call<S, Rule, C>
+where
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = Error> + Send + Sync + 'static,
+    Rule: Leasable + Send + Sync + 'static,
+    C: Clock + Send + Sync + 'static,
+{
     inner: Arc<Inner<S, Rule, C>>,
     asks: OwnedAsks<Rule>,
     parts: SmallVec<[Part<Rule>; 1]>,
@@ -120,15 +125,8 @@ where
         }
     }
 
-    /// Does beside a call to the store what is due: counts this node there, and forgets idle keys.
-    ///
-    /// No task does it, because not every runtime has timers.
-    pub(super) fn attend(self: &Arc<Self>, policy: &Policy) {
-        self.count_node(policy);
-        self.book.forget_idle(self.config.clock.now());
-    }
-
-    fn count_node(self: &Arc<Self>, policy: &Policy) {
+    /// Counts this node in the store if that is due, beside a call to the store.
+    pub(super) fn count_node(self: &Arc<Self>, policy: &Policy) {
         let Some(period) = self.nodes.due(policy) else {
             return;
         };
@@ -153,7 +151,8 @@ where
             self.book.failed(&ahead, &Ok(()));
             return;
         };
-        self.attend(ask.policy());
+        self.count_node(ask.policy());
+        self.sweep();
         // If the task ends without an answer, with its runtime or by a panic of the store, others can ask.
         let mut ahead = Ahead {
             inner: Arc::clone(self),
@@ -324,7 +323,7 @@ where
                 return Ok(self);
             }
             for ask in &lacking {
-                self.inner.attend(ask.policy());
+                self.inner.count_node(ask.policy());
             }
             self.inner.store.acquire(&lacking)
         };
@@ -436,10 +435,16 @@ impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
     }
 }
 
-impl<S, Rule: Leasable, C: Clock> Drop for Call<S, Rule, C> {
+impl<S, Rule, C> Drop for Call<S, Rule, C>
+where
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = Error> + Send + Sync + 'static,
+    Rule: Leasable + Send + Sync + 'static,
+    C: Clock + Send + Sync + 'static,
+{
     fn drop(&mut self) {
         for (ask, part) in self.asks.iter().zip(&mut self.parts) {
             self.inner.undo(&ask, part);
         }
+        self.inner.sweep();
     }
 }

@@ -91,7 +91,8 @@ where
         ask: &Ask<'_, Rule>,
         asked: Asked<Rule>,
     ) -> Check<BoxFuture<Result<Decisions, Error>>> {
-        self.attend(ask.policy());
+        self.count_node(ask.policy());
+        self.sweep();
         let mut in_flight = InFlight {
             inner: Arc::clone(self),
             asked,

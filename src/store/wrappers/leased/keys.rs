@@ -157,6 +157,17 @@ impl<Rule: Leasable> Keys<Rule> {
         }
     }
 
+    /// Returns the instant at which the next key is to be looked at; `None` if there are no keys.
+    pub(super) fn next_look(&self) -> Option<Timestamp> {
+        self.looks.front().map(|(at, _)| *at)
+    }
+
+    /// Takes out the leases of all keys.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Lease<Rule>> {
+        self.looks = VecDeque::new();
+        std::mem::take(&mut self.of_key).into_values().flatten()
+    }
+
     /// Forgets a key, and returns memory when most keys are gone.
     fn forget(&mut self, fingerprint: u64) {
         self.of_key.remove(&fingerprint);

@@ -61,6 +61,12 @@ use crate::{
 /// - A refusal has the wait of the store, or until this node asks again, if that is later.
 /// - A [hold](LeaseConfig::hold) of zero is the wrapped store, call for call.
 ///
+/// # Memory
+///
+/// A key takes [memory](LeaseConfig::keys) from its second call within a hold until its units have ended. Then a task forgets it, also if no other call
+/// comes: within a hold and a second, or within eleven seconds where holds are longer or differ. There is such a task only while there are keys. It needs a
+/// runtime of tokio with time enabled.
+///
 /// # What it costs
 ///
 /// The hold is paid out of the burst, and by nothing else. A bucket of burst C and rate r that is held for h runs as one of burst
@@ -338,6 +344,7 @@ where
             },
             _ => Call::new(inner, asks),
         };
+        inner.sweep();
         match call {
             Ok(call) if call.is_decided() => Check::Ready(Ok(call.finish())),
             Ok(call) => Check::Pending(Box::pin(call.decide())),
@@ -381,6 +388,8 @@ where
                 Err(error) => return Check::Ready(Err(Error::unsupported(error))),
             }
         }
+        // A refund may begin a lease.
+        inner.sweep();
         if in_store.is_empty() {
             return Check::Ready(Ok(()));
         }

@@ -10,5 +10,6 @@ mod lease;
 mod leased;
 mod recent_calls;
 mod stats;
+mod sweep;
 
 pub use self::{config::LeaseConfig, leased::Leased, stats::LeaseStats};

@@ -1,6 +1,6 @@
 //! A call, decided here, by the store, or here after the store was told.
 
-use std::sync::{Arc, MutexGuard, atomic::Ordering};
+use std::sync::{Arc, MutexGuard};
 
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
@@ -212,7 +212,7 @@ where
         });
         match tried {
             Tried::Decided(decision) => {
-                let is_served = known.line.is_served.load(Ordering::Relaxed);
+                let is_served = known.line.task.is_running();
                 Part::Decided(Decided {
                     decision,
                     is_cut_off: known.account.is_cut_off(),

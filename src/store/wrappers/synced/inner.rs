@@ -26,7 +26,7 @@ use crate::{
     store::{
         Backend, Batch, Delta, Error, Pulled, Store,
         engine::{Counter, runtime, runtime_gone},
-        wrappers::{nodes::Nodes, unblocked::Unblocked},
+        wrappers::{nodes::Nodes, one_task::Running, unblocked::Unblocked},
     },
     synced::{Bound, MOST_TOGETHER, Unsent, together},
     time::{Clock, Timestamp},
@@ -128,15 +128,6 @@ where
                     .failed(told.fingerprint, Some(told.generation), now, (false, &gone));
             }
         }
-    }
-}
-
-/// Marks a line as not served when its task ends, with its runtime or by a panic of the store.
-struct Served(Arc<Line>);
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.0.is_served.store(false, Ordering::Release);
     }
 }
 
@@ -299,15 +290,8 @@ where
     ///
     /// Outside of a runtime of tokio, if there is no such task.
     pub(super) fn serve(self: &Arc<Self>, line: &Arc<Line>) -> Result<(), Error> {
-        if line.is_served.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let runtime = runtime()?;
-        if !line.is_served.swap(true, Ordering::AcqRel) {
-            let served = Served(Arc::clone(line));
-            runtime.spawn(serve(Arc::downgrade(self), served));
-        }
-        Ok(())
+        line.task
+            .spawn(|running| serve(Arc::downgrade(self), Arc::clone(line), running))
     }
 
     /// Counts this node in the store if that is due, beside a call to the store.
@@ -566,19 +550,18 @@ pub(super) fn is_unreachable(error: &Error) -> bool {
 }
 
 /// Tells the store what keys of a line have to tell, until all clones of the wrapper are gone.
-async fn serve<S, Rule, C>(inner: Weak<Inner<S, Rule, C>>, served: Served)
+async fn serve<S, Rule, C>(inner: Weak<Inner<S, Rule, C>>, line: Arc<Line>, _running: Running)
 where
     S: Store<Rule> + Backend<Error = Error> + Send + Sync + 'static,
     Rule: Syncable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {
-    let line = &served.0;
     loop {
         let Some(strong) = inner.upgrade() else {
             return;
         };
         let period = strong.config.usual_period();
-        let synced = strong.sync(line).await;
+        let synced = strong.sync(&line).await;
         let now = strong.config.clock.now();
         drop(strong);
         match synced {

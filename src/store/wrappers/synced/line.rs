@@ -8,6 +8,7 @@ use std::sync::{
 use tokio::sync::Notify;
 
 use crate::{
+    store::wrappers::one_task::OneTask,
     synced::{Agenda, Due},
     time::Timestamp,
 };
@@ -20,8 +21,7 @@ pub(super) struct Line {
     pub(super) wake: Notify,
     /// Told when a call waits for the store.
     pub(super) hurry: Notify,
-    /// `true` while there is such a task.
-    pub(super) is_served: AtomicBool,
+    pub(super) task: OneTask,
     /// `true` from a failure to the next success.
     pub(super) is_down: AtomicBool,
 }

@@ -17,6 +17,7 @@ pub(super) struct Stored {
     world: Arc<World>,
     store: CentralStore,
     nodes: Vec<Arc<Node>>,
+    has_leases: bool,
 }
 
 impl Stored {
@@ -52,6 +53,7 @@ impl Stored {
             world: Arc::clone(world),
             nodes: (0..settings.nodes).map(node).collect(),
             store,
+            has_leases: hold.is_none(),
         }
     }
 }
@@ -59,6 +61,10 @@ impl Stored {
 impl Architecture for Stored {
     fn call(self: Arc<Self>, node: usize, arrival: Arrival) {
         self.nodes[node].serve(arrival);
+    }
+
+    fn needs_timers(&self) -> bool {
+        self.has_leases
     }
 
     fn finish(&self) {

@@ -1,0 +1,162 @@
+//! A task in the background, of which there is one at most.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::store::{Error, engine::runtime};
+
+const IS_RUNNING: u8 = 1;
+const IS_WANTED: u8 = 2;
+
+/// A task in the background, of which there is one at most. When this is dropped, its [sleep](Running::sleep) ends.
+#[derive(Default)]
+pub(super) struct OneTask(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    flags: AtomicU8,
+    wake: Notify,
+}
+
+/// In the hands of the task.
+pub(super) struct Running {
+    state: Arc<State>,
+    has_ended: bool,
+}
+
+impl OneTask {
+    pub(super) fn is_running(&self) -> bool {
+        self.0.flags.load(Ordering::Acquire) & IS_RUNNING != 0
+    }
+
+    /// Notes that there is something to do.
+    pub(super) fn want(&self) {
+        // Few calls write, so that threads do not contend for it.
+        if self.0.flags.load(Ordering::Acquire) & IS_WANTED == 0 {
+            self.0.flags.fetch_or(IS_WANTED, Ordering::AcqRel);
+        }
+    }
+
+    /// Returns `true` if there is something to do, and no task.
+    pub(super) fn is_due(&self) -> bool {
+        self.0.flags.load(Ordering::Acquire) == IS_WANTED
+    }
+
+    /// Spawns the task if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Outside of a runtime of tokio, if there is none.
+    pub(super) fn spawn<F>(&self, work: impl FnOnce(Running) -> F) -> Result<(), Error>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if self.is_running() {
+            return Ok(());
+        }
+        let runtime = runtime()?;
+        let before = self.0.flags.fetch_or(IS_RUNNING, Ordering::AcqRel);
+        if before & IS_RUNNING == 0 {
+            runtime.spawn(work(Running {
+                state: Arc::clone(&self.0),
+                has_ended: false,
+            }));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for OneTask {
+    fn drop(&mut self) {
+        self.0.wake.notify_one();
+    }
+}
+
+impl Running {
+    /// Notes that all is about to be done that was wanted before.
+    pub(super) fn begin(&self) {
+        self.state.flags.fetch_and(!IS_WANTED, Ordering::AcqRel);
+    }
+
+    /// Ends the task, unless something is wanted since it [began](Self::begin).
+    pub(super) fn end(mut self) -> Result<(), Self> {
+        let ended =
+            self.state
+                .flags
+                .compare_exchange(IS_RUNNING, 0, Ordering::AcqRel, Ordering::Acquire);
+        self.has_ended = ended.is_ok();
+        match ended {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self),
+        }
+    }
+
+    /// Waits for so long, or until the [`OneTask`] is dropped.
+    pub(super) async fn sleep(&self, time: Duration) {
+        let _ = tokio::time::timeout(time, self.state.wake.notified()).await;
+    }
+}
+
+impl Drop for Running {
+    /// The task may end with its runtime or by a panic. Then the next call spawns another one.
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.state.flags.store(IS_WANTED, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_wanted_while_the_task_ends_is_done() {
+        let task = OneTask::default();
+        task.want();
+        assert!(task.is_due());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let send = |running| {
+            sender.send(running).unwrap();
+            std::future::ready(())
+        };
+        task.spawn(send).unwrap();
+        let running = receiver.try_recv().unwrap();
+        assert!(task.is_running() && !task.is_due());
+        task.spawn(|_| async { panic!("there is a task") }).unwrap();
+        running.begin();
+        task.want();
+        let running = running.end().unwrap_err();
+        running.begin();
+        assert!(running.end().is_ok());
+        assert!(!task.is_running() && !task.is_due());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_is_dropped_is_due_again() {
+        let task = OneTask::default();
+        let sleeps = |running: Running| async move { running.sleep(Duration::MAX).await };
+        task.spawn(sleeps).unwrap();
+        assert!(task.is_running());
+        let tasks = || {
+            tokio::runtime::Handle::current()
+                .metrics()
+                .num_alive_tasks()
+        };
+        assert_eq!(tasks(), 1);
+        let state = Arc::clone(&task.0);
+        drop(task);
+        while tasks() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(OneTask(state).is_due());
+    }
+}
