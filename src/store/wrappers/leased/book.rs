@@ -29,6 +29,9 @@ use crate::{
 
 const SHARDS: usize = 64;
 
+/// The holds for which an idle key stays while there is room, because a key that is known asks for units ahead with its first call.
+const IDLE_HOLDS: u32 = 2;
+
 /// The most keys of a shard that are looked at while it is locked, because they may be idle.
 const MOST_LOOKS: usize = 32;
 
@@ -343,7 +346,7 @@ impl<Rule: Leasable> Book<Rule> {
         let forget = |shard: &Mutex<Shard<Rule>>| {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             let Shard { keys, counts } = &mut *shard;
-            keys.forget_idle(now, MOST_LOOKS, counts);
+            keys.forget_idle(now, IDLE_HOLDS, MOST_LOOKS, counts);
             keys.next_look()
         };
         self.shards.iter().filter_map(forget).min()

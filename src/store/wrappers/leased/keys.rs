@@ -100,7 +100,7 @@ impl<Rule: Leasable> Keys<Rule> {
         counts: &mut Counts,
     ) -> Option<&mut Lease<Rule>> {
         if !self.of_key.contains_key(&fingerprint) {
-            self.forget_idle(now, LOOKS, counts);
+            self.forget_idle(now, 0, LOOKS, counts);
             if self.of_key.len() >= most {
                 return None;
             }
@@ -129,8 +129,14 @@ impl<Rule: Leasable> Keys<Rule> {
         }
     }
 
-    /// Looks at so many keys at most that may be idle, and forgets those that are.
-    pub(super) fn forget_idle(&mut self, now: Timestamp, most: usize, counts: &mut Counts) {
+    /// Looks at so many keys at most, and forgets those that have been idle for so many holds.
+    pub(super) fn forget_idle(
+        &mut self,
+        now: Timestamp,
+        holds: u32,
+        most: usize,
+        counts: &mut Counts,
+    ) {
         for _ in 0..most {
             let due = self.looks.front().filter(|(at, _)| *at <= now);
             let Some((_, fingerprint)) = due.copied() else {
@@ -141,7 +147,9 @@ impl<Rule: Leasable> Keys<Rule> {
                 continue;
             };
             leases.retain(|lease| {
-                let is_idle = lease.holder.is_idle(now, lease.rule.terms.hold);
+                let stays = lease.rule.hold.min(LOOK_AFTER) * holds;
+                let since = now.saturating_sub(stays);
+                let is_idle = lease.holder.is_idle(since, lease.rule.terms.hold);
                 if is_idle {
                     counts.expired += lease.holder.left();
                 }

@@ -64,8 +64,8 @@ use crate::{
 /// # Memory
 ///
 /// A key takes [memory](LeaseConfig::keys) from its second call within a hold until its units have ended. Then a task forgets it, also if no other call
-/// comes: within a hold and a second, or within eleven seconds where holds are longer or differ. There is such a task only while there are keys. It needs a
-/// runtime of tokio with time enabled.
+/// comes: within three holds and a second, or within 31 seconds where holds are longer than ten. If a new key needs its place, it is forgotten at once. There
+/// is such a task only while there are keys. It needs a runtime of tokio with time enabled.
 ///
 /// # What it costs
 ///
