@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tollgate::{
     Charge, Policy,
     algorithm::AnyRule,
-    store::{Ask, Settlement, Store, StoreExt},
+    store::{Ask, Settlement, Store},
 };
 
 use super::{Node, call, meter::Meter, wrapper::Wrapper};
@@ -15,9 +15,7 @@ use crate::synced::nodes::{Fleet, units};
 /// Returns up to two nodes with leases, and others without.
 fn nodes(number: usize, hold: u64) -> (Vec<Node>, Vec<Node>) {
     let fleet = Fleet::new();
-    let node = |n: usize, wrapper: Wrapper| {
-        wrapper.node(&fleet, number as u64, n as u64)
-    };
+    let node = |n: usize, wrapper: Wrapper| wrapper.node(&fleet, number as u64, n as u64);
     let leased = 2.min(number - 1);
     (
         (0..leased)

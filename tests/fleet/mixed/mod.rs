@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tollgate::{
     Cost, Policy,
     algorithm::AnyRule,
-    store::{Ask, BoxStore, Error, NodeCounts, Store, StoreExt},
+    store::{Ask, BoxStore, Error, NodeCounts, Store},
 };
 
 use self::{

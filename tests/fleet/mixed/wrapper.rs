@@ -80,9 +80,7 @@ impl Wrapper {
     ) -> BoxStore<AnyRule, Error> {
         match (self.is_of_blocks(), inner.is_of_blocks()) {
             (false, _) => self.around(inner.node(fleet, nodes, seed), nodes, seed),
-            (true, false) => {
-                self.with_blocks(inner.around(fleet.reliable().boxed(), nodes, seed))
-            }
+            (true, false) => self.with_blocks(inner.around(fleet.reliable().boxed(), nodes, seed)),
             (true, true) => self.with_blocks(inner.with_blocks(fleet.reliable().boxed())),
         }
     }
