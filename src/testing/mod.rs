@@ -1,9 +1,10 @@
-//! Tools for tests: a conformance suite for stores, a store with faults, and a clock.
+//! Tools for tests: a conformance suite for stores, a store with faults, two nodes as one store, and a clock.
 //!
 //! | | |
 //! |---|---|
 //! | [`conformance`] | a suite that calls a store and reports the laws that it breaks |
 //! | [`Faulty`] | a wrapper that injects faults into a store |
+//! | [`Alternating`] | two nodes or connections as one store, for the suite |
 //! | [`ManualClock`](crate::time::ManualClock) | a clock that a test moves |
 //!
 //! # A store of your own
@@ -79,7 +80,10 @@
 //! ```
 //!
 //! Use `AnyRule`, or [rules of your choice](conformance::Suite::with_rules) if the store runs only some. On a multi-threaded
-//! runtime, concurrent callers run on all threads. To check two nodes, use a store that alternates between two connections.
+//! runtime, concurrent callers run on all threads.
+//!
+//! Run the suite on [`Alternating`], around two connections, too. Calls through one connection may never race in the server, so only two show that
+//! it compares what it swaps.
 //!
 //! # The report of a broken store
 //!
@@ -144,8 +148,12 @@
 //! # }
 //! ```
 
+mod alternating;
 pub mod conformance;
 mod faulty;
 mod shared_random;
 
-pub use self::faulty::{Fault, FaultCounts, Faults, Faulty, FaultyFuture};
+pub use self::{
+    alternating::Alternating,
+    faulty::{Fault, FaultCounts, Faults, Faulty, FaultyFuture},
+};

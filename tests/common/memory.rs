@@ -33,6 +33,8 @@ pub(crate) struct Ways {
     pub(crate) delay: Option<Duration>,
     /// Each answer yields to other tasks first.
     pub(crate) gives_way: bool,
+    /// A swap replaces any version.
+    pub(crate) never_compares: bool,
     /// One swap in this many loses against another node that writes the same value. 0 means none.
     pub(crate) loses: u64,
     /// One operation in this many fails. Half of the failing swaps take effect. 0 means none.
@@ -153,7 +155,8 @@ impl Memory {
         let mut entries = self.entries.lock().unwrap();
         let loaded = self.load_now(&mut entries, key);
         let there = loaded.value.as_ref().map(|(version, _)| version);
-        if there != swap.expected || self.always_loses.load(Ordering::Relaxed) {
+        let loses = there != swap.expected && !self.ways.never_compares;
+        if loses || self.always_loses.load(Ordering::Relaxed) {
             return Swapped::Lost(self.ways.found.then_some(loaded));
         }
         let version = self.version();

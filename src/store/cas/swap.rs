@@ -98,6 +98,9 @@ use crate::{store::Error, time::Timestamp};
 /// # }
 /// ```
 ///
+/// Run the suite on two connections, too, through [`Alternating`](crate::testing::Alternating): `Optimistic` combines the calls for a key, so one
+/// connection does not show whether `swap` compares.
+///
 /// # Cancellation
 ///
 /// Futures may be dropped at any time; a swap that was sent may have taken place.

@@ -24,6 +24,7 @@
 //! | counters | [`with_rules`](Suite::with_rules) that it supports; [`settling_back`](Suite::settling_back); [`without`](Suite::without) the laws that it does not keep |
 //! | leases | [`tolerance`](Suite::tolerance) of the units that a node may hold unused |
 //! | periodic synchronisation | `tolerance` of the units that nodes may admit between two of them |
+//! | one of those that processes share | once more with [`Alternating`](super::Alternating) around two connections: a store may combine the calls of one connection, which then never [race](Law::Race) |
 //! | a wrapper | around a [`Faulty`](super::Faulty) store in memory, switched by the suite's [`fault`](Suite::fault) |
 
 mod checker;

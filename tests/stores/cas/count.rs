@@ -18,6 +18,7 @@ const WAYS: Ways = Ways {
     found: false,
     time: false,
     gives_way: false,
+    never_compares: false,
     delay: Some(Duration::from_millis(1)),
     loses: 0,
     fails: 0,

@@ -6,7 +6,7 @@ use tollgate::{
     AnyRule, TokenBucket,
     store::{Local, LocalBuilder},
     testing::{
-        Fault, Faulty,
+        Alternating, Fault, Faulty,
         conformance::{Broken, Law, Suite},
     },
     time::ManualClock,
@@ -14,9 +14,9 @@ use tollgate::{
 
 use super::{
     flawed::{Flaw, Flawed},
+    memory::{Memory, Ways, driver},
     rules::{RULES, rule},
     timelines,
-    turns::InTurns,
 };
 
 fn suite(flaw: Flaw) -> Suite<AnyRule, Flawed> {
@@ -282,13 +282,40 @@ async fn a_law_that_cannot_be_checked_is_not_reported_as_kept() {
 async fn nodes_that_share_nothing_fail_the_suite() {
     let clock = ManualClock::default();
     let [one, other] = [(); 2].map(|()| Flawed::new(&clock, Flaw::None));
-    let suite = Suite::new(InTurns::new(one, other)).clock(clock);
+    let suite = Suite::new(Alternating::new(one, other)).clock(clock);
     let broken = suite.spawn(tokio::spawn).run().await.unwrap_err();
     let most = [Law::Limit, Law::Refusal, Law::Never, Law::Look, Law::Race];
     assert!(
         most.iter().all(|law| laws(&broken).contains(law)),
         "{broken}"
     );
+}
+
+/// Calls for a key through one connection are combined, so they never race.
+#[tokio::test(start_paused = true)]
+async fn two_connections_show_that_a_store_never_compares() {
+    let race = async |never_compares, connections| {
+        let clock = ManualClock::default();
+        let ways = Ways {
+            gives_way: true,
+            never_compares,
+            ..Ways::default()
+        };
+        let memory = Memory::new(clock, ways);
+        let first = driver::<AnyRule>(memory.node(1));
+        let second = if connections == 1 {
+            first.clone()
+        } else {
+            driver(memory.node(2))
+        };
+        let store = Alternating::new(first, second);
+        let suite = Suite::with_rules(store, RULES.map(rule)).settling_back();
+        suite.spawn(tokio::spawn).only(Law::Race).run().await
+    };
+    race(true, 1).await.unwrap();
+    let broken = race(true, 2).await.unwrap_err();
+    assert_eq!(laws(&broken), [Law::Race]);
+    race(false, 2).await.unwrap();
 }
 
 /// The suite reports it and does not hang.

@@ -5,14 +5,16 @@ use std::time::Duration;
 use tollgate::{
     AnyRule,
     store::{LeaseConfig, StoreExt},
-    testing::conformance::{Law, Suite},
+    testing::{
+        Alternating,
+        conformance::{Law, Suite},
+    },
     time::ManualClock,
 };
 
 use super::{
     recorder::{Recorder, calls, states},
     timelines,
-    turns::InTurns,
 };
 
 fn off(clock: &ManualClock) -> LeaseConfig<ManualClock> {
@@ -58,7 +60,7 @@ async fn with_a_hold_no_law_finds_a_unit_too_many() {
             let first = node();
             let second = if nodes == 1 { first.clone() } else { node() };
             let rules = rules.map(|rule| rule.parse::<AnyRule>().unwrap());
-            let suite = Suite::with_rules(InTurns::new(first.clone(), second), rules)
+            let suite = Suite::with_rules(Alternating::new(first.clone(), second), rules)
                 .clock(clock.clone())
                 .sleep(tokio::time::sleep)
                 .spawn(tokio::spawn)

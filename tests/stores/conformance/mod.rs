@@ -7,7 +7,6 @@ mod leased;
 mod recorder;
 mod right;
 mod synced;
-mod turns;
 
 use crate::common::{memory, rules};
 

@@ -7,7 +7,7 @@ use tollgate::{
     algorithm::Algorithm,
     store::{AtCapacity, Local, LocalBuilder, Store, StoreExt, Transactional},
     testing::{
-        Fault, Faulty,
+        Alternating, Fault, Faulty,
         conformance::{Law, Report, Suite},
     },
     time::{ManualClock, TokioClock},
@@ -16,7 +16,6 @@ use tollgate::{
 use super::{
     flawed::{Flaw, Flawed},
     timelines,
-    turns::InTurns,
 };
 use crate::common::{custom::PerSecond, map_store::MapStore};
 
@@ -131,7 +130,7 @@ async fn memory_with_the_system_clock() {
 async fn two_handles_that_take_turns() {
     let clock = ManualClock::default();
     let store = Flawed::new(&clock, Flaw::None);
-    let nodes = InTurns::new(store.clone(), store);
+    let nodes = Alternating::new(store.clone(), store);
     all_but_faults(&check(Suite::new(nodes), &clock).await);
 }
 

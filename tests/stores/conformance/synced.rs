@@ -4,7 +4,7 @@ use tollgate::{
     AnyRule, Policy, TokenBucket,
     store::{Ask, Error, Store, StoreExt, SyncConfig},
     testing::{
-        Faulty,
+        Alternating, Faulty,
         conformance::{Law, Suite},
     },
     time::ManualClock,
@@ -14,7 +14,6 @@ use super::{
     memory::{Memory, Ways, driver},
     recorder::{Recorder, calls, states},
     timelines,
-    turns::InTurns,
 };
 
 fn exact(clock: &ManualClock) -> SyncConfig<ManualClock> {
@@ -58,7 +57,7 @@ async fn two_nodes_that_may_not_be_ahead_are_one_store() {
             "token-bucket 6/1h & fixed-window 4/1d",
         ];
         let rules = rules.map(|rule| rule.parse::<AnyRule>().unwrap());
-        let suite = Suite::with_rules(InTurns::new(one.clone(), other), rules)
+        let suite = Suite::with_rules(Alternating::new(one.clone(), other), rules)
             .clock(clock)
             .sleep(tokio::time::sleep)
             .spawn(tokio::spawn)
