@@ -1,7 +1,12 @@
-//! Methods that cannot be called, beside those that can: each has a bound that nothing satisfies, whose message says what to do.
-//! The compiler could not say that of a method that does not exist.
+//! Methods that cannot be called, beside those that can, and a trait of others: each has a bound that nothing satisfies, whose message says
+//! what to do. The compiler could not say that of a method that does not exist.
 
-use crate::{middleware::RateLimitLayer, policy::Policy};
+use tower_layer::Layer;
+
+use crate::{
+    middleware::{Limit, RateLimitLayer},
+    policy::Policy,
+};
 
 /// Implemented by nothing: bounds the settings of one limit on a layer that has several.
 #[diagnostic::on_unimplemented(
@@ -40,6 +45,26 @@ settings_of_one_limit! {
     dry_run();
     enforce_for(u8);
     candidate<Rule>(&str, Rule);
+}
+
+/// Implemented by nothing: bounds the use of a limit as a layer.
+#[diagnostic::on_unimplemented(
+    message = "a `Limit` is not a layer",
+    label = "expected a layer, found a limit",
+    note = "begin with `RateLimitLayer::new(rule)`, which has the same methods; a `Limit` is added to such a layer by `.also(limit)`"
+)]
+pub trait UseRateLimitLayer {}
+
+#[doc(hidden)]
+impl<Svc, Rule, P, K, C, E, B> Layer<Svc> for Limit<Rule, P, K, C, E, B>
+where
+    Self: UseRateLimitLayer,
+{
+    type Service = Svc;
+
+    fn layer(&self, inner: Svc) -> Svc {
+        inner
+    }
 }
 
 /// Implemented by nothing: bounds methods that need the feature `tokio`.

@@ -74,7 +74,10 @@ use super::{Extracted, IntoKey, Key, MissingKey};
     note = "a key extractor is one of `tollgate::key` (most of them read an `http::Request`), \
             a tuple of them, or a closure `|request: &{Req}| …` with its argument's type \
             written out that returns a `Key` (of borrowed text `Key::from(text)`), an `Option<Key>` or a \
-            `Result<Key, MissingKey>`"
+            `Result<Key, MissingKey>`",
+    note = "the request's type is known only where the layer meets its service, so the error points there; correct the argument of `.key(…)`",
+    note = "an `async` closure returns no key: await in an outer layer, which inserts what it finds into the request's extensions, and read it by \
+            `key::Extension`"
 )]
 pub trait KeyExtractor<Req: ?Sized> {
     /// Returns the key of `req`, or exempts it.

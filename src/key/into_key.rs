@@ -37,7 +37,8 @@ use super::{Extracted, Key, MissingKey};
 #[diagnostic::on_unimplemented(
     message = "a key function cannot return `{Self}`",
     note = "it returns a `Key` (of borrowed text `Key::from(text)`), a `String`, an address, a `u64`, an `Extracted`, \
-            or an `Option` or a `Result<_, MissingKey>` of these"
+            or an `Option` or a `Result<_, MissingKey>` of these; an `async` function returns none of them: await in an outer layer, and \
+            read what it found by `key::Extension`"
 )]
 pub trait IntoKey {
     /// Returns the key or an exemption.

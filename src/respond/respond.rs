@@ -58,8 +58,10 @@ use crate::outcome::Outcome;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot answer `{Req}` with `{Res}` or the error `{Err}`",
     note = "`Http` (the default) needs `http::Request` and an `http::Response<B>` whose body is `From<Cow<'static, str>>`; \
-            `Http::empty()` and `Grpc` need `B: Default`; `Http::body(|refusal, parts| …)` builds any body; \
-            without HTTP, `.respond(AsError)` needs the service's error to be `From<Refused>`"
+            `Http::empty()` and `Grpc` need `B: Default`; `Http::body(|refusal, parts| …)` builds any body that you can build; \
+            without HTTP, `.respond(AsError)` needs the service's error to be `From<Refused>`",
+    note = "if `B` is the body of a layer below, such as tower-http's `TraceLayer` or an interceptor of tonic, turn it back just below the limit: \
+            `.layer(tower_http::map_response_body::MapResponseBodyLayer::new(Body::new))` with the `Body` of axum or tonic"
 )]
 pub trait Respond<Req, Res, Err> {
     /// The data that [`admit`](Self::admit) hands to [`annotate`](Self::annotate).

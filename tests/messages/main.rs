@@ -138,7 +138,10 @@ fn difference(compiler: &Compiler, case: &Path) -> Option<String> {
 
 /// Compiles the cases of a folder, on both processors of a small machine.
 fn messages_are_as_expected(folder: &str, features: &[&str], count: usize) {
-    let compiler = &Compiler::with(features, &["axum", "http", "tollgate", "tower"]);
+    let compiler = &Compiler::with(
+        features,
+        &["axum", "http", "tollgate", "tonic", "tower", "tower_http"],
+    );
     let files = fs::read_dir(Path::new("tests/messages").join(folder)).expect("a folder");
     let files = files.map(|file| file.expect("a file").file_name());
     let cases: Vec<_> = files
@@ -168,7 +171,7 @@ fn messages_are_as_expected(folder: &str, features: &[&str], count: usize) {
 ))]
 #[test]
 fn messages_name_the_remedy() {
-    messages_are_as_expected("cases", &["--all-features"], 28);
+    messages_are_as_expected("cases", &["--all-features"], 36);
 }
 
 #[cfg(not(feature = "tokio"))]

@@ -7,19 +7,21 @@ use std::{fmt::Write, fs, process::Command};
 use super::Compiler;
 
 /// Crates that the examples use.
-const USED: [&str; 13] = [
+const USED: [&str; 15] = [
     "axum",
     "bytes",
     "futures_util",
     "http",
     "http_body_util",
     "metrics_exporter_prometheus",
+    "serde",
     "serde_json",
     "support",
     "tokio",
     "tollgate",
     "tonic",
     "tower",
+    "tower_http",
     "tracing",
 ];
 
