@@ -6,7 +6,8 @@ use super::{Extracted, KeyExtractor, MissingKey};
 
 /// Limits by the method of the request.
 ///
-/// Most useful as a part of a joined key.
+/// Most useful as a part of a joined key. HEAD has a budget of its own beside GET; the [guide](crate::guide#where-the-layer-stands) has a
+/// key with one for both.
 ///
 /// # Examples
 ///

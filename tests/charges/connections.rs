@@ -11,14 +11,21 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Body, routing::get};
+use axum::{
+    Router,
+    body::Body,
+    routing::{MethodRouter, get},
+};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use http::{Request, StatusCode};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    sync::{
+        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+        oneshot,
+    },
     time::timeout,
 };
 use tollgate::{
@@ -154,29 +161,53 @@ async fn responses_of_axum_settle_what_was_sent() {
     assert!(feed.send(Bytes::new()).is_err());
 }
 
-#[tokio::test]
-async fn clients_of_axum_that_hang_up_are_charged() {
-    let store = Local::new();
+/// Clients hang up while their handler works, three times, and are then refused.
+async fn hang_up(store: &Local<TokenBucket>, limited: impl FnOnce(MethodRouter) -> Router) {
     let (called, mut calls) = unbounded_channel();
-    let limit = RateLimitLayer::new(at_once(UNITS))
-        .store(store.clone())
-        .cost(cost(UNITS / 3))
-        .charge_after(|_: &http::Response<Body>| false);
     let handler = get(move || {
-        called.send(()).unwrap();
-        std::future::pending::<&'static str>()
+        let (working, left) = oneshot::channel::<()>();
+        called.send(left).unwrap();
+        async move {
+            let _working = working;
+            std::future::pending::<&'static str>().await
+        }
     });
-    let server = serve(Router::new().route("/", handler).layer(limit)).await;
+    let server = serve(limited(handler)).await;
     for hang_ups in 1..=3 {
         let client = Client::send(server, "GET /").await;
-        timeout(SOON, calls.recv()).await.unwrap().unwrap();
+        let left = timeout(SOON, calls.recv()).await.unwrap().unwrap();
         drop(client);
+        // The server has dropped the handler.
+        assert!(timeout(SOON, left).await.unwrap().is_err());
         let units = hang_ups * (UNITS / 3);
-        assert_eq!(charged(&store, units).await, units);
+        assert_eq!(charged(store, units).await, units);
     }
     let mut client = Client::send(server, "GET /").await;
     let answer = client.read_until(|text| text.contains("\r\n\r\n")).await;
     assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
+}
+
+#[tokio::test]
+async fn clients_of_axum_that_hang_up_are_charged() {
+    let store = Local::new();
+    let limit = RateLimitLayer::new(at_once(UNITS))
+        .store(store.clone())
+        .cost(cost(UNITS / 3))
+        .charge_after(|_: &http::Response<Body>| false);
+    let limited = |handler| Router::new().route("/", handler).layer(limit);
+    hang_up(&store, limited).await;
+}
+
+/// Also if each response would have been free.
+#[tokio::test]
+async fn clients_of_axum_that_hang_up_stay_charged() {
+    let store = Local::new();
+    let limit = RateLimitLayer::new(at_once(UNITS))
+        .store(store.clone())
+        .cost(cost(UNITS / 3))
+        .charge_if(|_: &http::Response<Body>| false);
+    let limited = |handler| Router::new().route("/", handler).layer(limit);
+    hang_up(&store, limited).await;
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -16,6 +16,8 @@ mod introspect;
 mod keys;
 #[cfg(feature = "tokio")]
 mod leaky_layer;
+#[cfg(feature = "axum")]
+mod placement;
 mod refusals;
 mod same_state;
 mod server_faults;

@@ -12,7 +12,8 @@ use crate::{
 ///
 /// Windows are those of the calendar in Unix time (UTC): under `100/1m`, 12:00:03 belongs to the minute that
 /// began at 12:00:00. Windows of `7d` begin on Thursdays, as Unix time did; with an
-/// [`offset`](Self::offset) of four days they begin on Mondays.
+/// [`offset`](Self::offset) of four days they begin on Mondays. All windows of a rule have one length, so no rule follows the months;
+/// the [guide](crate::guide#rules-by-example) selects the rule of each month.
 ///
 /// The windows of all keys begin together, and refused clients all return at that instant: a stampede at
 /// the full hour. To avoid it, [`spread`](Self::spread) gives each key an offset of its own, and
