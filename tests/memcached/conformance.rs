@@ -6,7 +6,10 @@ use tollgate::{
     AnyRule,
     algorithm::CountedRule,
     store::{Memcached, MemcachedConnection, MemcachedCounters},
-    testing::conformance::{Law, Suite},
+    testing::{
+        Alternating,
+        conformance::{Law, Suite},
+    },
 };
 
 use super::{connect, servers, url};
@@ -44,6 +47,24 @@ async fn all_laws_hold_by_compare_and_swap() {
         .await
         .unwrap_or_else(|broken| panic!("{broken}"));
     assert_eq!(report.left_out(), [Law::Fault]);
+}
+
+/// Calls for a key through one connection are combined, and never race in memcached.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_on_two_connections_share_one_limit() {
+    let server = servers::Memcached::start();
+    let connect = async || Memcached::<AnyRule>::connect(url(server.address())).await;
+    let (one, other) = (connect().await.unwrap(), connect().await.unwrap());
+    let rules = RULES.map(|rule| rule.parse::<AnyRule>().unwrap());
+    let report = Suite::with_rules(Alternating::new(one, other), rules)
+        .sleep(tokio::time::sleep)
+        .spawn(tokio::spawn)
+        .settling_back()
+        .only(Law::Race)
+        .run()
+        .await
+        .unwrap_or_else(|broken| panic!("{broken}"));
+    assert_eq!(report.kept(), [Law::Race]);
 }
 
 const WINDOWS: [&str; 6] = [

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use tollgate::{
     AnyRule,
     store::OptimisticBuilder,
-    testing::conformance::{Law, Suite},
+    testing::{
+        Alternating,
+        conformance::{Law, Suite},
+    },
 };
 
 use crate::common::{etcd, keys, node, servers};
@@ -22,6 +25,22 @@ async fn all_laws_hold() {
         .unwrap();
     assert_eq!(report.left_out(), [Law::Fault]);
     assert!(keys(&server).await > 0);
+}
+
+/// Calls for a key through one connection are combined, and never race in etcd.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_on_two_connections_share_one_limit() {
+    let server = servers::Etcd::start();
+    let (one, other) = (node::<AnyRule>(&server).await, node(&server).await);
+    let report = Suite::new(Alternating::new(one, other))
+        .sleep(tokio::time::sleep)
+        .spawn(tokio::spawn)
+        .settling_back()
+        .only(Law::Race)
+        .run()
+        .await
+        .unwrap();
+    assert_eq!(report.kept(), [Law::Race]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
