@@ -1,6 +1,6 @@
 //! An amount per period, and how it is written.
 
-use std::{fmt, num::NonZeroU64, str::FromStr, time::Duration};
+use std::{cmp::Ordering, fmt, num::NonZeroU64, str::FromStr, time::Duration};
 
 use crate::error::Error;
 
@@ -171,11 +171,20 @@ impl Quota {
         u128::from(units) * u128::from(self.period.get()) / u128::from(self.amount.get())
     }
 
-    /// Returns the quota with the lower rate.
-    pub(crate) fn slower(self, other: Self) -> Self {
+    /// Orders quotas by their rates, the slowest first.
+    #[inline]
+    pub(crate) fn compare_rates(self, other: Self) -> Ordering {
         let ours = u128::from(self.amount.get()) * u128::from(other.period.get());
         let theirs = u128::from(other.amount.get()) * u128::from(self.period.get());
-        if ours <= theirs { self } else { other }
+        ours.cmp(&theirs)
+    }
+
+    /// Returns the quota with the lower rate.
+    pub(crate) fn slower(self, other: Self) -> Self {
+        match self.compare_rates(other) {
+            Ordering::Less | Ordering::Equal => self,
+            Ordering::Greater => other,
+        }
     }
 
     /// Returns the amount, in units.

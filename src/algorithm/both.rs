@@ -12,8 +12,8 @@ use crate::{
 
 /// Two rules on one key: a cost passes if both admit it, and is spent on both or on neither.
 ///
-/// The decision combines both: capacity, rate and remaining units are the smaller ones, and every wait is the
-/// longer one. Nest pairs for more rules. If one of them [may shrink when idle](Algorithm::may_shrink_when_idle), and will
+/// The decision combines both: capacity and remaining units are the smaller ones, and every wait is the longer one. Header fields
+/// [announce](Decision::announced_limit) the slower rule with its own capacity. Nest pairs for more rules. If one of them [may shrink when idle](Algorithm::may_shrink_when_idle), and will
 /// have become too strict for a cost by the time that the others admit it, there is no retry time.
 ///
 /// ```

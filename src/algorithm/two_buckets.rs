@@ -10,7 +10,9 @@ use super::{
     token_bucket::TokenBucket,
     wait::after_ticks,
 };
-use crate::decision::{Compute, Cost, Decision, Deferred, DeferredState, Position, Verdict};
+use crate::decision::{
+    Compute, Cost, Decision, Deferred, DeferredState, Position, RuleLimit, Verdict,
+};
 
 /// A rule whose states are two buckets with packed states.
 #[derive(Clone, Copy, Debug)]
@@ -122,8 +124,9 @@ impl<'a> TwoBuckets<'a> {
             return (None, self.refuse_both(levels, now, cost));
         };
         let ([a, b], levels) = (self.buckets, [in_a, in_b]);
+        let limit = |bucket: &TokenBucket| RuleLimit::new(bucket.burst, bucket.quota());
         let decision = Decision::new(Verdict::Allow, now.at(), cost.get())
-            .with_limit(a.burst.min(b.burst), a.quota().slower(b.quota()))
+            .with_rule_limit(Some(limit(a).and(limit(b))))
             .with_deferred(self.deferred(levels, &OF_BOTH));
         (Some(levels), decision)
     }

@@ -4,7 +4,8 @@ use std::{num::NonZeroU64, time::Duration};
 
 use super::{
     charge::Position,
-    decision::{CLASS_BITS, Decision, RuleLimit},
+    decision::{CLASS_BITS, Decision},
+    limit::RuleLimit,
     numbers::{Deferred, Numbers, NumbersSource},
     verdict::{Verdict, VerdictKind},
 };
@@ -57,24 +58,24 @@ impl Decision {
     #[inline]
     #[must_use]
     pub const fn with_limit(mut self, capacity: NonZeroU64, quota: Quota) -> Self {
-        self.limit = Some(RuleLimit { capacity, quota });
+        self.limit = Some(RuleLimit::new(capacity, quota));
         self
     }
 
-    /// Returns the capacity and the rate, to be [shown](Self::shown_as) by another decision.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn shown(&self) -> Option<(NonZeroU64, Quota)> {
-        self.limit.map(|limit| (limit.capacity, limit.quota))
+    /// Returns the limit, for [another decision](Self::with_rule_limit).
+    #[inline]
+    pub(crate) const fn rule_limit(&self) -> Option<RuleLimit> {
+        self.limit
     }
 
-    /// Shows another capacity and rate, if there are any.
-    #[cfg(feature = "tokio")]
+    /// Sets the limit of one or several rules, if there is one.
+    #[inline]
     #[must_use]
-    pub(crate) fn shown_as(self, limit: Option<(NonZeroU64, Quota)>) -> Self {
-        match limit {
-            Some((limit, quota)) => self.with_limit(limit, quota),
-            None => self,
+    pub(crate) const fn with_rule_limit(mut self, limit: Option<RuleLimit>) -> Self {
+        if limit.is_some() {
+            self.limit = limit;
         }
+        self
     }
 
     /// Sets the greatest cost in units that would pass right after.

@@ -4,7 +4,7 @@ use std::{cmp::Ordering, time::Duration};
 
 use super::{
     charge::Position,
-    decision::{CLASS_BITS, Decision, RuleLimit},
+    decision::{CLASS_BITS, Decision},
     numbers::{Numbers, NumbersSource},
     verdict::VerdictKind,
 };
@@ -56,8 +56,8 @@ impl Decision {
 
     /// Combines the decisions of two limits that are charged together or not at all.
     ///
-    /// The capacity, the remaining units and the rate are the smaller ones; every wait is the longer one. The classes
-    /// of the first one take `class_bits`.
+    /// The capacity and the remaining units are the smaller ones; every wait is the longer one. The slower rule [is
+    /// announced](RuleLimit::and). The classes of the first one take `class_bits`.
     pub(crate) fn and(self, other: Self, class_bits: u32) -> Self {
         let above = u64::from(other.classes()).checked_shl(class_bits);
         let classes = u64::from(self.classes()) | above.unwrap_or(0) & u64::from(u32::MAX);
@@ -92,11 +92,8 @@ impl Decision {
             class: classes << CLASS_BITS | u64::from(class),
             at: near.at.max(far.at),
             cost: near.cost,
-            limit: match (near.limit, far.limit) {
-                (Some(a), Some(b)) => Some(RuleLimit {
-                    capacity: a.capacity.min(b.capacity),
-                    quota: a.quota.slower(b.quota),
-                }),
+            limit: match (self.limit, other.limit) {
+                (Some(a), Some(b)) => Some(a.and(b)),
                 _ => None,
             },
             wait: match (wait(&near), wait(&far)) {

@@ -1,12 +1,13 @@
 //! The decision about one request.
 
-use std::{fmt, num::NonZeroU64, time::Duration};
+use std::{fmt, time::Duration};
 
 #[cfg(feature = "tokio")]
 use super::charge::Position;
 use super::{
     charge::ChargeOrigin,
     cost::Cost,
+    limit::RuleLimit,
     numbers::{Numbers, NumbersSource},
     verdict::{Verdict, VerdictKind},
 };
@@ -20,6 +21,7 @@ use crate::{quota::Quota, time::Timestamp};
 /// |---|---|
 /// | [`verdict`](Self::verdict) | allow, delay, refuse, or undecided |
 /// | [`limit`](Self::limit) | the capacity: the greatest cost that can ever pass |
+/// | [`announced_limit`](Self::announced_limit), [`quota`](Self::quota) | the capacity and the sustained rate of the rule that is announced |
 /// | [`remaining`](Self::remaining) | the greatest cost that would pass right after |
 /// | [`retry_after`](Self::retry_after) | the least wait after which the same call passes if nobody else spends |
 /// | [`reset_after`](Self::reset_after) | the least wait after which the key is equal to an unused one |
@@ -92,13 +94,6 @@ impl PartialEq for Decision {
 }
 
 impl Eq for Decision {}
-
-/// The capacity and the rate of a rule.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct RuleLimit {
-    pub(super) capacity: NonZeroU64,
-    pub(super) quota: Quota,
-}
 
 impl Decision {
     /// Returns the verdict: allow, delay, refuse, or undecided.
@@ -233,6 +228,8 @@ impl Decision {
     }
 
     /// Returns the capacity in units: the greatest cost that can ever pass. `None` if undecided.
+    ///
+    /// Of several rules on one key, it is the smallest capacity.
     #[inline]
     pub const fn limit(&self) -> Option<u64> {
         match self.limit {
@@ -241,7 +238,28 @@ impl Decision {
         }
     }
 
-    /// Returns the sustained rate of the rule. `None` if undecided.
+    /// Returns the capacity in units of the rule whose rate is [`quota`](Self::quota). `None` if undecided.
+    ///
+    /// Header fields announce both. It is [`limit`](Self::limit), except for several rules on one key: then both are of the slowest rule, as it
+    /// was written, and another rule may have a smaller capacity.
+    ///
+    /// ```
+    /// use tollgate::{FixedWindow, Quota, Timestamp, TokenBucket, algorithm::Algorithm};
+    ///
+    /// let rule = (FixedWindow::per_hour(10), TokenBucket::per_second(1).burst(5));
+    /// let look = rule.look(None, Timestamp::default());
+    /// assert_eq!((look.announced_limit(), look.quota()), (Some(10), Some(Quota::per_hour(10))));
+    /// assert_eq!((look.limit(), look.remaining()), (Some(5), Some(5)));
+    /// ```
+    #[inline]
+    pub const fn announced_limit(&self) -> Option<u64> {
+        match self.limit {
+            Some(limit) => Some(limit.announced.get()),
+            None => None,
+        }
+    }
+
+    /// Returns the sustained rate of the rule; of several rules on one key, that of the slowest. `None` if undecided.
     #[inline]
     pub const fn quota(&self) -> Option<Quota> {
         match self.limit {

@@ -1,11 +1,10 @@
 //! The parts of a decision that leases made.
 
-use std::{num::NonZeroU64, time::Duration};
+use std::time::Duration;
 
 use super::Terms;
 use crate::{
-    decision::{Compute, Cost, Decision, Deferred, Numbers, Position, Verdict},
-    quota::Quota,
+    decision::{Compute, Cost, Decision, Deferred, Numbers, Position, RuleLimit, Verdict},
     time::Timestamp,
 };
 
@@ -15,7 +14,7 @@ pub(crate) struct DecisionParts {
     /// By the clock of the store.
     pub(super) at: Timestamp,
     /// The limit that clients see.
-    pub(super) limit: Option<(NonZeroU64, Quota)>,
+    pub(super) limit: Option<RuleLimit>,
     pub(super) remaining: u64,
     /// In nanoseconds, as all waits here.
     pub(super) more_after: u64,
@@ -81,11 +80,9 @@ impl DecisionParts {
             ],
             compute: &NUMBERS,
         };
-        let decision = Decision::new(verdict, self.at, cost.get());
-        match self.limit {
-            Some((limit, quota)) => decision.with_limit(limit, quota).with_deferred(deferred),
-            None => decision.with_deferred(deferred),
-        }
+        Decision::new(verdict, self.at, cost.get())
+            .with_rule_limit(self.limit)
+            .with_deferred(deferred)
     }
 }
 

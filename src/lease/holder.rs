@@ -197,7 +197,7 @@ impl Holder {
         counts.granted += granted;
         counts.spent += granted.min(cost);
         if granted <= cost {
-            let decision = answer.decision.shown_as(with.plan.terms.limit);
+            let decision = answer.decision.with_rule_limit(with.plan.terms.limit);
             // The pause that a refusal begins is one for its caller, too.
             let wait = decision.retry_after().filter(|_| granted == 0);
             let wait = wait.map(|wait| wait.max(self.pause.saturating_since(now)));

@@ -1,10 +1,10 @@
 //! The numbers that all leases of a rule share.
 
-use std::{num::NonZeroU64, time::Duration};
+use std::time::Duration;
 
 use crate::{
     algorithm::{Leasable, Step},
-    decision::Cost,
+    decision::{Cost, RuleLimit},
     quota::Quota,
     time::Timestamp,
 };
@@ -15,7 +15,7 @@ pub(crate) struct Terms {
     /// The hold, in nanoseconds. The units that were offered during it are asked for at once.
     pub(crate) hold: u64,
     /// The limit that clients see: that of the rule as it is written, not of the stricter one in the store.
-    pub(crate) limit: Option<(NonZeroU64, Quota)>,
+    pub(crate) limit: Option<RuleLimit>,
     /// The greatest cost that the stricter rule ever admits.
     pub(super) capacity: u64,
     /// The units that are refilled during the hold, at least 1.
@@ -35,13 +35,13 @@ impl Terms {
         let ends_at = validity.ends_at(Timestamp::default());
         let hold = u64::try_from(hold.as_nanos()).unwrap_or(u64::MAX);
         let (limit, held) = (limit_as_written(rule), limit_as_written(held));
-        let refilled = limit.map_or(0, |(_, quota)| {
+        let refilled = limit.map_or(0, |RuleLimit { quota, .. }| {
             u128::from(hold) * u128::from(quota.amount()) / u128::from(quota.period_nanos())
         });
         Self {
             hold,
             limit,
-            capacity: held.map_or(u64::MAX, |(capacity, _)| capacity.get()),
+            capacity: held.map_or(u64::MAX, |held| held.capacity.get()),
             refilled: u64::try_from(refilled).unwrap_or(u64::MAX).max(1),
             rate: validity.rate(),
             // A bucket that begins empty refuses, and refills what ends.
@@ -59,7 +59,7 @@ impl Terms {
 
     /// Returns how many units may be lacking although the rule as it is written has them, with so many nodes if that is known.
     pub(crate) fn undershoot_bound(&self, nodes: Option<u64>) -> u64 {
-        let limit = self.limit.map_or(0, |(limit, _)| limit.get());
+        let limit = self.limit.map_or(0, |limit| limit.capacity.get());
         let held = self.capacity.min(limit);
         let others = nodes.map_or(u64::MAX, |nodes| nodes.saturating_sub(1));
         let on_others = others.saturating_mul(self.most_held()).min(held);
@@ -68,6 +68,6 @@ impl Terms {
 }
 
 /// Returns the limit that clients see: that of the rule as it is written, not of the stricter one in the store.
-pub(crate) fn limit_as_written(rule: &impl Leasable) -> Option<(NonZeroU64, Quota)> {
-    rule.look(None, Timestamp::default()).shown()
+pub(crate) fn limit_as_written(rule: &impl Leasable) -> Option<RuleLimit> {
+    rule.look(None, Timestamp::default()).rule_limit()
 }

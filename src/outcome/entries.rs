@@ -8,6 +8,10 @@ use super::entry::Entry;
 // Not a `SmallVec`: an entry would be moved into its union, and is long to move.
 #[expect(clippy::large_enum_variant, reason = "one entry is the common case")]
 #[derive(Clone, Default)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most lists are a single entry, which must not be allocated"
+)]
 pub(super) enum Entries {
     #[default]
     None,

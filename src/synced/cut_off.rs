@@ -1,12 +1,9 @@
 //! What a node admits while it cannot reach the store.
 
-use std::num::NonZeroU64;
-
 use crate::{
     algorithm::Syncable,
-    decision::{Charge, Cost, Decision},
+    decision::{Charge, Cost, Decision, RuleLimit},
     error::Error,
-    quota::Quota,
     time::Timestamp,
 };
 
@@ -19,7 +16,7 @@ pub(super) struct CutOff<Rule: Syncable> {
     part: Rule,
     state: Option<Rule::State>,
     /// That of the whole rule, which clients see.
-    limit: Option<(NonZeroU64, Quota)>,
+    limit: Option<RuleLimit>,
 }
 
 impl<Rule: Syncable> CutOff<Rule> {
@@ -40,18 +37,20 @@ impl<Rule: Syncable> CutOff<Rule> {
         Ok(Self {
             part,
             state,
-            limit: rule.look(view, at).shown(),
+            limit: rule.look(view, at).rule_limit(),
         })
     }
 
     pub(super) fn acquire(&mut self, at: Timestamp, cost: Cost) -> Decision {
         let decision = self.part.step(&mut self.state, at, cost).decision();
-        decision.shown_as(self.limit)
+        decision.with_rule_limit(self.limit)
     }
 
     /// Returns the decision of a call of one unit.
     pub(super) fn look(&self, at: Timestamp) -> Decision {
-        self.part.look(self.state.as_ref(), at).shown_as(self.limit)
+        self.part
+            .look(self.state.as_ref(), at)
+            .with_rule_limit(self.limit)
     }
 
     /// Returns how many units of the key this node may add to what all others admit, beside what is refilled.

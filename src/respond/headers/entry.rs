@@ -20,7 +20,7 @@ impl<'a> PolicyEntry<'a> {
         Some(Self {
             policy,
             decision,
-            limit: decision.limit()?,
+            limit: decision.announced_limit()?,
             quota: decision.quota()?,
         })
     }

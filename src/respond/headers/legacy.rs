@@ -38,7 +38,7 @@ impl LegacyNumbers {
             _ => rounding::seconds(decision.reset_after()),
         };
         Self {
-            limit: decision.limit().unwrap_or(0).min(MAX_INTEGER),
+            limit: decision.announced_limit().unwrap_or(0).min(MAX_INTEGER),
             remaining: decision.remaining().unwrap_or(0).min(MAX_INTEGER),
             reset,
         }

@@ -1,6 +1,6 @@
 //! The calls that decide about asks whose keys may be blocked.
 
-use std::{fmt, num::NonZeroU64, time::Duration};
+use std::{fmt, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -216,12 +216,9 @@ fn while_blocked(look: &Decision, left: Duration, cost: u64) -> Decision {
     if left.is_zero() {
         return *look;
     }
-    let limit = look.limit().and_then(NonZeroU64::new).zip(look.quota());
-    let mut refusal = Decision::new(Verdict::Refuse, look.at(), cost);
-    if let Some((limit, quota)) = limit {
-        refusal = refusal.with_limit(limit, quota);
-    }
-    let is_too_much = limit.is_some_and(|(limit, _)| cost > limit.get());
+    let refusal =
+        Decision::new(Verdict::Refuse, look.at(), cost).with_rule_limit(look.rule_limit());
+    let is_too_much = look.limit().is_some_and(|limit| cost > limit);
     // An undecided look has no wait of its own.
     let own = match look.is_undecided() {
         true => Some(Duration::ZERO),

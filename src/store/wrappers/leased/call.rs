@@ -110,7 +110,9 @@ where
             .collect();
         let as_written = move |looked: Decisions| -> Decisions {
             let looks = looked.as_slice().iter().zip(limits);
-            looks.map(|(look, limit)| look.shown_as(limit)).collect()
+            looks
+                .map(|(look, limit)| look.with_rule_limit(limit))
+                .collect()
         };
         let asks: Vec<_> = asks
             .iter()
@@ -356,7 +358,7 @@ where
                 inner.book.answered(asked, place, *answer, now)
             } else {
                 inner.book.failed(asked, &Ok(()));
-                answer.shown_as(asked.rule.terms.limit)
+                answer.with_rule_limit(asked.rule.terms.limit)
             });
         }
         if is_admitted {

@@ -471,7 +471,7 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
             // A log that is held for longer has its newest entry sooner than its rule as written finds it.
             let period = terms
                 .limit
-                .map_or(Duration::ZERO, |(_, quota)| quota.period());
+                .map_or(Duration::ZERO, |limit| limit.quota.period());
             let look = held.look(None, at).with_reset_after(period);
             let charge = Charge::new(held.grant_at(&look), cost);
             return Settlement {

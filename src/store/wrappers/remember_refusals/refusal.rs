@@ -1,10 +1,9 @@
 //! A refusal of the store, and the same refusal later.
 
-use std::{num::NonZeroU64, time::Duration};
+use std::time::Duration;
 
 use crate::{
-    decision::{Cost, Decision, Numbers, Verdict},
-    quota::Quota,
+    decision::{Cost, Decision, Numbers, RuleLimit, Verdict},
     time::Timestamp,
 };
 
@@ -13,7 +12,7 @@ pub(super) struct CachedRefusal {
     cost: Cost,
     /// Time of the decision, by the store's clock.
     at: Timestamp,
-    limit: Option<(NonZeroU64, Quota)>,
+    limit: Option<RuleLimit>,
     numbers: Numbers,
     /// `true` if the request can never pass, as with a cost above the capacity.
     is_forever: bool,
@@ -39,10 +38,7 @@ impl CachedRefusal {
         (ends_at > now).then(|| Self {
             cost,
             at: decision.at(),
-            limit: decision
-                .limit()
-                .and_then(NonZeroU64::new)
-                .zip(decision.quota()),
+            limit: decision.rule_limit(),
             numbers: decision.numbers(),
             is_forever: wait.is_none(),
             blocked_until: decision
@@ -73,13 +69,8 @@ impl CachedRefusal {
             more_after,
         } = self.numbers;
         let refusal = Decision::new(Verdict::Refuse, self.at.saturating_add(since), cost.get());
-        let (refusal, is_too_much) = match self.limit {
-            Some((capacity, quota)) => {
-                let refusal = refusal.with_limit(capacity, quota);
-                (refusal, cost.get() > capacity.get())
-            }
-            None => (refusal, false),
-        };
+        let refusal = refusal.with_rule_limit(self.limit);
+        let is_too_much = refusal.limit().is_some_and(|limit| cost.get() > limit);
         let grows_after = more_after.saturating_sub(since);
         let has_grown = grows_after.is_zero() && !more_after.is_zero();
         let refusal = refusal
