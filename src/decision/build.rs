@@ -78,6 +78,19 @@ impl Decision {
         self
     }
 
+    /// Sets the limit as it is written, for the decision of a stricter rule in the store.
+    ///
+    /// The refusal of a cost that the stricter rule never admits keeps the capacity of that rule.
+    #[cfg(feature = "tokio")]
+    #[must_use]
+    pub(crate) fn with_limit_as_written(self, written: Option<RuleLimit>) -> Self {
+        let own = self.limit.filter(|_| self.is_oversized());
+        self.with_rule_limit(written.map(|written| RuleLimit {
+            capacity: own.map_or(written.capacity, |own| own.capacity.min(written.capacity)),
+            ..written
+        }))
+    }
+
     /// Sets the greatest cost in units that would pass right after.
     #[inline]
     #[must_use]

@@ -194,6 +194,10 @@ impl ChargeOrigin {
         Self(self.0 & !Self::POLICY | policy)
     }
 
+    pub(super) const fn is_of_fallback(self) -> bool {
+        self.0 >= Self::FALLBACK
+    }
+
     pub(super) const fn of_fallback(self) -> Self {
         match self.0 / Self::FALLBACK {
             3.. => self,

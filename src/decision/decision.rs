@@ -311,6 +311,29 @@ impl Decision {
         }
     }
 
+    /// Returns `true` for the refusal of a cost above the [limit](Self::limit), which can never pass.
+    ///
+    /// It has no [wait](Self::retry_after). Other refusals without one are not oversized: the cost fits, but the rule will refuse it for as long
+    /// as the key is idle, as a warm-up that cools may. Neither are undecided answers, nor refusals of a
+    /// [fallback](crate::store::Fallback), whose limit ends with the outage.
+    ///
+    /// ```
+    /// use tollgate::{Cost, Timestamp, TokenBucket, algorithm::Algorithm};
+    ///
+    /// let (rule, mut state) = (TokenBucket::per_minute(10), None);
+    /// let mut call = |units| rule.step(&mut state, Timestamp::default(), Cost::new(units).unwrap()).decision();
+    /// assert!(call(11).is_oversized());
+    /// assert!(!call(10).is_oversized());
+    /// assert!(!call(10).is_oversized(), "refused, but passes after a minute");
+    /// ```
+    #[inline]
+    pub const fn is_oversized(&self) -> bool {
+        match (self.kind, self.wait, self.limit()) {
+            (VerdictKind::Refuse, None, Some(limit)) => self.cost > limit && !self.is_of_fallback(),
+            _ => false,
+        }
+    }
+
     /// Returns the least wait after which the key is equal to an unused one.
     ///
     /// Saturates at [`Duration::MAX`].
@@ -368,7 +391,8 @@ impl Decision {
             let can_pass = self.limit().is_some_and(|limit| cost.get() <= limit);
             (VerdictKind::Refuse, can_pass.then(|| self.reset_after()))
         };
-        self.cost = 0;
+        // A look charges nothing.
+        self.cost = if self.is_spent() { 0 } else { cost.get() };
         self
     }
 

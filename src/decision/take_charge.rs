@@ -18,7 +18,7 @@ impl Decision {
             return None;
         }
         let charge = self.charge();
-        self.cost = 0;
+        *self = self.without_charge();
         charge
     }
 
@@ -47,7 +47,10 @@ impl Decision {
     /// Removes the charge, which somebody else settles.
     #[must_use]
     pub(crate) const fn without_charge(mut self) -> Self {
-        self.cost = 0;
+        // A refusal charged nothing, and its cost tells if it can ever pass.
+        if self.is_spent() {
+            self.cost = 0;
+        }
         self
     }
 
@@ -62,6 +65,11 @@ impl Decision {
     #[must_use]
     pub(crate) const fn of_fallback(self) -> Self {
         self.with_origin(self.origin().of_fallback())
+    }
+
+    /// Returns `true` for the decision of a fallback store.
+    pub(super) const fn is_of_fallback(&self) -> bool {
+        self.origin().is_of_fallback()
     }
 
     #[inline]

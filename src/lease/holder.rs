@@ -163,7 +163,11 @@ impl Holder {
     ) -> Step {
         if let Some((known, wait)) = self.refusal(now, cost.get(), terms) {
             counts.refused_here += 1;
-            return Step::Refused(known.parts(now, 0, terms), wait);
+            let mut parts = known.parts(now, 0, terms);
+            if wait.is_none() {
+                parts.limit = terms.limit_in_store();
+            }
+            return Step::Refused(parts, wait);
         }
         if self.asking.is_some() {
             return Step::Wait;
@@ -197,7 +201,7 @@ impl Holder {
         counts.granted += granted;
         counts.spent += granted.min(cost);
         if granted <= cost {
-            let decision = answer.decision.with_rule_limit(with.plan.terms.limit);
+            let decision = answer.decision.with_limit_as_written(with.plan.terms.limit);
             // The pause that a refusal begins is one for its caller, too.
             let wait = decision.retry_after().filter(|_| granted == 0);
             let wait = wait.map(|wait| wait.max(self.pause.saturating_since(now)));

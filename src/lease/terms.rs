@@ -1,6 +1,6 @@
 //! The numbers that all leases of a rule share.
 
-use std::time::Duration;
+use std::{num::NonZeroU64, time::Duration};
 
 use crate::{
     algorithm::{Leasable, Step},
@@ -55,6 +55,15 @@ impl Terms {
     /// So a node that was busy and is not any more keeps the others from that much at most.
     pub(super) fn most_held(&self) -> u64 {
         (self.capacity / 4).max(1)
+    }
+
+    /// Returns the limit as it is written, with the capacity of the stricter rule.
+    pub(super) fn limit_in_store(&self) -> Option<RuleLimit> {
+        let capacity = NonZeroU64::new(self.capacity);
+        self.limit.map(|limit| RuleLimit {
+            capacity: capacity.map_or(limit.capacity, |capacity| capacity.min(limit.capacity)),
+            ..limit
+        })
     }
 
     /// Returns how many units may be lacking although the rule as it is written has them, with so many nodes if that is known.

@@ -236,6 +236,13 @@ impl Outcome {
         self.iter().all(|(_, decision)| decision.is_admitted())
     }
 
+    /// Returns `true` if a limit refused a cost that it can never admit, so that the request must not be sent again as it is.
+    ///
+    /// See [`Decision::is_oversized`].
+    pub fn is_oversized(&self) -> bool {
+        self.iter().any(|(_, decision)| decision.is_oversized())
+    }
+
     /// Returns the decision that is nearest to exhaustion; a refusal is nearer than any admission.
     pub fn nearest(&self) -> Option<(&Policy, &Decision)> {
         self.iter().min_by(|(_, a), (_, b)| a.nearness(b))

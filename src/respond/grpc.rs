@@ -17,6 +17,7 @@ use super::{
             GRPC_STATUS_DETAILS,
         },
     },
+    oversized::OversizedCode,
     refusal::{Cause, Refusal},
     refuse_late::RefuseLate,
     reused_response,
@@ -32,6 +33,7 @@ use crate::outcome::Outcome;
 /// | | `grpc-status` | |
 /// |---|---|---|
 /// | a limit was reached | 8 `RESOURCE_EXHAUSTED` | `RetryInfo` and `QuotaFailure` in `grpc-status-details-bin` |
+/// | the call [can never pass](Refusal::is_oversized) | [3](Self::oversized_code) `INVALID_ARGUMENT` | `QuotaFailure`; `grpc-retry-pushback-ms: -1` |
 /// | the store could not decide | 14 `UNAVAILABLE` | `RetryInfo`, if the wait is known |
 /// | the store [does not support](crate::store::Error::unsupported) the call | 13 `INTERNAL` | |
 /// | no key | 3 `INVALID_ARGUMENT`, 16 `UNAUTHENTICATED` for 401, 7 `PERMISSION_DENIED` for 403, 13 `INTERNAL` for 5xx | |
@@ -181,7 +183,7 @@ pub(super) fn write(
     };
     headers.insert(CONTENT_TYPE, content_type);
 
-    let code = code_of(refusal);
+    let code = code_of(settings, refusal);
     let message = refusal.to_string();
     let wait = settings.retry_after(refusal);
     let pushback = match wait {
@@ -210,8 +212,9 @@ pub(super) fn write(
 }
 
 /// Returns the code (`google.rpc.Code`) of a refusal.
-fn code_of(refusal: &Refusal) -> u32 {
+fn code_of(settings: &SharedSettings, refusal: &Refusal) -> u32 {
     match refusal.cause() {
+        Cause::Limit if refusal.is_oversized() => settings.oversized.code as u32,
         Cause::Limit => 8,
         Cause::Undecided => 14,
         Cause::Unsupported => 13,

@@ -14,6 +14,7 @@ use super::{
     grpc::{self, ContentType},
     header_value,
     headers::{Fields, Headers},
+    oversized::OversizedCode,
     problem_body::ProblemBody,
     refusal::{BodyForm, Cause, Refusal},
     refuse_late::RefuseLate,
@@ -27,6 +28,7 @@ use crate::outcome::Outcome;
 /// | | status |
 /// |---|---|
 /// | a limit was reached | 429 (RFC 6585 §4) |
+/// | the request [can never pass](Refusal::is_oversized) | [413](Self::oversized_status) (RFC 9110 §15.5.14) |
 /// | the store could not decide | 503 |
 /// | the store [does not support](crate::store::Error::unsupported) the call | 500 |
 /// | no key | [that of the `MissingKey`](crate::key::MissingKey::status), 400 by default |
@@ -98,6 +100,23 @@ impl Http {
 
 impl<B> Http<B> {
     setters!();
+
+    /// Sets the status of requests that [can never pass](Refusal::is_oversized).
+    ///
+    /// Default: 413, because clients retry a 429. Choose a status that they do not retry.
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use tollgate::respond::Http;
+    ///
+    /// let respond = Http::new().oversized_status(StatusCode::UNPROCESSABLE_ENTITY);
+    /// # let _ = respond;
+    /// ```
+    #[must_use]
+    pub fn oversized_status(mut self, status: StatusCode) -> Self {
+        self.settings.oversized.status = status;
+        self
+    }
 }
 
 impl<B> fmt::Debug for Http<B> {
@@ -198,7 +217,10 @@ fn write(settings: &SharedSettings, refusal: &Refusal, parts: &mut Parts) {
     parts.status = match refusal.cause() {
         Cause::Limit => {
             settings.write_fields(refusal.outcome(), headers);
-            StatusCode::TOO_MANY_REQUESTS
+            match refusal.is_oversized() {
+                true => settings.oversized.status,
+                false => StatusCode::TOO_MANY_REQUESTS,
+            }
         }
         Cause::Undecided => StatusCode::SERVICE_UNAVAILABLE,
         Cause::Unsupported => StatusCode::INTERNAL_SERVER_ERROR,

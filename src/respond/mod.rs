@@ -2,7 +2,7 @@
 //!
 //! | the inner service | responder | refusals |
 //! |---|---|---|
-//! | HTTP, gRPC, or both on one port | [`Http`], the default | 429 with a problem document; gRPC by the request's method and content type |
+//! | HTTP, gRPC, or both on one port | [`Http`], the default | 429 with a problem document, or 413 if the request can never pass; gRPC by the request's method and content type |
 //! | gRPC with a body that is `Default`, as tonic's | [`Grpc`] | `RESOURCE_EXHAUSTED` with `RetryInfo` |
 //! | anything without HTTP | [`AsError`] | the service's error, [`From<Refused>`](Refused) |
 //!
@@ -48,6 +48,7 @@ mod http;
 mod kept;
 #[cfg(feature = "http-body")]
 mod metered;
+mod oversized;
 mod problem_body;
 mod refusal;
 mod refuse_late;
@@ -76,6 +77,7 @@ pub use self::{
     grpc_code::grpc_code,
     headers::{EXPOSED_HEADERS, Fields, Headers},
     http::Http,
+    oversized::OversizedCode,
     problem_body::ProblemBody,
     refusal::{Cause, Refusal},
     refuse_late::RefuseLate,

@@ -22,6 +22,7 @@ use crate::policy::Policy;
 /// |---|---|---|
 /// | a limit was reached | 429 | `…#quota-exceeded` |
 /// | a limit was reached whose policy [marks abnormal usage](crate::Policy::with_abnormal_usage) | 429 | `…#abnormal-usage-detected` |
+/// | the request [can never pass](Refusal::is_oversized) | [413](super::Http::oversized_status) | `about:blank`, with `detail` and `"retryable":false` |
 /// | the store could not decide | 503 | `…#temporary-reduced-capacity` |
 /// | the store [does not support](crate::store::Error::unsupported) the call | 500 | `about:blank` |
 /// | no key | that of the [`MissingKey`](crate::key::MissingKey) | `about:blank` |
@@ -84,6 +85,13 @@ const REDUCED_CAPACITY: &str = head!(
     "temporary-reduced-capacity",
     "Request cannot be satisfied due to temporary server capacity constraints"
 );
+/// The document of a request that can never pass, after its status and up to the names of the policies.
+///
+/// The draft has no type for it: clients that know `quota-exceeded` come again.
+const OVERSIZED: &str = concat!(
+    r#","detail":"The request costs more than these policies can ever admit at once. Do not send it again as it is.","#,
+    r#""retryable":false,"violated-policies":["#
+);
 /// The beginning of a document without a registered problem type, up to its title.
 const ABOUT_BLANK: &str = r#"{"type":"about:blank","title":""#;
 
@@ -111,6 +119,7 @@ impl ProblemBody {
         // Most layers have one limit, and its refusals have one document.
         if let (Cause::Limit, Some((policy, _))) = (refusal.cause(), refusal.outcome().only())
             && status == StatusCode::TOO_MANY_REQUESTS
+            && !refusal.is_oversized()
             && let Some(kept) = self.kept.get(
                 &KEPT,
                 |kept| kept.policy.same_problem(policy),
@@ -139,6 +148,13 @@ fn document(refusal: &Refusal, status: StatusCode) -> String {
         [ABOUT_BLANK, title, r#"","status":"#, status.as_str()]
     };
     match refusal.cause() {
+        Cause::Limit if refusal.is_oversized() => {
+            let outcome = refusal.outcome().iter();
+            let oversized = outcome.filter(|(_, decision)| decision.is_oversized());
+            let names = names(oversized.map(|(policy, _)| policy));
+            let [start, title, middle, status] = about_blank();
+            [start, title, middle, status, OVERSIZED, &names, "]}"].concat()
+        }
         Cause::Limit => {
             let refusing = refusal.outcome().refusals().map(|(policy, _)| policy);
             quota_exceeded(&refusing.collect::<Vec<_>>(), status)
@@ -172,19 +188,23 @@ fn quota_exceeded(refusing: &[&Policy], status: StatusCode) -> String {
         true => ABNORMAL_USAGE,
         false => QUOTA_EXCEEDED,
     };
-    let names: Vec<_> = refusing
-        .iter()
-        .map(|policy| escaped(policy.name()))
-        .collect();
-    let names = names.join(r#"",""#);
+    let names = names(refusing.iter().copied());
     [
         head,
         status.as_str(),
-        r#","violated-policies":[""#,
+        r#","violated-policies":["#,
         &names,
-        r#""]}"#,
+        "]}",
     ]
     .concat()
+}
+
+/// Returns the names of policies as the elements of a JSON array.
+fn names<'a>(policies: impl Iterator<Item = &'a Policy>) -> String {
+    let names: Vec<_> = policies
+        .map(|policy| ["\"", &escaped(policy.name()), "\""].concat())
+        .collect();
+    names.join(",")
 }
 
 /// Returns the content of a JSON string (RFC 8259 §7).

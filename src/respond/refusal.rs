@@ -186,6 +186,23 @@ impl Refusal {
                 .any(|(_, decision)| decision.retry_after().is_none())
     }
 
+    /// Returns `true` if the request costs more than one of the limits can ever admit, so that it must not be sent again as it is.
+    ///
+    /// See [`Decision::is_oversized`]. [`Http`](super::Http) answers it with [a status of its own](super::Http::oversized_status).
+    ///
+    /// ```
+    /// use tollgate::{Cost, Outcome, Policy, TokenBucket, respond::Refusal, store::{Ask, Local}};
+    ///
+    /// let (store, api, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_minute(100));
+    /// let mut outcome = Outcome::new();
+    /// outcome.push(api.clone(), store.decide(&Ask::new(&api, &rule, "alice".into(), Cost::new(101).unwrap())));
+    /// assert!(Refusal::new(outcome).is_oversized());
+    /// ```
+    #[inline]
+    pub fn is_oversized(&self) -> bool {
+        matches!(self.cause, Cause::Limit) && self.outcome.is_oversized()
+    }
+
     /// Returns the least wait after which the same request may pass: the longest wait of all limits that refuse.
     ///
     /// Returns `None` when one of them never lets it pass, or no wait is known.

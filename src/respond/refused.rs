@@ -17,9 +17,10 @@ use super::{Cause, Refusal};
 /// /// The status that a job queue reports for an error of its worker.
 /// fn status(error: &(dyn std::error::Error + 'static)) -> String {
 ///     match error.downcast_ref::<Refused>() {
+///         Some(refused) if refused.is_oversized() => "the job is too large".to_owned(),
 ///         Some(refused) if refused.is_limit() => match refused.retry_after() {
 ///             Some(wait) => format!("try again in {} s", wait.as_secs() + 1),
-///             None => "the job is too large".to_owned(),
+///             None => "try again later".to_owned(),
 ///         },
 ///         _ => "failed".to_owned(),
 ///     }
@@ -48,6 +49,11 @@ impl Refused {
     /// Returns `true` if a limit was reached.
     pub fn is_limit(&self) -> bool {
         matches!(self.refusal.cause(), Cause::Limit)
+    }
+
+    /// Returns `true` if the request costs more than a limit can ever admit, so that it must not be sent again as it is.
+    pub fn is_oversized(&self) -> bool {
+        self.refusal.is_oversized()
     }
 
     /// Returns `true` if the store could not decide, and is configured to refuse in that case.

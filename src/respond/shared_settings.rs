@@ -6,6 +6,7 @@ use http::{Extensions, HeaderMap};
 
 use super::{
     headers::{CachedPolicyHeader, Fields, Headers},
+    oversized::Oversized,
     refusal::Refusal,
 };
 use crate::{
@@ -20,6 +21,7 @@ pub(super) struct SharedSettings {
     // Negated, so that the default is `false`.
     omits_outcome: bool,
     jitter: Option<RetryJitter>,
+    pub(super) oversized: Oversized,
     /// Shared by all clones.
     cached: Arc<CachedPolicyHeader>,
 }
@@ -111,6 +113,15 @@ macro_rules! setters {
         #[must_use]
         pub fn outcome(mut self, wanted: bool) -> Self {
             self.settings.set_outcome(wanted);
+            self
+        }
+
+        /// Sets the code of gRPC for calls that [can never pass](crate::respond::Refusal::is_oversized).
+        ///
+        /// Default: [`InvalidArgument`](crate::respond::OversizedCode::InvalidArgument), because clients retry `RESOURCE_EXHAUSTED`.
+        #[must_use]
+        pub fn oversized_code(mut self, code: OversizedCode) -> Self {
+            self.settings.oversized.code = code;
             self
         }
 

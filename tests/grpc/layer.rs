@@ -173,7 +173,7 @@ async fn a_call_that_can_never_pass_has_negative_pushback() {
     let layer = RateLimitLayer::new(TokenBucket::per_minute(2)).cost(Cost::new(3).unwrap());
     let mut caller = Caller::new(serve!(layer.respond(Grpc::new()))).await;
     let status = caller.refused().await;
-    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.code(), Code::InvalidArgument);
     assert_eq!(
         field(status.metadata(), "grpc-retry-pushback-ms"),
         Some("-1")

@@ -16,6 +16,7 @@ mod introspect;
 mod keys;
 #[cfg(feature = "tokio")]
 mod leaky_layer;
+mod oversized;
 mod pairs;
 #[cfg(feature = "axum")]
 mod placement;

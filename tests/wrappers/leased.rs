@@ -5,7 +5,8 @@ use std::{convert::Infallible, time::Duration};
 use http::{Request, Response, StatusCode};
 use support::{Random, counting::bytes_kept};
 use tollgate::{
-    AnyRule, Cost, Decision, Outcome, Policy, RateLimitLayer, TokenBucket,
+    AnyRule, Cost, Decision, Outcome, Policy, RateLimitLayer, Timestamp, TokenBucket,
+    algorithm::Algorithm,
     key::{Global, Key},
     store::{Ask, LeaseConfig, Local, LocalBuilder, Store, StoreExt, Transactional},
     time::ManualClock,
@@ -88,6 +89,44 @@ async fn headers_show_the_quota_as_it_is_written() {
         }
         assert!(seen.iter().all(|count| *count > 20), "{rule}: {seen:?}");
     }
+}
+
+/// A cost that fits the limit as it is written, and never the stricter rule in the store.
+#[tokio::test]
+async fn a_cost_that_the_stricter_rule_never_admits_is_oversized() {
+    let mut stricter = 0;
+    for rule in RULES {
+        let (clock, policy) = (ManualClock::default(), Policy::new("api"));
+        let store = leased!(clock).fail_closed();
+        let parsed: AnyRule = rule.parse().unwrap();
+        let written = parsed.look(None, Timestamp::default());
+        let mut largest = None;
+        for units in [100, 101, 1000].into_iter().chain((1..100).rev()) {
+            let ask = Ask::new(&policy, &parsed, units.into(), Cost::new(units).unwrap());
+            // The second time, the node knows the key.
+            for _ in 0..2 {
+                let decision = store.acquire(&[ask]).await.unwrap().as_slice()[0];
+                assert_eq!(
+                    decision.announced_limit(),
+                    written.announced_limit(),
+                    "{rule}"
+                );
+                if decision.is_admitted() {
+                    largest = Some(units);
+                    break;
+                }
+                assert!(decision.is_oversized(), "{rule}: {units}, {decision:?}");
+                assert!(decision.limit() < Some(units), "{rule}: {decision:?}");
+            }
+            if largest.is_some() {
+                break;
+            }
+        }
+        stricter += u64::from(largest < Some(100));
+        assert!(largest > Some(1), "{rule}: {largest:?}");
+    }
+    // Windows are held as they are written.
+    assert!(stricter >= 2, "{stricter}");
 }
 
 /// A client that waits as long as it is told is admitted, in whole seconds by HTTP, and to the nanosecond by the store.

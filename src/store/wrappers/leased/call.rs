@@ -111,7 +111,7 @@ where
         let as_written = move |looked: Decisions| -> Decisions {
             let looks = looked.as_slice().iter().zip(limits);
             looks
-                .map(|(look, limit)| look.with_rule_limit(limit))
+                .map(|(look, limit)| look.with_limit_as_written(limit))
                 .collect()
         };
         let asks: Vec<_> = asks
@@ -358,7 +358,7 @@ where
                 inner.book.answered(asked, place, *answer, now)
             } else {
                 inner.book.failed(asked, &Ok(()));
-                answer.with_rule_limit(asked.rule.terms.limit)
+                answer.with_limit_as_written(asked.rule.terms.limit)
             });
         }
         if is_admitted {
