@@ -11,7 +11,7 @@ use http::{
 use super::{
     Respond, grpc_status_details, header_value,
     headers::{
-        Fields, Headers,
+        Fields, Headers, UpstreamFields,
         names::{
             EXPOSED_HEADERS_LIST, GRPC_MESSAGE, GRPC_RETRY_PUSHBACK, GRPC_STATUS,
             GRPC_STATUS_DETAILS,

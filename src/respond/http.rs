@@ -13,7 +13,7 @@ use super::{
     body::{BodyFn, EmptyBody, MakeBody},
     grpc::{self, ContentType},
     header_value,
-    headers::{Fields, Headers},
+    headers::{Fields, Headers, UpstreamFields},
     oversized::OversizedCode,
     problem_body::ProblemBody,
     refusal::{BodyForm, Cause, Refusal},

@@ -75,7 +75,7 @@ pub use self::{
     body::{BodyFn, EmptyBody, MakeBody},
     grpc::Grpc,
     grpc_code::grpc_code,
-    headers::{EXPOSED_HEADERS, Fields, Headers},
+    headers::{EXPOSED_HEADERS, Fields, Headers, UpstreamFields},
     http::Http,
     oversized::OversizedCode,
     problem_body::ProblemBody,

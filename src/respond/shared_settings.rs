@@ -5,7 +5,7 @@ use std::{mem, sync::Arc, time::Duration};
 use http::{Extensions, HeaderMap};
 
 use super::{
-    headers::{CachedPolicyHeader, Fields, Headers},
+    headers::{CachedPolicyHeader, Fields, Headers, UpstreamFields},
     oversized::Oversized,
     refusal::Refusal,
 };
@@ -17,6 +17,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedSettings {
     headers: Headers,
+    upstream: UpstreamFields,
     /// Set if admitted requests do not carry their outcome.
     // Negated, so that the default is `false`.
     omits_outcome: bool,
@@ -36,6 +37,10 @@ impl SharedSettings {
     pub(super) fn set_headers(&mut self, headers: Headers) {
         self.headers = headers;
         self.cached = Arc::default();
+    }
+
+    pub(super) fn set_upstream(&mut self, upstream: UpstreamFields) {
+        self.upstream = upstream;
     }
 
     pub(super) fn set_outcome(&mut self, wanted: bool) {
@@ -67,7 +72,7 @@ impl SharedSettings {
     }
 
     pub(super) fn fields(&self, outcome: &Outcome) -> Fields {
-        Fields::new(outcome, self.headers, &self.cached)
+        Fields::new(outcome, self.headers, self.upstream, &self.cached)
     }
 
     pub(super) fn write_fields(&self, outcome: &Outcome, headers: &mut HeaderMap) {
@@ -102,6 +107,16 @@ macro_rules! setters {
         #[must_use]
         pub fn headers(mut self, headers: Headers) -> Self {
             self.settings.set_headers(headers);
+            self
+        }
+
+        /// Sets what happens to rate limit fields that a response has already, as that of a proxied upstream.
+        ///
+        /// Default: [`UpstreamFields::Stricter`]. Whatever the setting and the upstream, the fields of this layer's format are valid, and there is
+        /// one set of them.
+        #[must_use]
+        pub fn upstream_fields(mut self, upstream: UpstreamFields) -> Self {
+            self.settings.set_upstream(upstream);
             self
         }
 

@@ -28,6 +28,7 @@ mod stacked;
 mod tower_contract;
 #[cfg(feature = "axum")]
 mod uploads;
+mod upstream_fields;
 
 // Counts by thread, so tests that run at the same time do not disturb each other.
 #[global_allocator]

@@ -184,12 +184,10 @@ fn an_entry_replaces_only_that_of_its_name() {
     ] {
         assert_eq!(fields("api", standing, policy), left);
     }
-    // Another name, another partition key, and an invalid list.
+    // Another name, and another partition key.
     for (standing, policy) in [
         (r#""API";r=3"#, r#""API";q=5"#),
         (r#""api";r=3;pk=:AA==:"#, r#""api";q=5;pk=:AA==:"#),
-        ("limit=100, remaining=50, reset=5", "100;w=60"),
-        (r#""ap"#, r#"""#),
     ] {
         let expected = [
             format!("{standing} | {ours}"),

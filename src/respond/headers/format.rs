@@ -16,7 +16,7 @@ use crate::error::Error;
 /// | `None` | `none` | none; `Retry-After` stays |
 ///
 /// `Draft` reports every policy, the nearest to exhaustion first. Stacked layers add theirs; if two of them have the same
-/// name by mistake, the one that leaves less is reported. The other formats report the policy that is nearest to
+/// name by mistake, the one that leaves less is reported. [`UpstreamFields`](crate::respond::UpstreamFields) has the rules for fields of an upstream. The other formats report the policy that is nearest to
 /// exhaustion (draft-07 reports all of them in `RateLimit-Policy`), and their reset counts down to a full quota.
 ///
 /// # Examples

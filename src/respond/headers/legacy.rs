@@ -2,19 +2,16 @@
 //!
 //! In these, `reset` counts down to a full quota.
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderName, HeaderValue};
 
 use super::{
     entry::PolicyEntry,
     format::Headers,
-    names::{
-        RATELIMIT_LIMIT, RATELIMIT_REMAINING, RATELIMIT_RESET, X_RATELIMIT_LIMIT,
-        X_RATELIMIT_REMAINING, X_RATELIMIT_RESET,
-    },
+    names::{DRAFT06, X_RATELIMIT},
+    upstream::{Nearness, Numbers},
 };
 use crate::{
     decision::Decision,
-    quota::parse_number,
     respond::{
         header_value::{self, push_number},
         rounding::{self, MAX_INTEGER},
@@ -44,29 +41,8 @@ impl LegacyNumbers {
         }
     }
 
-    /// Writes three fields, unless those of an inner layer leave less.
-    pub(super) fn write(self, headers: &mut HeaderMap, prefixed: bool) {
-        let [limit, remaining, reset] = if prefixed {
-            [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET]
-        } else {
-            [RATELIMIT_LIMIT, RATELIMIT_REMAINING, RATELIMIT_RESET]
-        };
-        let inner = headers
-            .get(&remaining)
-            .and_then(|value| parse_number(value.to_str().ok()?.trim()));
-        if inner.is_some_and(|inner| inner <= self.remaining) {
-            return;
-        }
-        let fields = [
-            (limit, self.limit),
-            (remaining, self.remaining),
-            (reset, self.reset),
-        ];
-        for (name, number) in fields {
-            if let Some(value) = header_value::number(number) {
-                let _ = headers.try_insert(name, value);
-            }
-        }
+    pub(super) fn nearness(self) -> Nearness {
+        Numbers::from(self).nearness()
     }
 
     /// Returns the Dictionary of draft-07: `limit=100, remaining=50, reset=5`.
@@ -84,6 +60,35 @@ impl LegacyNumbers {
     }
 }
 
+impl From<LegacyNumbers> for Numbers {
+    fn from(numbers: LegacyNumbers) -> Self {
+        Self {
+            limit: Some(numbers.limit),
+            remaining: numbers.remaining,
+            reset: Some(numbers.reset),
+        }
+    }
+}
+
+/// The formats of three fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Triple {
+    Draft06,
+    /// `X-RateLimit-*` with the reset in Unix seconds.
+    UnixSeconds,
+    /// `X-RateLimit-*` with the reset in seconds from now.
+    Delta,
+}
+
+impl Triple {
+    pub(super) fn names(self) -> [HeaderName; 3] {
+        match self {
+            Self::Draft06 => DRAFT06,
+            Self::UnixSeconds | Self::Delta => X_RATELIMIT,
+        }
+    }
+}
+
 /// Returns the `RateLimit-Policy` of draft-07: `100;w=60, …`.
 pub(super) fn policy_list(entries: &[PolicyEntry<'_>]) -> Option<HeaderValue> {
     header_value::list(entries, |buffer, entry| {
@@ -93,14 +98,4 @@ pub(super) fn policy_list(entries: &[PolicyEntry<'_>]) -> Option<HeaderValue> {
             push_number(buffer, seconds);
         }
     })
-}
-
-/// Returns `remaining` of a Dictionary of draft-07.
-pub(super) fn remaining_in(dictionary: &HeaderValue) -> Option<u64> {
-    dictionary
-        .to_str()
-        .ok()?
-        .split(',')
-        .find_map(|member| member.trim().strip_prefix("remaining="))
-        .and_then(parse_number)
 }

@@ -5,14 +5,19 @@ use http::{HeaderName, header::RETRY_AFTER};
 pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub(super) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-pub(super) const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
-pub(super) const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
-pub(super) const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
-pub(super) const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-pub(super) const X_RATELIMIT_REMAINING: HeaderName =
-    HeaderName::from_static("x-ratelimit-remaining");
-pub(super) const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// The fields of draft-06: the limit, the remaining units and the reset.
+pub(super) const DRAFT06: [HeaderName; 3] = [RATELIMIT_LIMIT, RATELIMIT_REMAINING, RATELIMIT_RESET];
+/// The same fields as `X-RateLimit-*`.
+pub(super) const X_RATELIMIT: [HeaderName; 3] =
+    [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET];
 
 pub(in crate::respond) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(in crate::respond) const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");

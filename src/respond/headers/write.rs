@@ -7,10 +7,10 @@ use super::{
     draft::{self, AvailableQuota},
     entry::PolicyEntry,
     format::Headers,
-    legacy::{self, LegacyNumbers},
-    names::{RATELIMIT, RATELIMIT_POLICY},
+    legacy::{self, LegacyNumbers, Triple},
+    merge,
     policy_header::{CachedPolicyHeader, PolicyHeader},
-    stacked,
+    upstream::UpstreamFields,
 };
 use crate::outcome::Outcome;
 
@@ -64,22 +64,29 @@ enum FieldValues {
     SinglePolicy {
         header: &'static PolicyHeader,
         available: AvailableQuota,
+        upstream: UpstreamFields,
     },
-    Lists(Box<Lists>),
+    Boxed(Box<Boxed>, UpstreamFields),
     Triple {
-        prefixed: bool,
+        format: Triple,
         numbers: LegacyNumbers,
+        upstream: UpstreamFields,
     },
     Nothing,
 }
 
-/// `RateLimit` and `RateLimit-Policy` of several policies, or of draft-07.
+/// `RateLimit` and `RateLimit-Policy` of formats that are long to move.
 #[derive(Debug)]
-struct Lists {
-    ratelimit: HeaderValue,
-    policies: HeaderValue,
-    /// The remaining units in `ratelimit` if its format has room for one policy only.
-    remaining: Option<u64>,
+enum Boxed {
+    /// The current draft with several policies.
+    Lists {
+        ratelimit: HeaderValue,
+        policies: HeaderValue,
+    },
+    Draft07 {
+        numbers: LegacyNumbers,
+        policies: HeaderValue,
+    },
 }
 
 impl Fields {
@@ -88,6 +95,7 @@ impl Fields {
     pub(in crate::respond) fn new(
         outcome: &Outcome,
         headers: Headers,
+        upstream: UpstreamFields,
         cached: &CachedPolicyHeader,
     ) -> Self {
         // Most requests have one limit, whose policy is the same for all keys.
@@ -98,26 +106,43 @@ impl Fields {
                 && let Some(header) = cached.get(&entry)
             {
                 let available = AvailableQuota::new(entry.decision, &entry.quota);
-                return Self(FieldValues::SinglePolicy { header, available });
+                return Self(FieldValues::SinglePolicy {
+                    header,
+                    available,
+                    upstream,
+                });
             }
         }
-        Self(FieldValues::new(outcome, headers).unwrap_or(FieldValues::Nothing))
+        Self(FieldValues::new(outcome, headers, upstream).unwrap_or(FieldValues::Nothing))
     }
 
-    /// Adds the fields to those of an inner layer.
-    ///
-    /// Replaces them if this layer leaves less and the format has room for one policy only, or both policies have the same
-    /// name.
+    /// Adds the fields to those of an upstream or an inner layer, as [`UpstreamFields`] says.
     #[inline]
     pub(in crate::respond) fn write(self, headers: &mut HeaderMap) {
         match self.0 {
-            FieldValues::SinglePolicy { header, available } => {
+            FieldValues::SinglePolicy {
+                header,
+                available,
+                upstream,
+            } => {
                 if let Some(ratelimit) = header.ratelimit(available) {
-                    stacked::add(headers, ratelimit, header.ratelimit_policy());
+                    merge::add_lists(headers, upstream, ratelimit, header.ratelimit_policy());
                 }
             }
-            FieldValues::Lists(lists) => lists.write(headers),
-            FieldValues::Triple { prefixed, numbers } => numbers.write(headers, prefixed),
+            FieldValues::Boxed(boxed, upstream) => match *boxed {
+                Boxed::Lists {
+                    ratelimit,
+                    policies,
+                } => merge::add_lists(headers, upstream, ratelimit, policies),
+                Boxed::Draft07 { numbers, policies } => {
+                    merge::add_single(headers, upstream, numbers, policies);
+                }
+            },
+            FieldValues::Triple {
+                format,
+                numbers,
+                upstream,
+            } => merge::add_triple(headers, upstream, numbers, format),
             FieldValues::Nothing => {}
         }
     }
@@ -125,7 +150,7 @@ impl Fields {
 
 impl FieldValues {
     #[cold]
-    fn new(outcome: &Outcome, headers: Headers) -> Option<Self> {
+    fn new(outcome: &Outcome, headers: Headers, upstream: UpstreamFields) -> Option<Self> {
         if headers == Headers::None {
             return None;
         }
@@ -133,40 +158,26 @@ impl FieldValues {
             outcome.iter().filter_map(PolicyEntry::new).collect();
         entries.sort_by(|a, b| a.decision.nearness(b.decision));
         let nearest = entries.first()?.decision;
+        let numbers = LegacyNumbers::new(nearest, headers);
+        let triple = |format| Self::Triple {
+            format,
+            numbers,
+            upstream,
+        };
+        let boxed = |boxed| Self::Boxed(Box::new(boxed), upstream);
         Some(match headers {
-            Headers::Draft => Self::Lists(Box::new(Lists {
+            Headers::Draft => boxed(Boxed::Lists {
                 ratelimit: draft::ratelimit_list(&entries)?,
                 policies: draft::policy_list(&entries)?,
-                remaining: None,
-            })),
-            Headers::Draft07 => {
-                let numbers = LegacyNumbers::new(nearest, headers);
-                Self::Lists(Box::new(Lists {
-                    ratelimit: numbers.dictionary()?,
-                    policies: legacy::policy_list(&entries)?,
-                    remaining: Some(numbers.remaining),
-                }))
-            }
-            Headers::Draft06 | Headers::Legacy | Headers::LegacyDelta => Self::Triple {
-                prefixed: headers != Headers::Draft06,
-                numbers: LegacyNumbers::new(nearest, headers),
-            },
+            }),
+            Headers::Draft07 => boxed(Boxed::Draft07 {
+                numbers,
+                policies: legacy::policy_list(&entries)?,
+            }),
+            Headers::Draft06 => triple(Triple::Draft06),
+            Headers::Legacy => triple(Triple::UnixSeconds),
+            Headers::LegacyDelta => triple(Triple::Delta),
             Headers::None => Self::Nothing,
         })
-    }
-}
-
-impl Lists {
-    fn write(self, headers: &mut HeaderMap) {
-        match self.remaining {
-            None => stacked::add(headers, self.ratelimit, self.policies),
-            Some(remaining) => {
-                let inner = headers.get(RATELIMIT).and_then(legacy::remaining_in);
-                if inner.is_none_or(|inner| remaining < inner) {
-                    let _ = headers.try_insert(RATELIMIT, self.ratelimit);
-                }
-                let _ = headers.try_append(RATELIMIT_POLICY, self.policies);
-            }
-        }
     }
 }
