@@ -194,7 +194,7 @@ async fn a_cost_above_the_limit_is_refused_by_the_look() {
         service_fn(async |_: Request<u64>| Ok::<_, Infallible>(Response::new(String::new())));
     let service = ServiceBuilder::new().layer(layer).service(inner);
     let refused = service.clone().oneshot(Request::new(11)).await.unwrap();
-    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(refused.headers().get("retry-after"), None);
     assert_eq!(left(&store, "default", &rule), 10);
     for (units, expected, after) in [(7, 200, 3), (4, 429, 3), (3, 200, 0), (1, 429, 0)] {
