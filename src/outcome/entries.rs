@@ -6,7 +6,6 @@ use super::entry::Entry;
 
 /// A list that stores a single entry inline, because most requests have one limit.
 // Not a `SmallVec`: an entry would be moved into its union, and is long to move.
-#[expect(clippy::large_enum_variant, reason = "one entry is the common case")]
 #[derive(Clone, Default)]
 #[expect(
     clippy::large_enum_variant,
