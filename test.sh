@@ -148,7 +148,8 @@ step_tests() {
   )
   joined
   timed "${members[@]}" --test fleet
-  cargo test "${members[@]}" --test quickstart
+  # Its tests wait for programs.
+  cargo test "${members[@]}" --test quickstart -- --test-threads=8
 }
 
 waiting_tests() {

@@ -195,3 +195,31 @@ async fn limits_that_may_share_a_store_are_not_counted() {
     admitted(reloaded.layer(handler()), 1).await;
     assert_eq!((plans.collisions(), reloaded.collisions()), (0, 0));
 }
+
+/// Responders around others pass on what they know.
+#[cfg(feature = "axum")]
+#[tokio::test]
+async fn a_router_and_its_route_with_one_layer_are_noticed() {
+    use axum::{Router, body::Body, routing::get};
+    use tollgate::respond::{DrainBodies, Grpc};
+
+    macro_rules! check {
+        ($respond:expr) => {{
+            let layer = RateLimitLayer::new(per_hour(10))
+                .store(Local::new())
+                .respond($respond);
+            let app: Router = Router::new()
+                .route("/", get(async || "hello").layer(layer.clone()))
+                .layer(layer.clone());
+            for _ in 0..3 {
+                let request = Request::get("/").body(Body::empty()).unwrap();
+                assert_eq!(app.clone().oneshot(request).await.unwrap().status(), 200);
+            }
+            assert_eq!(layer.misconfigured(), 3, stringify!($respond));
+        }};
+    }
+    check!(Http::new());
+    check!(Http::empty());
+    check!(Http::new().drain_bodies());
+    check!(DrainBodies::new(Grpc::new()));
+}

@@ -131,6 +131,11 @@ where
         self.respond.admit(req, outcome)
     }
 
+    #[inline]
+    fn outer_outcome<'a>(&self, req: &'a Request<B>) -> Option<&'a Outcome> {
+        <R as Respond<Request<B>, Res, E>>::outer_outcome(&self.respond, req)
+    }
+
     fn annotate(annotation: Self::Annotation, res: &mut Res) {
         <R as Respond<Request<B>, Res, E>>::annotate(annotation, res);
     }
