@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub struct StoreId(usize);
 
 impl StoreId {
-    /// Returns the identity of what the clones of a store share. It is theirs while one of them lives.
+    /// Returns the identity of what the clones of a store share: theirs, and of no other store, while one of them lives.
     pub fn of<T: ?Sized>(shared: &Arc<T>) -> Self {
         Self(Arc::as_ptr(shared).addr())
     }
