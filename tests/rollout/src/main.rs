@@ -8,6 +8,9 @@
 mod before {
     use ::before as tollgate;
 
+    /// The rule of a store inside of blocks.
+    pub(super) type OfBlocks = tollgate::AnyRule;
+
     #[path = "worker.rs"]
     pub(crate) mod worker;
     #[path = "wrapped.rs"]
@@ -18,6 +21,9 @@ mod before {
 #[path = "."]
 mod now {
     use ::now as tollgate;
+
+    /// The rule of a store inside of blocks.
+    pub(super) type OfBlocks = tollgate::algorithm::Blockable<tollgate::AnyRule>;
 
     #[path = "worker.rs"]
     pub(crate) mod worker;

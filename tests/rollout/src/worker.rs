@@ -36,6 +36,7 @@ use tokio::{
 };
 
 use super::{
+    OfBlocks,
     tollgate::{
         AnyRule, Charge, Cost, CountedRule, Decision, Policy, Verdict,
         key::Key,
@@ -57,6 +58,8 @@ struct Worker {
     policy: Policy,
     redis: Redis<AnyRule>,
     swaps: Memcached<AnyRule>,
+    redis_of_blocks: Redis<OfBlocks>,
+    swaps_of_blocks: Memcached<OfBlocks>,
     counters: MemcachedCounters<CountedRule>,
     connection: MemcachedConnection,
     /// The charges of `acquire`, by the `id` of their command.
@@ -76,6 +79,9 @@ struct Command {
 
 /// Connects to both servers and executes commands concurrently, until the input ends.
 pub(crate) async fn serve(redis: &str, memcached: &str) {
+    let redis_of_blocks = Redis::<OfBlocks>::builder(redis)
+        .prefix(PREFIX)
+        .response_timeout(RESPONSE_TIMEOUT);
     let redis = Redis::<AnyRule>::builder(redis)
         .prefix(PREFIX)
         .response_timeout(RESPONSE_TIMEOUT);
@@ -85,6 +91,10 @@ pub(crate) async fn serve(redis: &str, memcached: &str) {
         policy: Policy::new("api"),
         redis: redis.connect().await.expect("a Redis"),
         swaps: OptimisticBuilder::new(connection.clone())
+            .prefix(PREFIX)
+            .build(),
+        redis_of_blocks: redis_of_blocks.connect().await.expect("a Redis"),
+        swaps_of_blocks: OptimisticBuilder::new(connection.clone())
             .prefix(PREFIX)
             .build(),
         counters: CountersBuilder::new(connection.clone())
@@ -159,11 +169,13 @@ impl Worker {
         let mut nodes = self.nodes.borrow_mut();
         let node = nodes.entry(name.to_owned()).or_insert_with(|| {
             let (store, wrapper, number) = parts(name);
-            let store = match store {
-                "redis" => self.redis.clone().boxed(),
-                _ => self.swaps.clone().boxed(),
-            };
-            Rc::new(wrapped::any(wrapper, number, store))
+            let is_redis = store == "redis";
+            Rc::new(match (wrapper, is_redis) {
+                ("blocks", true) => wrapped::blocks(self.redis_of_blocks.clone().boxed()),
+                ("blocks", false) => wrapped::blocks(self.swaps_of_blocks.clone().boxed()),
+                (_, true) => wrapped::any(wrapper, number, self.redis.clone().boxed()),
+                (_, false) => wrapped::any(wrapper, number, self.swaps.clone().boxed()),
+            })
         });
         Rc::clone(node)
     }
@@ -185,7 +197,7 @@ impl Worker {
         let blocks = node.blocks.as_ref().ok_or("a node without blocks")?;
         let (policy, key) = (&self.policy, command.key);
         match command.numbers[0] {
-            0 => blocks.unblock(policy, key).await.map_err(text)?,
+            0 => blocks.unblock::<AnyRule>(policy, key).await.map_err(text)?,
             millis => {
                 let blocked = blocks.block::<AnyRule>(policy, key, Duration::from_millis(millis));
                 blocked.map_err(text)?.await.map_err(text)?;

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use super::tollgate::{
-    AnyRule, CountedRule,
-    store::{Blocks, BoxStore, CircuitBreakerConfig, Error, LeaseConfig, StoreExt, SyncConfig},
+use super::{
+    OfBlocks,
+    tollgate::{
+        AnyRule, CountedRule,
+        store::{Blocks, BoxStore, CircuitBreakerConfig, Error, LeaseConfig, StoreExt, SyncConfig},
+    },
 };
 
 /// Longer than any call takes.
@@ -25,7 +28,7 @@ pub(super) struct Node<Rule> {
     pub(super) store: BoxStore<Rule, Error>,
     pub(super) report: Box<dyn Fn() -> Report>,
     /// For blocks by hand, if this node has them.
-    pub(super) blocks: Option<Blocks<BoxStore<Rule, Error>>>,
+    pub(super) blocks: Option<Blocks<BoxStore<OfBlocks, Error>>>,
 }
 
 impl<Rule> Node<Rule> {
@@ -72,15 +75,17 @@ macro_rules! around {
     };
 }
 
-/// Returns a wrapper around a store of any rule.
-pub(super) fn any(name: &str, number: u64, store: BoxStore<AnyRule, Error>) -> Node<AnyRule> {
-    if name == "blocks" {
-        let blocks = store.with_blocks();
-        return Node {
-            blocks: Some(blocks.clone()),
-            ..Node::new(blocks.boxed())
-        };
+/// Returns blocks around a store.
+pub(super) fn blocks(store: BoxStore<OfBlocks, Error>) -> Node<AnyRule> {
+    let blocks = store.with_blocks();
+    Node {
+        blocks: Some(blocks.clone()),
+        ..Node::new(blocks.boxed())
     }
+}
+
+/// Returns another wrapper around a store of any rule.
+pub(super) fn any(name: &str, number: u64, store: BoxStore<AnyRule, Error>) -> Node<AnyRule> {
     if name != "leased" {
         return around!(store, name, number);
     }
