@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
-use super::rule::Block;
+use super::Block;
 use crate::{
     algorithm::{Algorithm, StateKind, Step},
     decision::{Charge, Cost, Decision, Numbers, Verdict},

@@ -1,6 +1,6 @@
 //! A block as bytes, and in the numbers of a script.
 
-use super::{rule::Block, step::BlockState};
+use super::{Block, BlockState};
 use crate::{
     algorithm::{
         codec::{Codec, put_instant, tag, take_byte, take_instant, take_tag},
