@@ -3,14 +3,14 @@
 mod shapes;
 mod strict;
 
-use std::{convert::Infallible, num::NonZeroU64, time::Duration};
+use std::{convert::Infallible, num::NonZeroU64, sync::LazyLock, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use proptest::prelude::*;
 use tollgate::{
     Decision, Outcome, Policy, Quota, Verdict,
     respond::{Grpc, Headers, Http, Respond, UpstreamFields},
-    time::{Clock, SystemClock},
+    time::{Clock, SystemClock, Timestamp},
 };
 
 use self::{
@@ -43,6 +43,9 @@ fn now() -> u64 {
     SystemClock::new().now().as_nanos() / 1_000_000_000
 }
 
+/// One instant for all decisions: two that a second's end parts announce different resets.
+static DECIDED: LazyLock<Timestamp> = LazyLock::new(|| SystemClock::new().now());
+
 /// Lets a layer annotate a response of an upstream. It has 100 per minute, and so many left.
 fn annotated(
     mut headers: HeaderMap,
@@ -51,7 +54,7 @@ fn annotated(
     name: &str,
     remaining: u64,
 ) -> HeaderMap {
-    let decision = Decision::new(Verdict::Allow, SystemClock::new().now(), 1)
+    let decision = Decision::new(Verdict::Allow, *DECIDED, 1)
         .with_limit(NonZeroU64::new(100).unwrap(), Quota::per_minute(100))
         .with_remaining(remaining)
         .with_reset_after(Duration::from_secs(30));
