@@ -1,9 +1,9 @@
 //! The numbers of a decision: stored, or computed when they are read.
 
-use std::{fmt, time::Duration};
+use std::{cmp::Ordering, fmt, num::NonZeroU64, time::Duration};
 
 use super::charge::Position;
-use crate::time::Timestamp;
+use crate::{quota::Quota, time::Timestamp};
 
 /// The remaining units, and the waits until there are more and until the key is like an unused one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,5 +114,45 @@ impl Eq for NumbersSource {}
 impl fmt::Debug for NumbersSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.numbers().fmt(f)
+    }
+}
+
+/// The greatest cost that a rule admits, and its capacity and rate as clients see them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RuleLimit {
+    /// The greatest cost that can ever pass.
+    pub(crate) capacity: NonZeroU64,
+    /// The capacity of the rule that has the quota.
+    pub(crate) announced: NonZeroU64,
+    /// The sustained rate.
+    pub(crate) quota: Quota,
+}
+
+impl RuleLimit {
+    /// The limit of one rule.
+    #[inline]
+    pub(crate) const fn new(capacity: NonZeroU64, quota: Quota) -> Self {
+        Self {
+            capacity,
+            announced: capacity,
+            quota,
+        }
+    }
+
+    /// Returns the limit of two rules that are charged together.
+    ///
+    /// It announces the slower rule, and of equally fast ones that with the smaller capacity. The choice does not depend on the state, so that a
+    /// policy has the same header in all responses.
+    #[inline]
+    pub(crate) fn and(self, other: Self) -> Self {
+        let rates = self.quota.compare_rates(other.quota);
+        let tightest = match rates.then(self.announced.cmp(&other.announced)) {
+            Ordering::Less | Ordering::Equal => self,
+            Ordering::Greater => other,
+        };
+        Self {
+            capacity: self.capacity.min(other.capacity),
+            ..tightest
+        }
     }
 }

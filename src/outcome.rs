@@ -1,13 +1,15 @@
 //! The outcome of a request: the decisions of all limits in front of a service.
 
-use std::fmt;
+use std::{
+    fmt, mem, slice,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use smallvec::SmallVec;
 
-use super::{
-    entries::Entries,
-    entry::{Entry, Place},
-};
 use crate::{
     decision::{Charge, Decision, Decisions, Verdict},
     error::Error,
@@ -266,5 +268,139 @@ impl Outcome {
 impl fmt::Debug for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+/// A list that stores a single entry inline, because most requests have one limit.
+// Not a `SmallVec`: an entry would be moved into its union, and is long to move.
+#[derive(Clone, Default)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most lists are a single entry, which must not be allocated"
+)]
+enum Entries {
+    #[default]
+    None,
+    One(Entry),
+    Several(Vec<Entry>),
+}
+
+impl Entries {
+    #[inline]
+    fn as_slice(&self) -> &[Entry] {
+        match self {
+            Self::None => &[],
+            Self::One(entry) => slice::from_ref(entry),
+            Self::Several(entries) => entries,
+        }
+    }
+
+    /// Appends the entries of another list.
+    #[inline]
+    fn append(&mut self, other: Self) {
+        if !other.as_slice().is_empty() {
+            self.append_some(other);
+        }
+    }
+
+    #[cold]
+    fn append_some(&mut self, other: Self) {
+        if self.as_slice().is_empty() {
+            *self = other;
+            return;
+        }
+        let mut entries = mem::take(self).into_vec();
+        entries.append(&mut other.into_vec());
+        *self = Self::Several(entries);
+    }
+
+    fn into_vec(self) -> Vec<Entry> {
+        match self {
+            Self::None => Vec::new(),
+            Self::One(entry) => vec![entry],
+            Self::Several(entries) => entries,
+        }
+    }
+}
+
+impl FromIterator<Entry> for Entries {
+    fn from_iter<I: IntoIterator<Item = Entry>>(entries: I) -> Self {
+        Self::Several(entries.into_iter().collect())
+    }
+}
+
+/// Tells apart the states that limits charge: a hash of the store, the policy and the key. 0 if it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place(u64);
+
+impl Place {
+    #[inline]
+    pub(crate) fn new(store: Option<StoreId>, policy: &Policy, key: &Key) -> Self {
+        let Some(store) = store else {
+            return Self::default();
+        };
+        // Found by chance only. A client that finds two keys of one place makes a wrong line in the log.
+        Self(key.quick_hash() ^ policy.digest().rotate_left(32) ^ store.number())
+    }
+
+    pub(crate) fn is_known(self) -> bool {
+        self.0 != 0
+    }
+}
+
+/// The decision of one limit.
+#[derive(Clone)]
+struct Entry {
+    policy: Policy,
+    decision: Decision,
+    /// Set once the charge was taken out of the outcome.
+    taken: Taken,
+    place: Place,
+}
+
+impl Entry {
+    #[inline]
+    fn new(policy: Policy, decision: Decision, place: Place) -> Self {
+        Self {
+            policy,
+            decision: decision.shared(),
+            taken: Taken::default(),
+            place,
+        }
+    }
+}
+
+/// A flag that clones share, and that one of them sets.
+///
+/// It is allocated with the first clone: most outcomes are never cloned.
+#[derive(Default)]
+pub(crate) struct Taken(OnceLock<Arc<AtomicBool>>);
+
+impl Taken {
+    /// Sets the flag; returns `false` if it was set before.
+    pub(crate) fn take(&self) -> bool {
+        // Relaxed: it only matters that one of them is the first.
+        !self.flag().swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns `true` if the flag is set.
+    pub(crate) fn is_taken(&self) -> bool {
+        let flag = self.0.get();
+        flag.is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+
+    /// Returns `true` if there is a clone.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.0.get().is_some_and(|flag| Arc::strong_count(flag) > 1)
+    }
+
+    fn flag(&self) -> &Arc<AtomicBool> {
+        self.0.get_or_init(Arc::default)
+    }
+}
+
+impl Clone for Taken {
+    fn clone(&self) -> Self {
+        Self(OnceLock::from(Arc::clone(self.flag())))
     }
 }

@@ -1,21 +1,173 @@
-//! Streams whose items come no faster than a rule allows.
+//! Waiting for the budget, in the order of arrival.
 
 use std::{
+    error::Error,
     fmt,
     future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use futures_core::Stream;
 use pin_project_lite::pin_project;
+use tokio::time::sleep;
 
-use super::{NeverReady, Pacer};
 use crate::{
     algorithm::Algorithm,
     decision::{Cost, Decision},
-    time::Clock,
+    pace::{Pacer, RoundRobin, Turn, delay},
+    time::{Clock, Timestamp},
 };
+
+impl<A: Algorithm, C: Clock> Pacer<A, C> {
+    /// Waits until one unit may be spent, and spends it.
+    ///
+    /// The details are those of [`until_ready_for`](Self::until_ready_for).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the rule can never let a unit pass again. No rule of this crate does so.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{TokenBucket, time::TokioClock, pace::Pacer};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), tollgate::pace::NeverReady> {
+    /// let pacer = Pacer::with_clock(TokenBucket::per_second(100).burst(1), TokioClock::new());
+    /// let begun = tokio::time::Instant::now();
+    /// for _ in 0..50 {
+    ///     pacer.until_ready().await?;
+    ///     // Work.
+    /// }
+    /// assert_eq!(begun.elapsed().as_millis(), 490);
+    /// # Ok(()) }
+    /// ```
+    pub async fn until_ready(&self) -> Result<Decision, NeverReady> {
+        self.until_ready_for(Cost::ONE).await
+    }
+
+    /// Waits until `cost` may be spent, and spends it.
+    ///
+    /// All clones share one queue, first come, first served: a small cost does not overtake a large one. The first task
+    /// in the queue sleeps for the wait of the rule, by tokio's timer, then tries again by the pacer's clock. If the clock
+    /// ran slower than the timer, it sleeps for the rest. A clock that stands still makes it wait forever: in tests, pause
+    /// tokio's time and use [`TokioClock`](crate::time::TokioClock).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the cost is above the rule's capacity, or the rule can never let it pass for another reason. It
+    /// spends nothing, and is returned once all earlier tasks are served.
+    ///
+    /// # Cancellation
+    ///
+    /// A future that is dropped before it is ready has spent nothing, and the next task in the queue goes on. A future that
+    /// is neither dropped nor polled blocks the tasks behind it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it has to sleep outside of a tokio runtime with time.
+    pub async fn until_ready_for(&self, cost: Cost) -> Result<Decision, NeverReady> {
+        let _first = self.head_of_queue().await;
+        loop {
+            let now = self.clock().now();
+            let decision = self.spend_at_once(&mut self.state(), now, cost);
+            if let Some(wait) = delay(&decision) {
+                sleep(wait).await;
+                // Charged as of `now`, so that the next delay counts from the scheduled departure. Nobody else has spent
+                // since, so the decision is the same.
+                let departed = self.rule().step(&mut self.state(), now, cost);
+                return Ok(departed.decision());
+            }
+            if decision.is_admitted() {
+                return Ok(decision);
+            }
+            let Some(wait) = decision.retry_after() else {
+                return Err(NeverReady::new(cost, decision.limit()));
+            };
+            // An incorrect rule that returns a wait of zero must not spin.
+            sleep(wait.max(Duration::from_nanos(1))).await;
+        }
+    }
+}
+
+/// The error of waiting for a cost that can never pass.
+///
+/// Nothing was spent. In a stream it contains the item.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Cost, TokenBucket, pace::{NeverReady, Pacer}};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+/// let pacer = Pacer::new(TokenBucket::per_second(10));
+/// let never: NeverReady = pacer.until_ready_for(Cost::new(11).unwrap()).await.unwrap_err();
+/// assert_eq!(never.limit(), Some(10));
+/// # }
+/// ```
+pub struct NeverReady<T = ()> {
+    item: T,
+    cost: Cost,
+    limit: Option<u64>,
+}
+
+impl NeverReady {
+    fn new(cost: Cost, limit: Option<u64>) -> Self {
+        let item = ();
+        Self { item, cost, limit }
+    }
+
+    fn with<T>(self, item: T) -> NeverReady<T> {
+        let Self { cost, limit, .. } = self;
+        NeverReady { item, cost, limit }
+    }
+}
+
+impl<T> NeverReady<T> {
+    /// Returns the cost that was asked for.
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    /// Returns the capacity of the rule: the greatest cost in units that can ever pass.
+    pub fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
+    /// Returns the item of the stream.
+    pub fn into_item(self) -> T {
+        self.item
+    }
+}
+
+impl<T> fmt::Display for NeverReady<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cost = self.cost.get();
+        match self.limit {
+            Some(limit) if limit < cost => write!(
+                f,
+                "a cost of {cost} can never pass: expected at most {limit}, the capacity of the rule; \
+                 split the work, or choose a larger capacity"
+            ),
+            _ => write!(
+                f,
+                "a cost of {cost} will never pass again: expected a rule that refills; \
+                 choose another rule, or a new pacer"
+            ),
+        }
+    }
+}
+
+impl<T> fmt::Debug for NeverReady<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NeverReady({self})")
+    }
+}
+
+impl<T> Error for NeverReady<T> {}
 
 impl<A: Algorithm, C> Pacer<A, C> {
     /// Returns a stream of the items of `inner`, no faster than the rule allows. Each item costs one unit.
@@ -251,5 +403,87 @@ impl<S: Stream, A: Algorithm, C> fmt::Debug for PacedStream<S, A, C> {
         f.debug_struct("PacedStream")
             .field("paced", &self.paced)
             .finish_non_exhaustive()
+    }
+}
+
+/// The turns of a [`RoundRobin`] one after the other, for a task that serves all senders.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{TokenBucket, time::{Clock, TokioClock}, pace::{Pacer, RoundRobin, Turns}};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let clock = TokioClock::new();
+/// let pacers = [1, 2, 3, 4].map(|limit| Pacer::with_clock(TokenBucket::per_second(limit), clock));
+/// let mut turns = Turns::new(RoundRobin::new(Duration::from_secs(1), pacers.len()), clock);
+/// let mut sent = [0; 4];
+/// for _ in 0..40 {
+///     let turn = turns.next_turn().await;
+///     assert_eq!(turn.missed, 0);
+///     while clock.now() < turn.ends && pacers[turn.sender].can_do_work(clock.now()) {
+///         sent[turn.sender] += 1;
+///     }
+/// }
+/// assert_eq!(sent, [10, 20, 30, 40]);
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Turns<C> {
+    schedule: RoundRobin,
+    clock: C,
+    /// The beginning of the next turn that was not returned yet.
+    due: Timestamp,
+}
+
+impl<C: Clock> Turns<C> {
+    /// Creates the turns that begin from now on, by `clock`.
+    pub fn new(schedule: RoundRobin, clock: C) -> Self {
+        let due = schedule.turn(clock.now()).ends;
+        Self {
+            schedule,
+            clock,
+            due,
+        }
+    }
+
+    /// Switches to another schedule, for example when senders come or go.
+    ///
+    /// The last returned turn keeps its end. The next one is the turn of the new schedule at that instant, or the rest of
+    /// it.
+    pub fn set_schedule(&mut self, schedule: RoundRobin) {
+        self.schedule = schedule;
+    }
+
+    /// Waits for the next turn. No turn is returned twice, or after its end.
+    ///
+    /// If the work of a turn took too long, or the task was woken late, turns may have passed. The current turn is then
+    /// returned, and [`missed`](Turn::missed) is the number of turns that were skipped. Tokio's timer wakes at whole
+    /// milliseconds, so slices of a few milliseconds are missed regularly. If the clock steps back, the future waits until
+    /// it has caught up.
+    ///
+    /// # Cancellation
+    ///
+    /// A future that is dropped before it is ready skips no turn.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it has to sleep outside of a tokio runtime with time.
+    pub async fn next_turn(&mut self) -> Turn {
+        loop {
+            let now = self.clock.now();
+            let early = self.due.saturating_since(now);
+            if early.is_zero() {
+                let turn = Turn {
+                    missed: self.schedule.between(self.due, now),
+                    ..self.schedule.turn(now)
+                };
+                self.due = turn.ends;
+                return turn;
+            }
+            sleep(early).await;
+        }
     }
 }

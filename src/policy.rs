@@ -1,8 +1,7 @@
 //! Policies: names of limits, and what clients read about them.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
-use super::{name::Name, partition::Partition};
 use crate::{error::Error, key::Key};
 
 /// The name of a limit, in headers, in outcomes, and in a store's keys.
@@ -242,5 +241,85 @@ impl fmt::Debug for Policy {
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// Text of which up to 24 bytes are copied, and longer ones shared.
+///
+/// Every outcome carries a name or two, and all threads would write one reference count.
+// Words, as in all of a policy: bytes that were just written one by one are slow to copy in words.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Name {
+    Short { length: u64, words: [u64; 3] },
+    Long(Arc<str>),
+}
+
+impl Name {
+    fn new(text: &str) -> Self {
+        let mut words = [0; 3];
+        match bytemuck::bytes_of_mut(&mut words).get_mut(..text.len()) {
+            Some(bytes) => {
+                bytes.copy_from_slice(text.as_bytes());
+                Self::Short {
+                    length: text.len() as u64,
+                    words,
+                }
+            }
+            None => Self::Long(text.into()),
+        }
+    }
+
+    #[inline]
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Short { length, words } => &bytemuck::bytes_of(words)[..*length as usize],
+            Self::Long(text) => text.as_bytes(),
+        }
+    }
+
+    fn as_str(&self) -> &str {
+        match self {
+            // It was made from text.
+            Self::Short { .. } => std::str::from_utf8(self.as_bytes()).unwrap_or_default(),
+            Self::Long(text) => text,
+        }
+    }
+}
+
+/// A policy's secret, and the partition key of the request that an outcome is about.
+///
+/// A pointer, because few policies have one and all are copied.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Partition(Arc<Inner>);
+
+#[derive(PartialEq, Eq, Hash)]
+struct Inner {
+    secret: [u8; 32],
+    digest: Option<[u8; Partition::LENGTH]>,
+}
+
+impl Partition {
+    const LENGTH: usize = 16;
+
+    /// Takes a secret of any length.
+    fn new(secret: &[u8]) -> Self {
+        Self(Arc::new(Inner {
+            secret: *blake3::hash(secret).as_bytes(),
+            digest: None,
+        }))
+    }
+
+    /// Returns the partition of `key`, under the same secret.
+    #[cold]
+    fn for_key(&self, key: &Key) -> Self {
+        let secret = self.0.secret;
+        Self(Arc::new(Inner {
+            secret,
+            digest: Some(key.digest_under(&secret)),
+        }))
+    }
+
+    fn digest(&self) -> Option<&[u8; Self::LENGTH]> {
+        self.0.digest.as_ref()
     }
 }

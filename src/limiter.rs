@@ -1,15 +1,27 @@
-//! The handle on a limit.
+//! Budgets without requests: the state of a limit for anything that is not a request of a layer.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
-use super::{LimiterFuture, future::call, grant::Grant};
+use pin_project_lite::pin_project;
+
 use crate::{
-    algorithm::Algorithm,
-    decision::{Charge, Cost},
+    algorithm::{Algorithm, Blockable},
+    decision::{Charge, Cost, Decision, Decisions},
     error::Error,
     key::Key,
     policy::Policy,
-    store::{Ask, Check, MayFail, Settlement, StepsFuture, Store, run},
+    store::{
+        Ask, BlockFuture, Blocks, Check, MayFail, NeverWaits, Progress, Settlement, Steps,
+        StepsFuture, Store, run,
+    },
+    time::{Clock, Timestamp},
 };
 
 /// A limit without requests: a policy, a rule and a store, for anything that has a key and a cost.
@@ -253,5 +265,250 @@ impl<Rule: Algorithm, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
         let grant = Grant::new(self.clone(), key.into(), units);
         let look = grant.look();
         call(run(grant, look))
+    }
+}
+
+impl<Rule, S, C> Limiter<Rule, Blocks<S, C>>
+where
+    Rule: Algorithm,
+    S: Store<Blockable<Rule>, Error: MayFail>,
+    C: Clock + Clone,
+{
+    /// Refuses all calls of a key for `duration`, on every node that keeps [blocks](Blocks) in this store.
+    ///
+    /// Returns the time for which the key is blocked now: at least `duration`, because an earlier block may last longer. `None` if the
+    /// store failed or had no room, and the key is not blocked.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, Policy, prelude::*};
+    ///
+    /// let limiter = Limiter::new(Policy::new("api"), TokenBucket::per_second(10), Local::new().with_blocks());
+    /// let minute = Duration::from_secs(60);
+    /// assert_eq!(limiter.block("mallory", minute)?.at_once(), Some(minute));
+    ///
+    /// let refused = limiter.check("mallory", Cost::ONE).at_once();
+    /// assert!(!refused.is_admitted() && refused.retry_after() > Some(Duration::from_secs(59)));
+    ///
+    /// limiter.unblock("mallory").at_once();
+    /// assert!(limiter.check("mallory", Cost::ONE).at_once().is_admitted());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the duration is zero or above 365 days.
+    pub fn block(
+        &self,
+        key: impl Into<Key>,
+        duration: Duration,
+    ) -> Result<Check<LimiterFuture<BlockFuture<Rule, S>>>, Error> {
+        Ok(call(self.store().block(self.policy(), key, duration)?))
+    }
+
+    /// Removes the block of a key. Its limit stays as it is.
+    pub fn unblock(&self, key: impl Into<Key>) -> Check<LimiterFuture<S::Done>> {
+        call(self.store().unblock(self.policy(), key))
+    }
+}
+
+/// Gives units back to a key by a settlement, between two looks.
+pub struct Grant<Rule, S> {
+    limiter: Limiter<Rule, S>,
+    key: Key,
+    units: u64,
+    /// The remaining units before the settlement.
+    before: Option<u64>,
+}
+
+impl<Rule: Algorithm, S: Store<Rule>> Grant<Rule, S> {
+    fn new(limiter: Limiter<Rule, S>, key: Key, units: u64) -> Self {
+        Self {
+            limiter,
+            key,
+            units,
+            before: None,
+        }
+    }
+
+    /// Looks at the key.
+    fn look(&self) -> Progress<Self> {
+        let (policy, rule) = (self.limiter.policy(), self.limiter.rule());
+        let ask = Ask::new(policy, rule, self.key, Cost::ONE);
+        Progress::Answer(self.limiter.store().look(&[ask]))
+    }
+
+    /// Goes on after a look.
+    fn looked(&mut self, look: Decision) -> Progress<Self> {
+        let (Some(remaining), Some(limit)) = (look.remaining(), look.limit()) else {
+            // Undecided: the caller sees that, and nothing is granted.
+            return Progress::Finished(Ok(look));
+        };
+        let rule = self.limiter.rule();
+        let at = rule.grant_at(&look);
+        if let Some(before) = self.before {
+            // A log gives back one entry at a time.
+            let given = remaining.saturating_sub(before);
+            self.units = self.units.saturating_sub(given);
+            if given == 0 || at == look.at() {
+                self.units = 0;
+            }
+        }
+        let units = self.units.min(limit);
+        if units == 0 || remaining >= limit && look.reset_after().is_zero() {
+            return Progress::Finished(Ok(look));
+        }
+        self.before = Some(remaining);
+        let slack = rule.grant_slack().unwrap_or(0);
+        let charge = Charge::new(at, units.saturating_add(slack));
+        let settlement = Settlement::new(self.limiter.policy(), rule, self.key, charge, slack);
+        match settlement {
+            Ok(settlement) => {
+                let grant = vec![settlement.into_grant()];
+                Progress::Done(self.limiter.store().settle(grant))
+            }
+            // It has the policy of no other charge.
+            Err(_) => Progress::Finished(Ok(look)),
+        }
+    }
+}
+
+impl<Rule, S> fmt::Debug for Grant<Rule, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant").finish_non_exhaustive()
+    }
+}
+
+impl<Rule: Algorithm, S: Store<Rule>> Steps for Grant<Rule, S> {
+    type Answer = S::Answer;
+    type Done = S::Done;
+    type Output = Result<Decision, S::Error>;
+
+    fn answered(&mut self, answer: Result<Decisions, S::Error>) -> Progress<Self> {
+        match answer {
+            Ok(decisions) => match decisions.as_slice() {
+                [look, ..] => self.looked(*look),
+                [] => Progress::Finished(Ok(Decision::unsupported(Timestamp::default()))),
+            },
+            Err(error) => Progress::Finished(Err(error)),
+        }
+    }
+
+    fn done(&mut self, done: Result<(), S::Error>) -> Progress<Self> {
+        match done {
+            Ok(()) => self.look(),
+            Err(error) => Progress::Finished(Err(error)),
+        }
+    }
+}
+
+pin_project! {
+    /// The future of a call of a [`Limiter`](crate::Limiter).
+    ///
+    /// Its output is plain if the store cannot fail, and a `Result` otherwise; see [`MayFail`].
+    ///
+    /// ```
+    /// use tollgate::{Cost, Decision, Limiter, Policy, TokenBucket, prelude::*};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let limiter = Limiter::new(Policy::new("jobs"), TokenBucket::per_second(10), Local::new());
+    /// let decision: Decision = limiter.check("alice", Cost::ONE).await;
+    /// assert!(decision.is_admitted());
+    /// # }
+    /// ```
+    #[must_use = "futures do nothing unless polled or awaited"]
+    pub struct LimiterFuture<F> {
+        #[pin]
+        call: F,
+    }
+}
+
+impl<F> fmt::Debug for LimiterFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimiterFuture").finish_non_exhaustive()
+    }
+}
+
+/// A result of a store, which a limiter returns as another type.
+pub trait Plain {
+    /// The type that the limiter returns.
+    type Plain;
+
+    /// Converts the result.
+    fn plain(self) -> Self::Plain;
+}
+
+impl Plain for Decisions {
+    type Plain = Decision;
+
+    /// Returns the decision about the only ask.
+    fn plain(self) -> Decision {
+        let decision = self.as_slice().first().copied();
+        // A store without an answer is wrong, and opens no gate.
+        decision.unwrap_or_else(|| Decision::unsupported(Timestamp::default()))
+    }
+}
+
+impl Plain for Decision {
+    type Plain = Self;
+
+    fn plain(self) -> Self {
+        self
+    }
+}
+
+impl Plain for Option<Duration> {
+    type Plain = Self;
+
+    fn plain(self) -> Self {
+        self
+    }
+}
+
+impl Plain for () {
+    type Plain = ();
+
+    fn plain(self) {}
+}
+
+/// Converts the result of a call.
+fn output<T: Plain, E: MayFail>(result: Result<T, E>) -> E::Output<T::Plain> {
+    E::output(result.map(T::plain))
+}
+
+/// Converts a call to a store into one of a limiter.
+fn call<F, T, E>(check: Check<F>) -> Check<LimiterFuture<F>>
+where
+    F: Future<Output = Result<T, E>>,
+    T: Plain,
+    E: MayFail,
+{
+    match check {
+        Check::Ready(result) => Check::Ready(output(result)),
+        Check::Pending(call) => Check::Pending(LimiterFuture { call }),
+    }
+}
+
+impl<F, T, E> Future for LimiterFuture<F>
+where
+    F: Future<Output = Result<T, E>>,
+    T: Plain,
+    E: MayFail,
+{
+    type Output = E::Output<T::Plain>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(output(ready!(self.project().call.poll(cx))))
+    }
+}
+
+impl<F, T, E> NeverWaits for LimiterFuture<F>
+where
+    F: NeverWaits + Future<Output = Result<T, E>>,
+    T: Plain,
+    E: MayFail,
+{
+    fn at_once(self) -> Self::Output {
+        output(self.call.at_once())
     }
 }
