@@ -51,7 +51,7 @@ use crate::{
 /// ```
 #[derive(Clone, Default)]
 pub struct Outcome {
-    entries: Entries,
+    entries: OutcomeEntries,
 }
 
 impl Outcome {
@@ -68,11 +68,11 @@ impl Outcome {
         decisions: &Decisions,
     ) -> Self {
         let entry = |policy: &Policy, key: &Key, decision: &Decision| {
-            let place = Place::new(store, policy, key);
-            Entry::new(policy.for_key(key), *decision, place)
+            let state = StateHash::new(store, policy, key);
+            OutcomeEntry::new(policy.for_key(key), *decision, state)
         };
         let entries = match (decisions.as_slice(), asked.next()) {
-            ([decision], Some((policy, key))) => Entries::One(entry(policy, key, decision)),
+            ([decision], Some((policy, key))) => OutcomeEntries::One(entry(policy, key, decision)),
             (decisions, first) => {
                 let asked = first.into_iter().chain(asked);
                 asked
@@ -89,11 +89,11 @@ impl Outcome {
         store: Option<StoreId>,
         decided: impl Iterator<Item = (&'a Policy, &'a Key, Decision)>,
     ) -> Self {
-        let mut entries = Entries::default();
+        let mut entries = OutcomeEntries::default();
         for (policy, key, decision) in decided {
-            let place = Place::new(store, policy, key);
-            let entry = Entry::new(policy.for_key(key), decision, place);
-            entries.append(Entries::One(entry));
+            let state = StateHash::new(store, policy, key);
+            let entry = OutcomeEntry::new(policy.for_key(key), decision, state);
+            entries.append(OutcomeEntries::One(entry));
         }
         Self { entries }
     }
@@ -106,22 +106,25 @@ impl Outcome {
         key: &Key,
         decision: &Decision,
     ) -> Self {
-        let place = Place::new(store, policy, key);
-        let entries = Entries::One(Entry::new(policy.for_key(key), *decision, place));
+        let state = StateHash::new(store, policy, key);
+        let entries = OutcomeEntries::One(OutcomeEntry::new(policy.for_key(key), *decision, state));
         Self { entries }
     }
 
     /// Appends the decision of one more limit.
     #[inline]
     pub fn push(&mut self, policy: Policy, decision: Decision) {
-        self.entries
-            .append(Entries::One(Entry::new(policy, decision, Place::default())));
+        self.entries.append(OutcomeEntries::One(OutcomeEntry::new(
+            policy,
+            decision,
+            StateHash::default(),
+        )));
     }
 
     /// Returns `true` if one of the decisions is about this state.
-    pub(crate) fn has(&self, place: Place) -> bool {
+    pub(crate) fn has(&self, state: StateHash) -> bool {
         let mut entries = self.entries.as_slice().iter();
-        place.is_known() && entries.any(|entry| entry.place == place)
+        state.is_known() && entries.any(|entry| entry.state == state)
     }
 
     /// Appends the decisions of an inner layer's limits.
@@ -278,16 +281,16 @@ impl fmt::Debug for Outcome {
     clippy::large_enum_variant,
     reason = "most lists are a single entry, which must not be allocated"
 )]
-enum Entries {
+enum OutcomeEntries {
     #[default]
     None,
-    One(Entry),
-    Several(Vec<Entry>),
+    One(OutcomeEntry),
+    Several(Vec<OutcomeEntry>),
 }
 
-impl Entries {
+impl OutcomeEntries {
     #[inline]
-    fn as_slice(&self) -> &[Entry] {
+    fn as_slice(&self) -> &[OutcomeEntry] {
         match self {
             Self::None => &[],
             Self::One(entry) => slice::from_ref(entry),
@@ -314,7 +317,7 @@ impl Entries {
         *self = Self::Several(entries);
     }
 
-    fn into_vec(self) -> Vec<Entry> {
+    fn into_vec(self) -> Vec<OutcomeEntry> {
         match self {
             Self::None => Vec::new(),
             Self::One(entry) => vec![entry],
@@ -323,23 +326,23 @@ impl Entries {
     }
 }
 
-impl FromIterator<Entry> for Entries {
-    fn from_iter<I: IntoIterator<Item = Entry>>(entries: I) -> Self {
+impl FromIterator<OutcomeEntry> for OutcomeEntries {
+    fn from_iter<I: IntoIterator<Item = OutcomeEntry>>(entries: I) -> Self {
         Self::Several(entries.into_iter().collect())
     }
 }
 
-/// Tells apart the states that limits charge: a hash of the store, the policy and the key. 0 if it is not known.
+/// A hash of the store, the policy and the key of a state. 0 if the store has no identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place(u64);
+pub(crate) struct StateHash(u64);
 
-impl Place {
+impl StateHash {
     #[inline]
     pub(crate) fn new(store: Option<StoreId>, policy: &Policy, key: &Key) -> Self {
         let Some(store) = store else {
             return Self::default();
         };
-        // Found by chance only. A client that finds two keys of one place makes a wrong line in the log.
+        // Two keys have one hash by chance only. A client that finds such keys makes a wrong line in the log.
         Self(key.quick_hash() ^ policy.digest().rotate_left(32) ^ store.number())
     }
 
@@ -348,24 +351,24 @@ impl Place {
     }
 }
 
-/// The decision of one limit.
+/// The decision of one limit, with what the layers need to know about its charge.
 #[derive(Clone)]
-struct Entry {
+struct OutcomeEntry {
     policy: Policy,
     decision: Decision,
     /// Set once the charge was taken out of the outcome.
     taken: Taken,
-    place: Place,
+    state: StateHash,
 }
 
-impl Entry {
+impl OutcomeEntry {
     #[inline]
-    fn new(policy: Policy, decision: Decision, place: Place) -> Self {
+    fn new(policy: Policy, decision: Decision, state: StateHash) -> Self {
         Self {
             policy,
             decision: decision.shared(),
             taken: Taken::default(),
-            place,
+            state,
         }
     }
 }

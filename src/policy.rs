@@ -22,7 +22,7 @@ use crate::{error::Error, key::Key};
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Policy {
     name: Name,
-    /// Stands for the name where a store hashes it with every key.
+    /// Replaces the name where a store hashes it with every key.
     digest: u64,
     unit: Unit,
     /// 1 if exceeding the limit is abnormal.
@@ -290,10 +290,10 @@ impl Name {
 ///
 /// A pointer, because few policies have one and all are copied.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Partition(Arc<Inner>);
+struct Partition(Arc<PartitionSecret>);
 
 #[derive(PartialEq, Eq, Hash)]
-struct Inner {
+struct PartitionSecret {
     secret: [u8; 32],
     digest: Option<[u8; Partition::LENGTH]>,
 }
@@ -303,7 +303,7 @@ impl Partition {
 
     /// Takes a secret of any length.
     fn new(secret: &[u8]) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(PartitionSecret {
             secret: *blake3::hash(secret).as_bytes(),
             digest: None,
         }))
@@ -313,7 +313,7 @@ impl Partition {
     #[cold]
     fn for_key(&self, key: &Key) -> Self {
         let secret = self.0.secret;
-        Self(Arc::new(Inner {
+        Self(Arc::new(PartitionSecret {
             secret,
             digest: Some(key.digest_under(&secret)),
         }))

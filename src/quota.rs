@@ -166,7 +166,7 @@ impl Quota {
         Self::literal(amount, 86_400 * SECOND)
     }
 
-    /// Returns the time in which a number of units come, in nanoseconds rounded down.
+    /// Returns the time in which the quota grants so many units, in nanoseconds, rounded down.
     pub(crate) fn time_of(self, units: u64) -> u128 {
         u128::from(units) * u128::from(self.period.get()) / u128::from(self.amount.get())
     }

@@ -9,7 +9,7 @@ use super::config::Counts;
 use crate::{
     decision::Decisions,
     key::Key,
-    outcome::{Outcome, Place},
+    outcome::{Outcome, StateHash},
     policy::Policy,
     quota::Quota,
     store::{Backend, StoreId},
@@ -56,7 +56,7 @@ impl SameState {
         mut asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
         counts: &Counts,
     ) {
-        let twice = asked.find(|(policy, key)| outer.has(Place::new(self.store, policy, key)));
+        let twice = asked.find(|(policy, key)| outer.has(StateHash::new(self.store, policy, key)));
         if let Some((policy, _)) = twice {
             counts.count_misconfigured();
             #[cfg(feature = "tracing")]
