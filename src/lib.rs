@@ -49,6 +49,7 @@
 //! - [Recipes](recipes): complete examples for common tasks.
 //! - [Clients](clients): which header fields clients read, and when they retry.
 //! - [Operations](operations): shared stores, failures, roll-outs, alerts.
+//! - [Fleets](fleets): leases and background synchronisation.
 //! - [Design](design): the internals, and the reasons for them.
 //! - [Benchmarks](benchmarks): measured times and memory.
 //!
@@ -214,6 +215,9 @@ pub mod clients {}
 
 #[doc = include_str!("operations.md")]
 pub mod operations {}
+
+#[doc = include_str!("fleets.md")]
+pub mod fleets {}
 
 #[doc = include_str!("../BENCHMARKS.md")]
 pub mod benchmarks {}

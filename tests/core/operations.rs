@@ -1,4 +1,4 @@
-//! The page for operators names a test for each claim.
+//! The pages for operators: each row has a test, and each number is one that the crate computes.
 
 use std::{fs, path::Path};
 
@@ -22,12 +22,33 @@ fn named(page: &str) -> Vec<(&str, &str, &str)> {
     parts.collect()
 }
 
+fn page(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(path).expect("the page")
+}
+
 #[test]
-fn every_test_that_the_page_names_exists() {
+fn each_row_of_the_page_has_a_test() {
+    let (page, tests) = (page("src/operations.md"), page("tests/operations.md"));
+    let is_number = |text: &&str| text.parse::<u32>().is_ok();
+    let rows = page.lines().filter_map(|line| {
+        let number = line.strip_prefix("| ")?.split(' ').next()?;
+        Some(number).filter(is_number)
+    });
+    // Four rows are numbers in the text.
+    let mut rows: Vec<_> = rows.chain(["1", "5", "6", "75"]).collect();
+    let mut tested: Vec<_> = tests.split("**").filter(is_number).collect();
+    rows.sort_unstable();
+    tested.sort_unstable();
+    assert_eq!(rows, tested);
+}
+
+#[test]
+fn every_test_that_the_pages_name_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = fs::read_to_string(root.join("src/operations.md")).expect("the page");
-    let named = named(&page);
-    assert!(named.len() >= 20, "{named:?}");
+    let pages = page("src/operations.md") + &page("tests/operations.md");
+    let named = named(&pages);
+    assert!(named.len() >= 80, "{named:?}");
     for (program, module, test) in named {
         // The package does not contain projects of their own.
         if program == "rollout" && !root.join("tests/rollout").exists() {
@@ -52,41 +73,38 @@ fn every_test_that_the_page_names_exists() {
 
 /// The prices of leases are those that the crate computes.
 #[test]
-fn leases_cost_what_the_pages_say() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for (file, least) in [("src/operations.md", 10), ("README.md", 7)] {
-        let page = fs::read_to_string(root.join(file)).expect("the page");
-        let section = page.split("| limit | hold |").nth(1).expect("the table");
-        let rows = section.lines().skip(2).map_while(|row| {
-            let mut cells = row.strip_prefix('|')?.split(" | ");
-            Some([cells.next()?, cells.next()?, cells.next()?])
-        });
-        let mut count = 0;
-        for cells in rows {
-            let [rule, hold, held] = cells.map(|cell| cell.trim_matches([' ', '`', '|']));
-            let rule: AnyRule = rule.parse().expect("a rule");
-            let (time, is_default) = match hold.strip_suffix(", its default") {
-                Some(time) => (time, true),
-                None => (hold, false),
-            };
-            // A time is written as the period of a quota is.
-            let quota: Quota = format!("1/{time}").parse().expect("a time");
-            let time = quota.period();
-            assert_eq!(rule.usual_hold() == time, is_default, "{file}: {rule}");
-            let expected: AnyRule = held.parse().expect("a rule");
-            let computed = rule.held(time, 1).expect("it can be leased");
-            assert_eq!(computed, expected, "{file}: {rule} for {hold}");
-            count += 1;
-        }
-        assert!(count >= least, "{file}: {count}");
+fn leases_cost_what_the_page_says() {
+    let page = page("src/fleets.md");
+    let section = page.split("| limit | hold |").nth(1).expect("the table");
+    let rows = section.lines().skip(2).map_while(|row| {
+        let mut cells = row.strip_prefix('|')?.split(" | ");
+        Some([cells.next()?, cells.next()?, cells.next()?])
+    });
+    let mut count = 0;
+    for cells in rows {
+        let [rule, hold, held] = cells.map(|cell| cell.trim_matches([' ', '`', '|']));
+        let rule: AnyRule = rule.parse().expect("a rule");
+        let (time, is_default) = match hold.strip_suffix(", its default") {
+            Some(time) => (time, true),
+            None => (hold, false),
+        };
+        // A time is written as the period of a quota is.
+        let quota: Quota = format!("1/{time}").parse().expect("a time");
+        let time = quota.period();
+        assert_eq!(rule.usual_hold() == time, is_default, "{rule}");
+        let expected: AnyRule = held.parse().expect("a rule");
+        let computed = rule.held(time, 1).expect("it can be leased");
+        assert_eq!(computed, expected, "{rule} for {hold}");
+        count += 1;
     }
+    assert!(count >= 10, "{count}");
 }
 
 /// The page names each counter of the wrappers by which nodes decide alone.
 #[test]
 fn every_counter_of_nodes_that_decide_alone_is_on_the_page() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = fs::read_to_string(root.join("src/operations.md")).expect("the page");
+    let page = page("src/operations.md");
     for (wrapper, function) in [("leased", "Leased::stats"), ("synced", "Synced::stats")] {
         let row = page
             .lines()
