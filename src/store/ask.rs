@@ -1,17 +1,21 @@
-//! The questions to a store: asks and settlements.
-
-use std::fmt;
+//! The questions to a store: asks, settlements, and the names of their states.
 
 #[cfg(feature = "tokio")]
+use std::fmt::Write;
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+};
+
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::Algorithm,
+    algorithm::{Algorithm, StateKind},
     decision::{Charge, Cost, Decision},
     error::Error,
     key::Key,
     policy::Policy,
-    store::{Spend, StateKey},
+    time::Timestamp,
 };
 
 /// One question to a store: may this key spend this cost under this rule?
@@ -162,6 +166,149 @@ impl<Rule: fmt::Debug> fmt::Debug for Ask<'_, Rule> {
     }
 }
 
+/// The asks of a call, owned: for a store or wrapper whose answer comes later.
+///
+/// ```
+/// use tollgate::{Cost, Policy, TokenBucket, store::{Ask, Decisions, Local, OwnedAsks, Store}};
+///
+/// /// Asks a store from a task, which outlives the caller's asks.
+/// async fn ask_later(store: Local<TokenBucket>, asks: &[Ask<'_, TokenBucket>]) -> Decisions {
+///     let asks = OwnedAsks::new(asks);
+///     let task = tokio::spawn(async move { store.acquire(&asks.to_vec()).await });
+///     match task.await.unwrap() {
+///         Ok(decisions) => decisions,
+///         Err(never) => match never {},
+///     }
+/// }
+///
+/// # #[tokio::main] async fn main() {
+/// let (api, rule) = (Policy::new("api"), TokenBucket::per_second(10));
+/// let decisions = ask_later(Local::new(), &[Ask::new(&api, &rule, "alice".into(), Cost::ONE)]).await;
+/// assert_eq!(decisions.as_slice()[0].remaining(), Some(9));
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct OwnedAsks<Rule>(SmallVec<[OwnedAsk<Rule>; 1]>);
+
+#[derive(Clone, Debug)]
+struct OwnedAsk<Rule> {
+    policy: Policy,
+    rule: Rule,
+    key: Key,
+    cost: Cost,
+    /// The most units that may be granted in place of the cost, see [`Ask::up_to`].
+    up_to: u64,
+    decides: bool,
+}
+
+impl<Rule: Clone> OwnedAsks<Rule> {
+    /// Copies the asks of a call.
+    pub fn new(asks: &[Ask<'_, Rule>]) -> Self {
+        let owned = |ask: &Ask<'_, Rule>| OwnedAsk {
+            policy: ask.policy().clone(),
+            rule: ask.rule().clone(),
+            key: *ask.key(),
+            cost: ask.cost(),
+            up_to: ask.spend().most(),
+            decides: ask.decides(),
+        };
+        Self(asks.iter().map(owned).collect())
+    }
+}
+
+impl<Rule> OwnedAsks<Rule> {
+    /// Returns the asks, in their order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Ask<'_, Rule>> {
+        self.0.iter().map(|owned| {
+            let ask = Ask::new(&owned.policy, &owned.rule, owned.key, owned.cost);
+            let ask = ask.up_to(owned.up_to);
+            if owned.decides {
+                ask.that_decides()
+            } else {
+                ask
+            }
+        })
+    }
+
+    /// Returns the policy and the key of each ask.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (&Policy, &Key)> + Clone {
+        self.0.iter().map(|ask| (&ask.policy, &ask.key))
+    }
+
+    /// Returns the asks as a list that takes no allocation for two of them.
+    pub(crate) fn to_list(&self) -> SmallVec<[Ask<'_, Rule>; 2]> {
+        self.iter().collect()
+    }
+
+    /// Returns the asks as a list, to be put to a store.
+    pub fn to_vec(&self) -> Vec<Ask<'_, Rule>> {
+        self.iter().collect()
+    }
+}
+
+/// The units that an ask spends: its cost, or more, which the caller spends later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spend {
+    cost: Cost,
+    up_to: u64,
+}
+
+impl Spend {
+    /// A grant is at most this part of what remains, as a power of two.
+    pub(crate) const SHARE: u32 = 2;
+
+    #[inline]
+    pub(crate) const fn exactly(cost: Cost) -> Self {
+        Self {
+            cost,
+            up_to: cost.get(),
+        }
+    }
+
+    pub(crate) const fn up_to(self, units: u64) -> Self {
+        Self {
+            up_to: units,
+            ..self
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn cost(self) -> Cost {
+        self.cost
+    }
+
+    /// Returns the most units that may be granted, or less than the cost.
+    #[inline]
+    pub(crate) const fn most(self) -> u64 {
+        self.up_to
+    }
+
+    /// Returns `true` if more than the cost may be granted.
+    #[inline]
+    pub(crate) const fn is_grant(self) -> bool {
+        self.up_to > self.cost.get()
+    }
+
+    /// Returns the units that are spent if so many remain and the cost is among them.
+    pub(crate) fn of_remaining(self, remaining: u64) -> Cost {
+        let granted = self.up_to.min(remaining >> Self::SHARE);
+        Cost::new(granted.max(self.cost.get())).unwrap_or(self.cost)
+    }
+
+    /// Returns the units that are spent in a state, if the rule admits the cost.
+    pub(crate) fn in_state<Rule: Algorithm>(
+        self,
+        rule: &Rule,
+        state: Option<&Rule::State>,
+        now: Timestamp,
+    ) -> Cost {
+        if !self.is_grant() {
+            return self.cost;
+        }
+        self.of_remaining(rule.look(state, now).remaining().unwrap_or(0))
+    }
+}
+
 /// The correction of one earlier charge, made once: a store consumes it.
 ///
 /// A settlement that fails is not repeated, because it may have been made. It is [counted](crate::store::Backend::unsettled), also if
@@ -297,5 +444,154 @@ impl<Rule: Algorithm> Settlement<'_, Rule> {
     /// Returns the name of the state that this settlement is about, for a store of your own.
     pub fn state_key(&self) -> StateKey {
         StateKey::new(self.policy, &self.key, self.rule.state_kind())
+    }
+}
+
+/// The name of a state: the policy's name, the client's key, and the [kind](crate::algorithm::Algorithm::state_kind) of the state.
+///
+/// [`Ask::state_key`](crate::store::Ask::state_key) and [`Settlement::state_key`](crate::store::Settlement::state_key) make it.
+///
+/// ```
+/// use tollgate::{Cost, FixedWindow, Policy, TokenBucket, store::Ask};
+///
+/// let (api, bucket, window) = (Policy::new("api"), TokenBucket::per_second(10), FixedWindow::per_hour(100));
+/// let key = Ask::new(&api, &bucket, "alice".into(), Cost::ONE).state_key();
+/// assert!(key.is_of(&api, &"alice".into()));
+///
+/// // Rules of one kind share a state; rules of other kinds have a state of their own.
+/// assert_eq!(key, Ask::new(&api, &TokenBucket::per_hour(7), "alice".into(), Cost::ONE).state_key());
+/// assert_ne!(key, Ask::new(&api, &window, "alice".into(), Cost::ONE).state_key());
+/// ```
+#[derive(Clone)]
+pub struct StateKey {
+    policy: Policy,
+    key: Key,
+    kind: StateKind,
+}
+
+impl StateKey {
+    pub(super) fn new(policy: &Policy, key: &Key, kind: StateKind) -> Self {
+        Self {
+            policy: policy.clone(),
+            key: *key,
+            kind,
+        }
+    }
+
+    /// Returns the policy, of which only the name counts.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Returns the key of the client.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Returns the kind of the state.
+    pub fn kind(&self) -> StateKind {
+        self.kind
+    }
+
+    /// Returns `true` if the state is one of this policy and key, whatever its kind: a reset removes it.
+    pub fn is_of(&self, policy: &Policy, key: &Key) -> bool {
+        self.key == *key && self.policy.name() == policy.name()
+    }
+}
+
+impl PartialEq for StateKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.is_of(&other.policy, &other.key)
+    }
+}
+
+impl Eq for StateKey {}
+
+impl Hash for StateKey {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.policy.digest().hash(hasher);
+        self.key.hash(hasher);
+        self.kind.hash(hasher);
+    }
+}
+
+impl fmt::Debug for StateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateKey")
+            .field("policy", &self.policy)
+            .field("key", &self.key)
+            .field("kind", &self.kind)
+            .finish()
+    }
+}
+
+/// The version of names.
+#[cfg(feature = "tokio")]
+const VERSION: u8 = 2;
+
+/// Returns the name of a client's states: prefix, version, client and policy.
+///
+/// The client stands in braces, so that all its limits lie on one node of a cluster. It is a digest
+/// of 128 bits, unless its key is labelled.
+#[cfg(feature = "tokio")]
+pub(super) fn key_name(prefix: &str, policy: &Policy, key: &Key) -> Box<[u8]> {
+    // Exactly as long as the name of a digest: then nothing is moved.
+    let mut name = String::with_capacity(prefix.len() + policy.name().len() + 38);
+    // Writing to memory cannot fail.
+    let _ = write!(
+        name,
+        "{prefix}:{VERSION}:{{{}}}:{}",
+        key.stored(),
+        policy.name()
+    );
+    name.into_bytes().into_boxed_slice()
+}
+
+/// Returns the name of a log beside the states of a client, from the name of these. No name of states is equal to it, as a colon follows their
+/// client.
+#[cfg(feature = "redis")]
+pub(super) fn log_name(prefix: &str, states: &[u8], log: &str) -> Box<[u8]> {
+    let begin = format!("{prefix}:{VERSION}:").len();
+    let client = states.iter().skip(begin).position(|byte| *byte == b'}');
+    let end = client.map_or(states.len(), |client| begin + client + 1);
+    let (client, policy) = states.split_at(end);
+    [client, b"/", log.as_bytes(), policy]
+        .concat()
+        .into_boxed_slice()
+}
+
+/// Returns the name of the counts of nodes that use a policy. No name of a client's states is equal to it.
+#[cfg(feature = "tokio")]
+pub(super) fn nodes_name(prefix: &str, policy: &Policy) -> Box<[u8]> {
+    let name = format!("{prefix}:nodes:{}", policy.name());
+    name.into_bytes().into_boxed_slice()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ask, OwnedAsks};
+    use crate::{Cost, Policy, TokenBucket};
+
+    #[test]
+    fn all_parts_of_an_ask_are_kept() {
+        let policies = ["api", "tokens"].map(Policy::new);
+        let rules = [TokenBucket::per_second(10), TokenBucket::per_hour(20)];
+        let cost = |units| Cost::new(units).unwrap();
+        let asks = [
+            Ask::new(&policies[0], &rules[0], "alice".into(), cost(3)).up_to(40),
+            Ask::new(&policies[1], &rules[1], "bob".into(), cost(5)).that_decides(),
+        ];
+        let owned = OwnedAsks::new(&asks);
+        for kept in [
+            owned.to_vec(),
+            owned.to_list().to_vec(),
+            owned.clone().to_vec(),
+        ] {
+            assert_eq!(format!("{kept:?}"), format!("{asks:?}"));
+            let most = kept.iter().map(|ask| ask.spend().most());
+            assert_eq!(most.collect::<Vec<_>>(), [40, 5]);
+            let decides: Vec<_> = kept.iter().map(Ask::decides).collect();
+            assert_eq!(decides, [false, true]);
+        }
     }
 }

@@ -215,3 +215,92 @@ impl fmt::Display for Causes<'_> {
 }
 
 impl std::error::Error for Error {}
+
+/// An error type without values: the error of a store that cannot fail.
+///
+/// A layer takes only such stores. [`StoreExt`](super::StoreExt) makes one of any other. Implemented for [`Infallible`] alone.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use tollgate::{TokenBucket, store::{Local, NeverFails, Store}};
+///
+/// fn cannot_fail<Rule, S: Store<Rule, Error: NeverFails>>(_: &S) {}
+/// cannot_fail::<TokenBucket, _>(&Local::new());
+///
+/// let ok: Result<u32, Infallible> = Ok(5);
+/// assert_eq!(ok.unwrap_or_else(NeverFails::never), 5);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "expected a store that cannot fail, found one that fails with `{Self}`",
+    label = "this store can fail",
+    note = "`.fail_open()` admits requests while the store fails, `.fail_closed()` refuses them with 503, \
+            `.fall_back_to(local).share(1, nodes)` decides by a local store; all come from \
+            `tollgate::store::StoreExt`, which is in the prelude"
+)]
+pub trait NeverFails: sealed::Sealed {
+    /// Converts the error, of which there is none, into any type.
+    fn never<T>(self) -> T;
+}
+
+impl NeverFails for Infallible {
+    fn never<T>(self) -> T {
+        match self {}
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for std::convert::Infallible {}
+}
+
+/// An error type of a store, which determines what the calls of a [`Limiter`](crate::Limiter) return.
+///
+/// | error | a call that returns a `T` returns |
+/// |---|---|
+/// | [`Infallible`]: `Local`, or any store with `fail_open`, `fail_closed` or `fall_back_to` | `T` |
+/// | [`store::Error`](Error): `Redis`, `Memcached` and others | `Result<T, store::Error>` |
+///
+/// Implement it for the error type of a store of your own that is neither.
+///
+/// ```
+/// use tollgate::store::MayFail;
+///
+/// struct Offline;
+///
+/// impl MayFail for Offline {
+///     type Output<T> = Result<T, Offline>;
+///
+///     fn output<T>(result: Result<T, Offline>) -> Result<T, Offline> {
+///         result
+///     }
+/// }
+///
+/// assert_eq!(std::convert::Infallible::output(Ok(5)), 5);
+/// assert!(Offline::output::<u32>(Err(Offline)).is_err());
+/// ```
+pub trait MayFail: Sized {
+    /// The return type of a call that returns a `T` if it succeeds.
+    type Output<T>;
+
+    /// Converts the result of a call.
+    fn output<T>(result: Result<T, Self>) -> Self::Output<T>;
+}
+
+impl MayFail for Infallible {
+    type Output<T> = T;
+
+    fn output<T>(result: Result<T, Self>) -> T {
+        match result {
+            Ok(value) => value,
+            Err(never) => match never {},
+        }
+    }
+}
+
+impl MayFail for Error {
+    type Output<T> = Result<T, Self>;
+
+    fn output<T>(result: Result<T, Self>) -> Result<T, Self> {
+        result
+    }
+}

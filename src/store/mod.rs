@@ -30,7 +30,6 @@
 //! [set separately](OnFailure::when_contended).
 
 mod ask;
-mod backend;
 mod boxed;
 #[cfg(feature = "tokio")]
 mod cas;
@@ -40,26 +39,16 @@ mod counter;
 mod delta;
 mod engine;
 mod error;
-mod id;
 mod local;
-mod may_fail;
 #[cfg(feature = "memcached")]
 mod memcached;
-#[cfg(feature = "tokio")]
-mod name;
-mod never_fails;
-mod never_waits;
 mod node_counts;
-mod owned_ask;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
 mod script;
-mod spend;
-mod state_key;
-#[expect(clippy::module_inception, reason = "a file is named for what is in it")]
-mod store;
 mod store_ext;
+mod traits;
 mod transactional;
 mod wrappers;
 
@@ -67,23 +56,21 @@ mod wrappers;
 pub(crate) use self::engine::Counter;
 #[cfg(any(feature = "introspect", all(feature = "http-body", feature = "tokio")))]
 pub(crate) use self::engine::stats;
+pub(crate) use self::{
+    ask::Spend,
+    engine::{Progress, Steps, StepsFuture, run},
+    wrappers::BlockFuture,
+};
 pub use self::{
-    ask::{Ask, Settlement},
-    backend::Backend,
+    ask::{Ask, OwnedAsks, Settlement, StateKey},
     boxed::{BoxFuture, BoxStore},
-    check::{Check, CheckFuture, Never},
+    check::{Check, CheckFuture, Never, NeverWaits},
     delta::{Batch, Delta, Pulled},
-    error::Error,
-    id::StoreId,
+    error::{Error, MayFail, NeverFails},
     local::{AtCapacity, Local, LocalBuilder, Stats},
-    may_fail::MayFail,
-    never_fails::NeverFails,
-    never_waits::NeverWaits,
     node_counts::NodeCounts,
-    owned_ask::OwnedAsks,
-    state_key::StateKey,
-    store::{Store, SyncFuture},
     store_ext::StoreExt,
+    traits::{Backend, Store, StoreId, SyncFuture},
     transactional::{Change, Transact, Transaction, Transactional},
     wrappers::{
         Blocks, CircuitBreaker, CircuitBreakerConfig, CircuitBreakerFuture, CircuitState,
@@ -99,11 +86,6 @@ pub use self::{
     wrappers::{
         LeaseConfig, LeaseStats, Leased, SyncConfig, SyncStats, Synced, Timeout, TimeoutFuture,
     },
-};
-pub(crate) use self::{
-    engine::{Progress, Steps, StepsFuture, run},
-    spend::Spend,
-    wrappers::BlockFuture,
 };
 pub use crate::decision::Decisions;
 

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     algorithm::{Algorithm, Codec},
     decision::Decision,
-    store::{Ask, Decisions, Error, engine::Answers, name::key_name},
+    store::{Ask, Decisions, Error, ask::key_name, engine::Answers},
     time::Clock,
 };
 

@@ -9,7 +9,7 @@ use std::{
 use super::{CompareAndSwap, queue::Queue, store::told, work::Work};
 use crate::{
     algorithm::{Algorithm, Codec, StateKind},
-    store::{Batch, Delta, Error, Pulled, SyncFuture, engine::each_delta, name::key_name},
+    store::{Batch, Delta, Error, Pulled, SyncFuture, ask::key_name, engine::each_delta},
     time::{Clock, Timestamp},
 };
 

@@ -9,7 +9,9 @@ use crate::{
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Delta, Error, NodeCounts, Settlement, Store, StoreId,
-        SyncFuture, ask::policies, engine::spawn_detached, name::nodes_name,
+        SyncFuture,
+        ask::{nodes_name, policies},
+        engine::spawn_detached,
     },
     time::Clock,
 };

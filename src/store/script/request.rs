@@ -21,7 +21,7 @@ use crate::{
     error::Error,
     store::{
         Ask, Spend,
-        name::{key_name, log_name},
+        ask::{key_name, log_name},
     },
     time::Timestamp,
 };

@@ -18,8 +18,8 @@ use crate::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
         StoreId, SyncFuture,
         ask::policies,
+        ask::{key_name, nodes_name},
         engine::{runtime, spawn_detached},
-        name::{key_name, nodes_name},
     },
 };
 

@@ -16,8 +16,8 @@ use crate::{
     policy::Policy,
     store::{
         Batch, Delta, Error, Settlement,
+        ask::key_name,
         engine::{SettlementGuard, Unsettled},
-        name::key_name,
     },
     time::Timestamp,
 };

@@ -68,8 +68,6 @@ pub mod policy {
 #[path = "../../../src/store"]
 pub mod store {
     mod ask;
-    mod spend;
-    mod state_key;
 
     #[path = "engine"]
     mod engine {
@@ -77,11 +75,8 @@ pub mod store {
         pub(super) use self::monotone::MonotoneClock;
     }
 
-    pub(crate) use self::spend::Spend;
-    pub use self::{
-        ask::{Ask, Settlement},
-        state_key::StateKey,
-    };
+    pub(crate) use self::ask::Spend;
+    pub use self::ask::{Ask, Settlement, StateKey};
     pub use crate::decision::Decisions;
 
     #[path = "local"]
