@@ -225,7 +225,7 @@ fn words_hold_the_states_of_blockable_rules() {
 /// The number on the page of `Blocks`.
 #[test]
 fn a_block_takes_what_its_page_says() {
-    let page = include_str!("../../src/store/wrappers/blocks/blocks.rs");
+    let page = include_str!("../../src/store/wrappers/blocks/mod.rs");
     let stated = page.split("A block takes about ").nth(1).unwrap();
     let stated: i64 = stated.split(' ').next().unwrap().parse().unwrap();
     let minute = Duration::from_secs(60);

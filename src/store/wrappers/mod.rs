@@ -20,8 +20,6 @@ mod remember_refusals;
 mod synced;
 #[cfg(feature = "tokio")]
 mod timeout;
-#[cfg(feature = "tokio")]
-mod unblocked;
 
 pub(crate) use self::blocks::BlockFuture;
 #[cfg(feature = "tokio")]

@@ -1,14 +1,14 @@
-//! The calls that decide about asks whose keys may be blocked.
+//! The calls of blocks: those that decide about asks whose keys may be blocked, and the one that blocks a key.
 
-use std::{fmt, time::Duration};
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::{Blocks, blockage::Blockage, offender::Offender};
+use super::{Blocks, Counters, block_after::Offender};
 use crate::{
-    algorithm::{Algorithm, Blockable},
+    algorithm::{Algorithm, Block, Blockable},
     decision::{Decision, Decisions, Verdict},
-    store::{Ask, OwnedAsks, Progress, Steps, Store},
+    store::{Ask, OwnedAsks, Progress, Steps, StepsFuture, Store},
     time::Clock,
 };
 
@@ -231,4 +231,92 @@ fn while_blocked(look: &Decision, left: Duration, cost: u64) -> Decision {
         .with_reset_after(left.max(look.reset_after()))
         .with_retry_after(wait)
         .of_block()
+}
+
+/// The future of a block.
+pub(crate) type BlockFuture<Rule, S> = StepsFuture<Blockage<Rule, S>>;
+
+/// Blocks one key, by one charge.
+pub struct Blockage<Rule, S> {
+    block: Block,
+    attempt: Attempt,
+    of: PhantomData<fn() -> (Rule, S)>,
+}
+
+impl<Rule, S> Blockage<Rule, S> {
+    pub(super) fn new(block: Block, counters: &Arc<Counters>) -> Self {
+        Self {
+            block,
+            attempt: Attempt::new(counters),
+            of: PhantomData,
+        }
+    }
+
+    /// Takes in the answer to the charge. Returns the time for which the key is blocked; `None` if it is not.
+    fn ended<E>(&mut self, answer: Result<Decisions, E>) -> Result<Option<Duration>, E> {
+        let charged = answer?.as_slice().first().copied();
+        // An undecided call is one of a store that failed, or had no room.
+        Ok(charged
+            .filter(|charged| !charged.is_undecided())
+            .map(|charged| {
+                if charged.is_admitted() {
+                    self.attempt.succeed();
+                    self.block.duration()
+                } else {
+                    self.attempt.skip();
+                    charged.reset_after()
+                }
+            }))
+    }
+}
+
+impl<Rule, S> fmt::Debug for Blockage<Rule, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blockage").finish_non_exhaustive()
+    }
+}
+
+impl<Rule: Algorithm, S: Store<Blockable<Rule>>> Steps for Blockage<Rule, S> {
+    type Answer = S::Answer;
+    type Done = S::Done;
+    type Output = Result<Option<Duration>, S::Error>;
+
+    fn answered(&mut self, answer: Result<Decisions, S::Error>) -> Progress<Self> {
+        Progress::Finished(self.ended(answer))
+    }
+
+    /// There is nothing to settle.
+    fn done(&mut self, done: Result<(), S::Error>) -> Progress<Self> {
+        Progress::Finished(done.map(|()| None))
+    }
+}
+
+/// An attempt to make a block. It failed unless it is found to be made or unneeded before it is dropped.
+#[derive(Debug)]
+struct Attempt(Option<Arc<Counters>>);
+
+impl Attempt {
+    fn new(counters: &Arc<Counters>) -> Self {
+        Self(Some(Arc::clone(counters)))
+    }
+
+    /// Counts the block as made.
+    fn succeed(&mut self) {
+        if let Some(counters) = self.0.take() {
+            counters.count_made();
+        }
+    }
+
+    /// Counts nothing: the key is blocked already.
+    fn skip(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if let Some(counters) = &self.0 {
+            counters.count_failed();
+        }
+    }
 }

@@ -3,17 +3,45 @@
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use super::{after_refusals::AfterRefusals, counters::Counters, offender::Offender};
+use super::Counters;
 use crate::{
-    algorithm::SlidingLog,
+    algorithm::{Block, SlidingLog},
     decision::{Cost, Decision},
+    error::Error,
     key::Key,
     policy::Policy,
+    quota::Quota,
     store::{Ask, Local, LocalBuilder},
     time::Clock,
 };
+
+/// The most refusals after which a key can be blocked: each is remembered for the period.
+const MOST_REFUSALS: u64 = 1000;
+
+/// When a key is blocked because of its refusals.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AfterRefusals {
+    rule: SlidingLog,
+    pub(super) block: Block,
+}
+
+impl AfterRefusals {
+    pub(super) fn new(refusals: u64, period: Duration, duration: Duration) -> Result<Self, Error> {
+        let block = Block::try_new(duration)?.of_new_key();
+        if !(1..=MOST_REFUSALS).contains(&refusals) {
+            return Err(Error::new(format!(
+                "a block after {refusals} refusals: expected 1 to {MOST_REFUSALS}, each of which is remembered; choose a number \
+                 between them"
+            )));
+        }
+        let quota = Quota::try_new(refusals, period)?;
+        let rule = SlidingLog::new(quota);
+        Ok(Self { rule, block })
+    }
+}
 
 /// The most keys whose refusals are counted at the same time.
 const KEYS: usize = 16_384;
@@ -81,7 +109,7 @@ impl<C: Clock> BlockAfter<C> {
 
 impl<C> BlockAfter<C> {
     /// Lets another call block a key.
-    pub(super) fn release(&self, policy: &Policy, key: &Key) {
+    fn release(&self, policy: &Policy, key: &Key) {
         self.in_flight().remove(&(policy.digest(), *key));
     }
 
@@ -89,5 +117,32 @@ impl<C> BlockAfter<C> {
         self.in_flight
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A key that was refused often enough. Only one call at a time has it.
+pub(super) struct Offender<C> {
+    after: Arc<BlockAfter<C>>,
+    pub(super) policy: Policy,
+    pub(super) key: Key,
+}
+
+impl<C> Offender<C> {
+    /// Creates the key of the call that blocks it.
+    fn new(after: Arc<BlockAfter<C>>, policy: Policy, key: Key) -> Self {
+        Self { after, policy, key }
+    }
+}
+
+impl<C: Clock> Offender<C> {
+    /// Forgets the refusals, because the key is blocked.
+    pub(super) fn forget_refusals(&self) {
+        self.after.forget(&self.policy, &self.key);
+    }
+}
+
+impl<C> Drop for Offender<C> {
+    fn drop(&mut self) {
+        self.after.release(&self.policy, &self.key);
     }
 }

@@ -1,6 +1,22 @@
-//! The state machine of a circuit breaker. It reads no clock, and its random numbers come from a seed.
+//! The circuits of a circuit breaker: the state machine of one, which reads no clock, and one for each shard, shared by clones.
 
-use crate::{random::Random, time::Timestamp};
+#[cfg(feature = "tracing")]
+use std::time::Duration;
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use super::{CircuitBreakerConfig, CircuitState};
+use crate::{
+    random::Random,
+    store::Error,
+    time::{Clock, Timestamp},
+};
 
 /// The settings of a circuit.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +30,7 @@ pub(super) struct CircuitLimits {
 }
 
 /// One circuit: closed, open or half-open.
-pub(super) struct Circuit {
+struct Circuit {
     limits: CircuitLimits,
     phase: Phase,
     /// Number of changes of the phase, and of answers after failures. A result counts only in the epoch in which its call began.
@@ -33,16 +49,16 @@ enum Phase {
 
 /// The right of one call to reach the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Permit {
-    pub(super) epoch: u64,
-    pub(super) is_probe: bool,
+struct Permit {
+    epoch: u64,
+    is_probe: bool,
     /// The failures in a row when the call began.
-    pub(super) failures: u32,
+    failures: u32,
 }
 
 /// The result of a call, as far as it matters to the circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CallOutcome {
+enum CallOutcome {
     Answered,
     Failed(Timestamp),
     /// Dropped, or an error of the call alone: neither an answer nor a failure.
@@ -51,7 +67,7 @@ pub(super) enum CallOutcome {
 
 /// What the outcome of a call changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+enum Change {
     None,
     /// After several failures in a row.
     Opened,
@@ -61,7 +77,7 @@ pub(super) enum Change {
 }
 
 impl Circuit {
-    pub(super) fn new(limits: CircuitLimits, seed: u64) -> Self {
+    fn new(limits: CircuitLimits, seed: u64) -> Self {
         Self {
             limits,
             phase: Phase::Closed { failures: 0 },
@@ -72,13 +88,13 @@ impl Circuit {
     }
 
     /// Returns the epoch, shifted left by one bit, and in the lowest bit 1 if calls pass and answers change nothing.
-    pub(super) fn packed(&self) -> u64 {
+    fn packed(&self) -> u64 {
         let is_calm = matches!(self.phase, Phase::Closed { failures: 0 });
         self.epoch << 1 | u64::from(is_calm)
     }
 
     /// Returns a permit for a call at `now`, unless it must fail.
-    pub(super) fn enter(&mut self, now: Timestamp) -> Option<Permit> {
+    fn enter(&mut self, now: Timestamp) -> Option<Permit> {
         let (is_probe, failures) = match self.phase {
             Phase::Closed { failures } => (false, failures),
             Phase::Open { .. } if self.is_open(now) => return None,
@@ -100,19 +116,19 @@ impl Circuit {
     }
 
     /// Returns `true` if all calls fail at `now`. A clock that stepped back to before the opening does not prolong the pause.
-    pub(super) fn is_open(&self, now: Timestamp) -> bool {
+    fn is_open(&self, now: Timestamp) -> bool {
         match self.phase {
             Phase::Open { since, until } => since <= now && now < until,
             Phase::Closed { .. } | Phase::HalfOpen { .. } => false,
         }
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    fn is_closed(&self) -> bool {
         matches!(self.phase, Phase::Closed { .. })
     }
 
     /// Records the outcome of a call.
-    pub(super) fn leave(&mut self, permit: Permit, outcome: CallOutcome) -> Change {
+    fn leave(&mut self, permit: Permit, outcome: CallOutcome) -> Change {
         if permit.epoch != self.epoch {
             return Change::None;
         }
@@ -165,5 +181,357 @@ impl Circuit {
     fn draw(&mut self, most: u64) -> u64 {
         let half = most / 2;
         half + self.random.up_to(most - half)
+    }
+}
+
+/// Limit of circuits beside that of shard 0. A cluster has up to a thousand masters.
+const MAX_SHARDS: usize = 1024;
+
+/// One circuit per shard, and the counters of all.
+pub(super) struct Circuits<C> {
+    /// The circuit of shard 0; the only one of a store without shards.
+    first: SharedCircuit,
+    /// The circuits of other shards that were called.
+    others: RwLock<HashMap<u32, Arc<SharedCircuit>>>,
+    limits: CircuitLimits,
+    seed: u64,
+    clock: C,
+    #[cfg(feature = "tracing")]
+    address: Option<Box<str>>,
+    opened: AtomicU64,
+    rejected: AtomicU64,
+    probes: AtomicU64,
+}
+
+/// A circuit behind a lock that calls need only while the store fails.
+struct SharedCircuit {
+    circuit: Mutex<Circuit>,
+    /// A copy of [`Circuit::packed`]: while the circuit is closed and nothing failed, no call needs the lock.
+    packed: AtomicU64,
+    #[cfg(feature = "tracing")]
+    log: CircuitLog,
+}
+
+impl SharedCircuit {
+    fn new(limits: CircuitLimits, seed: u64) -> Self {
+        let circuit = Circuit::new(limits, seed);
+        Self {
+            packed: AtomicU64::new(circuit.packed()),
+            circuit: Mutex::new(circuit),
+            #[cfg(feature = "tracing")]
+            log: CircuitLog::default(),
+        }
+    }
+
+    /// Locks the circuit, for a few instructions and never across an `.await`.
+    fn lock(&self) -> MutexGuard<'_, Circuit> {
+        // No change can panic half-way.
+        self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Circuit) -> T) -> T {
+        let mut circuit = self.lock();
+        let result = change(&mut circuit);
+        self.packed.store(circuit.packed(), Ordering::Release);
+        result
+    }
+
+    /// Returns a permit for a call, unless it must fail.
+    fn enter(&self, clock: &impl Clock) -> Option<Permit> {
+        // A change of another thread may be seen late, as if this call had come sooner.
+        let packed = self.packed.load(Ordering::Acquire);
+        if packed & 1 == 1 {
+            return Some(Permit {
+                epoch: packed >> 1,
+                is_probe: false,
+                failures: 0,
+            });
+        }
+        let now = clock.now();
+        self.change(|circuit| circuit.enter(now))
+    }
+
+    /// Records the outcome of a call.
+    fn leave(&self, permit: Permit, outcome: CallOutcome) -> Change {
+        let has_failed = matches!(outcome, CallOutcome::Failed(_));
+        if !has_failed && self.packed.load(Ordering::Acquire) == permit.epoch << 1 | 1 {
+            return Change::None;
+        }
+        self.change(|circuit| circuit.leave(permit, outcome))
+    }
+
+    fn state(&self, clock: &impl Clock) -> CircuitState {
+        let now = clock.now();
+        let circuit = self.lock();
+        if circuit.is_closed() {
+            CircuitState::Closed
+        } else if circuit.is_open(now) {
+            CircuitState::Open
+        } else {
+            CircuitState::HalfOpen
+        }
+    }
+}
+
+impl<C> fmt::Debug for Circuits<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Circuits")
+            .field("opened", &self.opened())
+            .field("rejected", &self.rejected())
+            .field("probes", &self.probes())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<C> Circuits<C> {
+    pub(super) fn new(config: CircuitBreakerConfig<C>, address: Option<&str>) -> Self {
+        #[cfg(not(feature = "tracing"))]
+        let _ = address;
+        let (limits, seed, clock) = config.into_parts();
+        Self {
+            first: SharedCircuit::new(limits, seed),
+            others: RwLock::default(),
+            limits,
+            seed,
+            clock,
+            #[cfg(feature = "tracing")]
+            address: address.map(Into::into),
+            opened: AtomicU64::default(),
+            rejected: AtomicU64::default(),
+            probes: AtomicU64::default(),
+        }
+    }
+
+    // Relaxed throughout: the counts are for reports and order nothing.
+    pub(super) fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn probes(&self) -> u64 {
+        self.probes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the worst state of all shards.
+    pub(super) fn state(&self) -> CircuitState
+    where
+        C: Clock,
+    {
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        let circuits = others.values().map(|circuit| &**circuit);
+        let states = circuits
+            .chain([&self.first])
+            .map(|circuit| circuit.state(&self.clock));
+        let severity = |state: &CircuitState| match state {
+            CircuitState::Closed => 0,
+            CircuitState::HalfOpen => 1,
+            CircuitState::Open => 2,
+        };
+        states.max_by_key(severity).unwrap_or(CircuitState::Closed)
+    }
+
+    /// Returns the circuit of a shard, which is created if necessary; `None` if it is that of shard 0.
+    fn other(&self, shard: u32) -> Option<Arc<SharedCircuit>> {
+        if shard == 0 {
+            return None;
+        }
+        {
+            let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(circuit) = others.get(&shard) {
+                return Some(Arc::clone(circuit));
+            }
+        }
+        let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+        if others.len() >= MAX_SHARDS && !others.contains_key(&shard) {
+            return None;
+        }
+        let create = || {
+            Arc::new(SharedCircuit::new(
+                self.limits,
+                self.seed ^ u64::from(shard),
+            ))
+        };
+        Some(Arc::clone(others.entry(shard).or_insert_with(create)))
+    }
+
+    /// Returns a guard for a call to a shard, unless it must fail.
+    pub(super) fn enter(self: &Arc<Self>, shard: u32) -> Option<CallGuard<C>>
+    where
+        C: Clock,
+    {
+        let other = self.other(shard);
+        let circuit = other.as_deref().unwrap_or(&self.first);
+        let Some(permit) = circuit.enter(&self.clock) else {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        self.probes
+            .fetch_add(u64::from(permit.is_probe), Ordering::Relaxed);
+        Some(CallGuard {
+            circuits: Arc::clone(self),
+            other,
+            permit: Some(permit),
+        })
+    }
+}
+
+/// A call in flight. When it is dropped before its result is known, a probe is followed by another one.
+pub(super) struct CallGuard<C> {
+    circuits: Arc<Circuits<C>>,
+    /// The circuit of the call, unless it is that of shard 0.
+    other: Option<Arc<SharedCircuit>>,
+    permit: Option<Permit>,
+}
+
+impl<C: Clock> CallGuard<C> {
+    /// Records the result of the call.
+    pub(super) fn record<T>(&mut self, result: &Result<T, Error>) {
+        let Some(permit) = self.permit.take() else {
+            return;
+        };
+        let outcome = match result {
+            Err(error) if error.is_unsupported() => CallOutcome::Unknown,
+            Err(error) if !error.is_contended() && !error.is_unwritten() => {
+                CallOutcome::Failed(self.circuits.clock.now())
+            }
+            _ => CallOutcome::Answered,
+        };
+        self.leave(permit, outcome);
+    }
+}
+
+impl<C> CallGuard<C> {
+    fn leave(&self, permit: Permit, outcome: CallOutcome) {
+        let circuit = self.other.as_deref().unwrap_or(&self.circuits.first);
+        let change = circuit.leave(permit, outcome);
+        if matches!(change, Change::Opened | Change::Reopened) {
+            self.circuits.opened.fetch_add(1, Ordering::Relaxed);
+        }
+        #[cfg(feature = "tracing")]
+        circuit
+            .log
+            .log(change, outcome, self.circuits.address.as_deref());
+    }
+}
+
+impl<C> Drop for CallGuard<C> {
+    fn drop(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            self.leave(permit, CallOutcome::Unknown);
+        }
+    }
+}
+
+/// The cause of an error of a call that did not reach the store.
+#[derive(Debug)]
+pub(super) struct CircuitOpen;
+
+impl fmt::Display for CircuitOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("its circuit breaker is open after several failures in a row; calls resume after a pause, see the log for the failures")
+    }
+}
+
+impl std::error::Error for CircuitOpen {}
+
+/// Interval between two openings that are logged. A closing is logged if its opening was.
+#[cfg(feature = "tracing")]
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// The last lines of one circuit.
+#[cfg(feature = "tracing")]
+#[derive(Debug, Default)]
+struct CircuitLog(Mutex<Lines>);
+
+#[cfg(feature = "tracing")]
+#[derive(Debug, Default)]
+struct Lines {
+    /// The earliest time of the next opening that is logged.
+    due: Timestamp,
+    /// The last line is an opening.
+    is_open: bool,
+}
+
+#[cfg(feature = "tracing")]
+impl Lines {
+    /// Returns `true` if a change is logged.
+    fn record(&mut self, change: Change, outcome: CallOutcome) -> bool {
+        match (change, outcome) {
+            (Change::Opened, CallOutcome::Failed(now)) if now >= self.due => {
+                self.due = now.saturating_add(INTERVAL);
+                self.is_open = true;
+                true
+            }
+            (Change::Closed, _) => std::mem::take(&mut self.is_open),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(feature = "tracing")]
+impl CircuitLog {
+    #[inline]
+    fn log(&self, change: Change, outcome: CallOutcome, address: Option<&str>) {
+        if !matches!(change, Change::None) {
+            self.log_change(change, outcome, address);
+        }
+    }
+
+    #[cold]
+    fn log_change(&self, change: Change, outcome: CallOutcome, address: Option<&str>) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_logged = lines.record(change, outcome);
+        // A subscriber may be slow.
+        drop(lines);
+        if !is_logged {
+            return;
+        }
+        if change == Change::Closed {
+            tracing::warn!(
+                address,
+                "the circuit breaker of the rate limit store is closed: the store answers again"
+            );
+        } else {
+            tracing::error!(
+                address,
+                "the circuit breaker of the rate limit store is open after several failures in a row: calls fail at once until a probe is \
+                 answered (logged once a minute for each shard)"
+            );
+        }
+    }
+}
+
+#[cfg(all(test, feature = "tracing"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn openings_are_logged_once_a_minute_and_closings_with_them() {
+        let mut lines = Lines::default();
+        let failed = |second: u64| {
+            CallOutcome::Failed(Timestamp::from_nanos((100 + second) * 1_000_000_000))
+        };
+        for (change, outcome, is_logged) in [
+            (Change::Closed, CallOutcome::Answered, false),
+            (Change::Opened, failed(0), true),
+            (Change::Reopened, failed(1), false),
+            (Change::Closed, CallOutcome::Answered, true),
+            (Change::Opened, failed(59), false),
+            (Change::Closed, CallOutcome::Answered, false),
+            (Change::Opened, failed(60), true),
+            // A clock that steps back brings no line sooner.
+            (Change::Opened, failed(0), false),
+            (Change::Closed, CallOutcome::Answered, true),
+            (Change::Closed, CallOutcome::Answered, false),
+        ] {
+            assert_eq!(
+                lines.record(change, outcome),
+                is_logged,
+                "{change:?} {outcome:?}"
+            );
+        }
     }
 }

@@ -19,7 +19,7 @@ use crate::{
         Ask, Backend, BoxFuture, Check, Error, OwnedAsks, Store,
         ask::policies,
         engine::{runtime, runtime_gone},
-        wrappers::{nodes::Nodes, unblocked::Unblocked},
+        wrappers::{blocks::Unblocked, nodes::Nodes},
     },
     time::Clock,
 };

@@ -16,7 +16,10 @@ use crate::{
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store, StoreId,
         boxed::boxed,
-        wrappers::{blocks::no_blocks_inside, nodes::Nodes, unblocked::Unblocked},
+        wrappers::{
+            blocks::{Unblocked, no_blocks_inside},
+            nodes::Nodes,
+        },
     },
     time::{Clock, LeaseClock},
 };

@@ -26,7 +26,7 @@ use crate::{
     store::{
         Backend, Batch, Delta, Error, Pulled, Store,
         engine::{Counter, runtime, runtime_gone},
-        wrappers::{nodes::Nodes, one_task::Running, unblocked::Unblocked},
+        wrappers::{blocks::Unblocked, nodes::Nodes, one_task::Running},
     },
     synced::{Bound, MOST_TOGETHER, Unsent, together},
     time::{Clock, Timestamp},

@@ -24,7 +24,7 @@ const WAYS: usize = 4;
 ///
 /// A look is good for the lag. After half of it, a call has the key looked at again in the background; one that comes later than
 /// that waits for a look of its own. So a block of another node is noticed within the lag, and a busy key costs no call a round trip.
-pub(super) struct Unblocked {
+pub(in crate::store::wrappers) struct Unblocked {
     sets: OnceLock<Box<[Mutex<[Slot; WAYS]>]>>,
     fingerprinter: Fingerprinter,
     lag: Duration,
@@ -60,7 +60,7 @@ const NO_BLOCK: u64 = 0;
 type Fingerprints = SmallVec<[u64; 2]>;
 
 impl Unblocked {
-    pub(super) fn new(lag: Duration) -> Arc<Self> {
+    pub(in crate::store::wrappers) fn new(lag: Duration) -> Arc<Self> {
         Arc::new(Self {
             sets: OnceLock::new(),
             fingerprinter: Fingerprinter::random(),
@@ -131,7 +131,7 @@ impl Unblocked {
     }
 
     /// Makes a call that may write blocks, after which this node looks for them anew.
-    pub(super) fn write<Rule, F>(
+    pub(in crate::store::wrappers) fn write<Rule, F>(
         self: &Arc<Self>,
         asks: &[Ask<'_, Rule>],
         write: Check<F>,
@@ -156,7 +156,7 @@ impl Unblocked {
     }
 
     /// Looks at keys: not at blocks that are known not to be there, and not at what the node knows of limits.
-    pub(super) fn look<Rule, S>(
+    pub(in crate::store::wrappers) fn look<Rule, S>(
         self: &Arc<Self>,
         (store, asks, now): (&S, &[Ask<'_, Rule>], Timestamp),
         known: impl Fn(&Ask<'_, Rule>) -> Option<Decision>,

@@ -1,0 +1,710 @@
+//! Answers the calls that fail: `fail_open` and `fail_closed`.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+#[cfg(feature = "tracing")]
+use std::{
+    error::Error as _,
+    sync::{Mutex, PoisonError, atomic::AtomicBool},
+};
+
+use pin_project_lite::pin_project;
+use smallvec::SmallVec;
+
+#[cfg(feature = "tracing")]
+use crate::time::Timestamp;
+use crate::{
+    decision::Decision,
+    key::Key,
+    policy::Policy,
+    store::{
+        Ask, Backend, Check, Decisions, Error, Settlement, Store, StoreId,
+        engine::{SettlementGuard, Unsettled},
+    },
+    time::{Clock, SystemClock},
+};
+
+/// A store whose errors are replaced by answers: the request is admitted or refused.
+///
+/// The decision is [undecided](crate::Verdict::Undecided).
+///
+/// Created by [`fail_open`](crate::store::StoreExt::fail_open) and [`fail_closed`](crate::store::StoreExt::fail_closed). Clones
+/// share their counters.
+///
+/// | the store | the request | counter |
+/// |---|---|---|
+/// | failed | is admitted (`fail_open`), or is refused with 503 (`fail_closed`) | [`failures`](Self::failures) |
+/// | [took no write](Error::is_unwritten) | the same | `failures`, and [`unwritten`](Self::unwritten) |
+/// | [lost every race](Error::is_contended) for a key | the same, or as set by [`when_contended`](Self::when_contended) | [`contentions`](Self::contentions) |
+/// | [does not support](Error::unsupported) the call | is refused with 500 (gRPC: `INTERNAL`), even by `fail_open` | [`unsupported`](Self::unsupported), and [`misconfigured`](crate::RateLimitLayer::misconfigured) of the layer |
+///
+/// The last answer cannot be changed: a client whose calls the store cannot decide would have no limit.
+///
+/// A failed `settle` or `reset` is counted and not repeated. Failed settlements have a
+/// [counter of their own](Backend::unsettled).
+///
+/// ```
+/// use tollgate::{Cost, Policy, TokenBucket};
+/// use tollgate::store::{Ask, Check, Error, Store, StoreExt};
+/// # use tollgate::{key::Key, store::{Backend, Decisions, Never, Settlement}};
+/// # fn down<T>() -> Check<Never<Result<T, Error>>> { Check::Ready(Err(Error::unavailable("connection refused"))) }
+/// # struct Down;
+/// # impl Backend for Down { type Error = Error; }
+/// # impl Store<TokenBucket> for Down {
+/// #     type Answer = Never<Result<Decisions, Error>>;
+/// #     type Done = Never<Result<(), Error>>;
+/// #     fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> { down() }
+/// #     fn look(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> { down() }
+/// #     fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> { down() }
+/// #     fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> { down() }
+/// # }
+///
+/// // `Down` cannot be reached.
+/// let store = Down.fail_open();
+/// let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(10));
+/// let Check::Ready(Ok(decisions)) = store.acquire(&[Ask::new(&policy, &rule, "alice".into(), Cost::ONE)]) else {
+///     unreachable!();
+/// };
+/// assert!(decisions.is_admitted());
+/// assert_eq!(store.failures(), 1);
+/// ```
+///
+/// # Contention
+///
+/// A store that [lost every race](Error::is_contended) for a key works, and the client may be within its quota. So contention is
+/// neither a failure nor a refusal. It has its own counter, and is answered as a failure unless
+/// [`when_contended`](Self::when_contended) sets another answer.
+///
+/// # Log
+///
+/// With the feature `tracing`, a failure is an event of level `ERROR` with these fields:
+///
+/// | field | value |
+/// |---|---|
+/// | `policy` | the policies of the call |
+/// | `cause` | the error |
+/// | `address` | the address of the server, if the [store has one](Backend::address) |
+/// | `failures` | number of failures so far |
+/// | `unlogged` | number of failures of that policy and cause that were not logged since the last such event |
+///
+/// The first failure of each policy and cause is logged at once, and later ones at most once a minute; at most 32 events a
+/// minute are logged for each store. The first answer of the server after such an event is one of level `WARN`, with `address` and
+/// `failures`. Contention is not logged. An unsupported call is logged once for each policy and cause,
+/// with the fields `policy`, `cause` and `address`.
+#[derive(Clone, Debug)]
+#[doc(alias = "fail open")]
+#[doc(alias = "fail closed")]
+#[must_use]
+pub struct OnFailure<S> {
+    store: S,
+    failed: FailureMode,
+    contended: FailureMode,
+    counters: Arc<FailureCounters>,
+    unsettled: Unsettled,
+}
+
+impl<S> OnFailure<S> {
+    /// `consequence` is the part of the log line that describes what happens to requests.
+    pub(in crate::store) fn new(store: S, failed: FailureMode, consequence: &'static str) -> Self
+    where
+        S: Backend,
+    {
+        let counters = Arc::new(FailureCounters::new(store.address(), consequence));
+        Self {
+            store,
+            failed,
+            contended: failed,
+            counters,
+            unsettled: Unsettled::default(),
+        }
+    }
+
+    /// Sets the answer for calls that [lost every race](Error::is_contended) for a key; by default that of a failure.
+    ///
+    /// The documentation of [`FailureMode`] has an example.
+    pub fn when_contended(self, contended: FailureMode) -> Self {
+        Self { contended, ..self }
+    }
+
+    /// Returns the number of failures, without [contention](Self::contentions) and [unsupported](Self::unsupported) calls.
+    pub fn failures(&self) -> u64 {
+        self.counters.failures()
+    }
+
+    /// Returns how many of the [failures](Self::failures) were [writes that the server did not take](Error::is_unwritten).
+    pub fn unwritten(&self) -> u64 {
+        self.counters.unwritten()
+    }
+
+    /// Returns the number of calls that lost every race for a key.
+    pub fn contentions(&self) -> u64 {
+        self.counters.contentions()
+    }
+
+    /// Returns the number of calls that the store does not [support](Error::unsupported).
+    ///
+    /// Above 0, some requests have a limit that this store cannot keep, and are refused.
+    pub fn unsupported(&self) -> u64 {
+        self.counters.unsupported()
+    }
+
+    /// Returns the wrapped store, for example to read its counters.
+    // Callers in this crate that ask it `record` its errors.
+    pub fn get_ref(&self) -> &S {
+        &self.store
+    }
+
+    /// Logs that the store has answered a call, if a failure is the last that was logged.
+    pub(in crate::store) fn answered(&self) {
+        self.counters.answered();
+    }
+
+    /// Counts and logs the error of a call with `count` asks; returns the answer, unless the store failed.
+    pub(in crate::store) fn record<'a>(
+        &self,
+        error: impl Into<Error>,
+        policies: impl IntoIterator<Item = &'a Policy>,
+        count: usize,
+    ) -> Option<Decisions> {
+        match self.counters.record(&error.into(), policies) {
+            FailureKind::Failed => None,
+            FailureKind::Contended => Some(self.contended.decisions(count)),
+            FailureKind::Unsupported => Some(unsupported(count)),
+        }
+    }
+
+    /// Replaces an error of `check`, which has `asks` asks or `settlements` settlements.
+    fn replace_error<F, V, E>(
+        &self,
+        check: Check<F>,
+        asks: usize,
+        settlements: usize,
+        policies: impl FnOnce() -> Policies,
+    ) -> Check<OnFailureFuture<F>>
+    where
+        F: Future<Output = Result<V, E>>,
+        V: Substitute,
+        E: Into<Error>,
+    {
+        let handler = || ErrorHandler {
+            counters: Arc::clone(&self.counters),
+            policies: policies(),
+            failed: self.failed,
+            contended: self.contended,
+            count: asks,
+            settling: (settlements > 0).then(|| self.unsettled.settling(settlements)),
+        };
+        match check {
+            Check::Ready(Ok(value)) => Check::Ready(Ok(value)),
+            Check::Ready(Err(error)) => Check::Ready(Ok(handler().substitute(error))),
+            Check::Pending(future) => Check::Pending(OnFailureFuture::new(future, handler())),
+        }
+    }
+}
+
+/// The answer to a request that a store could not decide.
+///
+/// [`fail_open`](crate::store::StoreExt::fail_open) and [`fail_closed`](crate::store::StoreExt::fail_closed) choose it for
+/// failures, [`when_contended`](crate::store::OnFailure::when_contended) for contention:
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{TokenBucket, prelude::*, store::{self, BoxStore, FailureMode}};
+///
+/// fn limited(remote: BoxStore<TokenBucket, store::Error>) {
+///     // Open while the store fails; on contention, clients retry after two seconds.
+///     let store = remote.fail_open().when_contended(FailureMode::RetryAfter(Duration::from_secs(2)));
+///     let layer = RateLimitLayer::new(TokenBucket::per_second(10)).store(store);
+/// #   let _ = layer;
+/// }
+/// # let _: fn(_) = limited;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FailureMode {
+    /// The request is admitted.
+    #[doc(alias = "fail open")]
+    Open,
+    /// The request is refused with 503 (gRPC: `UNAVAILABLE`).
+    #[doc(alias = "fail closed")]
+    Closed,
+    /// The request is refused as by `Closed`, with a wait: in `Retry-After`, and over gRPC in `RetryInfo` and
+    /// `grpc-retry-pushback-ms`.
+    ///
+    /// Clients that get the same wait retry at the same time, unless
+    /// [`retry_jitter`](crate::respond::Http::retry_jitter) spreads them.
+    RetryAfter(Duration),
+}
+
+impl FailureMode {
+    /// Returns `count` undecided decisions.
+    pub(in crate::store) fn decisions(self, count: usize) -> Decisions {
+        let (admitted, retry_after) = match self {
+            Self::Open => (true, None),
+            Self::Closed => (false, None),
+            Self::RetryAfter(wait) => (false, Some(wait)),
+        };
+        let now = SystemClock::default().now();
+        Decisions::repeat(Decision::undecided(admitted, now, retry_after), count)
+    }
+}
+
+impl<S: Backend> Backend for OnFailure<S> {
+    type Error = Infallible;
+
+    fn id(&self) -> Option<StoreId> {
+        self.store.id()
+    }
+
+    fn address(&self) -> Option<&str> {
+        self.store.address()
+    }
+
+    fn unsettled(&self) -> Option<u64> {
+        let own = || self.unsettled.count();
+        Some(self.store.unsettled().unwrap_or_else(own))
+    }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        self.store.shard(policy, key)
+    }
+
+    fn refuses_beyond_rules(&self) -> bool {
+        self.store.refuses_beyond_rules()
+    }
+
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
+        self.store.note_refusal(policy, key)
+    }
+}
+
+impl<Rule, S: Store<Rule, Error: Into<Error>>> Store<Rule> for OnFailure<S> {
+    type Answer = OnFailureFuture<S::Answer>;
+    type Done = OnFailureFuture<S::Done>;
+
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let policies = || policies_of_asks(asks);
+        self.replace_error(self.store.acquire(asks), asks.len(), 0, policies)
+    }
+
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let policies = || policies_of_asks(asks);
+        self.replace_error(self.store.look(asks), asks.len(), 0, policies)
+    }
+
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
+        let (count, policies) = (settlements.len(), policies_of_settlements(&settlements));
+        self.replace_error(self.store.settle(settlements), 0, count, || policies)
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        let policies = || Policies::from_elem(policy.clone(), 1);
+        self.replace_error(self.store.reset(policy, key), 0, 0, policies)
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        self.store.fits(rule)
+    }
+}
+
+/// Returns `count` decisions for a call that the store does not support.
+fn unsupported(count: usize) -> Decisions {
+    let now = SystemClock::default().now();
+    Decisions::repeat(Decision::unsupported(now), count)
+}
+
+/// An output that can replace an error.
+pub trait Substitute: Sized {
+    #[doc(hidden)]
+    fn substitute(mode: Option<FailureMode>, count: usize) -> Self;
+}
+
+impl Substitute for Decisions {
+    fn substitute(mode: Option<FailureMode>, count: usize) -> Self {
+        mode.map_or_else(|| unsupported(count), |mode| mode.decisions(count))
+    }
+}
+
+impl Substitute for () {
+    fn substitute(_: Option<FailureMode>, _: usize) -> Self {}
+}
+
+/// Counts and logs the error of one call, and returns the answer instead.
+struct ErrorHandler {
+    counters: Arc<FailureCounters>,
+    policies: Policies,
+    failed: FailureMode,
+    contended: FailureMode,
+    /// Number of asks.
+    count: usize,
+    /// The settlements of a `settle`, which are counted unless it succeeds.
+    settling: Option<SettlementGuard>,
+}
+
+impl ErrorHandler {
+    fn substitute<V: Substitute>(&self, error: impl Into<Error>) -> V {
+        let mode = match self.counters.record(&error.into(), &self.policies) {
+            FailureKind::Failed => Some(self.failed),
+            FailureKind::Contended => Some(self.contended),
+            FailureKind::Unsupported => None,
+        };
+        V::substitute(mode, self.count)
+    }
+}
+
+pin_project! {
+    /// The future of an [`OnFailure`] store.
+    #[must_use = "futures do nothing unless polled or awaited"]
+    pub struct OnFailureFuture<F> {
+        #[pin]
+        future: F,
+        handler: ErrorHandler,
+    }
+}
+
+impl<F> OnFailureFuture<F> {
+    fn new(future: F, handler: ErrorHandler) -> Self {
+        Self { future, handler }
+    }
+}
+
+impl<F> fmt::Debug for OnFailureFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnFailureFuture").finish_non_exhaustive()
+    }
+}
+
+impl<F, V, E> Future for OnFailureFuture<F>
+where
+    F: Future<Output = Result<V, E>>,
+    V: Substitute,
+    E: Into<Error>,
+{
+    type Output = Result<V, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let result = ready!(this.future.poll(cx));
+        let settling = this.handler.settling.take();
+        if result.is_ok() {
+            // What comes at once may come from memory, and says nothing of the store.
+            this.handler.counters.answered();
+            settling.into_iter().for_each(SettlementGuard::all_made);
+        }
+        Poll::Ready(result.or_else(|error| Ok(this.handler.substitute(error))))
+    }
+}
+
+/// The policies of one call, owned.
+type Policies = SmallVec<[Policy; 1]>;
+
+fn policies_of_asks<Rule>(asks: &[Ask<'_, Rule>]) -> Policies {
+    asks.iter().map(|ask| ask.policy().clone()).collect()
+}
+
+fn policies_of_settlements<Rule>(settlements: &[Settlement<'_, Rule>]) -> Policies {
+    let policies = settlements.iter().map(|settlement| settlement.policy);
+    policies.cloned().collect()
+}
+
+/// The kinds of errors that are answered differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FailureKind {
+    /// The store failed.
+    Failed,
+    /// The store works, but lost every race for a key.
+    Contended,
+    /// The store cannot decide this call, but may decide others.
+    Unsupported,
+}
+
+/// Counters of one store's errors, and their log (feature `tracing`).
+#[derive(Debug)]
+struct FailureCounters {
+    failures: AtomicU64,
+    unwritten: AtomicU64,
+    contentions: AtomicU64,
+    unsupported: AtomicU64,
+    #[cfg(feature = "tracing")]
+    log: FailureLog,
+}
+
+impl FailureCounters {
+    /// Creates the counters of a store at `address`. `consequence` is the part of the log line that describes what happens to
+    /// requests.
+    fn new(address: Option<&str>, consequence: &'static str) -> Self {
+        #[cfg(not(feature = "tracing"))]
+        let _ = (address, consequence);
+        Self {
+            failures: AtomicU64::default(),
+            unwritten: AtomicU64::default(),
+            contentions: AtomicU64::default(),
+            unsupported: AtomicU64::default(),
+            #[cfg(feature = "tracing")]
+            log: FailureLog::new(address, consequence),
+        }
+    }
+
+    // Relaxed throughout: the counts are for reports and order nothing.
+    fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    fn unwritten(&self) -> u64 {
+        self.unwritten.load(Ordering::Relaxed)
+    }
+
+    fn contentions(&self) -> u64 {
+        self.contentions.load(Ordering::Relaxed)
+    }
+
+    fn unsupported(&self) -> u64 {
+        self.unsupported.load(Ordering::Relaxed)
+    }
+
+    /// Logs that the store has answered a call, if a failure is the last that was logged.
+    #[inline]
+    fn answered(&self) {
+        #[cfg(feature = "tracing")]
+        self.log.log_answer(|| self.failures());
+    }
+
+    /// Counts and logs the error of a call.
+    fn record<'a>(
+        &self,
+        error: &Error,
+        policies: impl IntoIterator<Item = &'a Policy>,
+    ) -> FailureKind {
+        if error.is_contended() {
+            self.contentions.fetch_add(1, Ordering::Relaxed);
+            return FailureKind::Contended;
+        }
+        if error.is_unsupported() {
+            self.unsupported.fetch_add(1, Ordering::Relaxed);
+            #[cfg(feature = "tracing")]
+            self.log.log_unsupported(error, policies);
+            return FailureKind::Unsupported;
+        }
+        if error.is_unwritten() {
+            self.unwritten.fetch_add(1, Ordering::Relaxed);
+        }
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        #[cfg(feature = "tracing")]
+        self.log.log_failure(error, policies, failures);
+        #[cfg(not(feature = "tracing"))]
+        let _ = (failures, policies);
+        FailureKind::Failed
+    }
+}
+
+/// Interval between two lines of the same policies and cause.
+#[cfg(feature = "tracing")]
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Limit of different lines: bounds the memory and, with [`INTERVAL`], the rate.
+#[cfg(feature = "tracing")]
+const MAX_LINES: usize = 32;
+
+#[cfg(feature = "tracing")]
+#[derive(Debug)]
+struct FailureLog {
+    address: Option<Box<str>>,
+    consequence: &'static str,
+    lines: Mutex<Vec<Line>>,
+    /// `true` if a failure was logged, and no answer of the store since.
+    is_failing: AtomicBool,
+}
+
+/// The last log line of one cause and the policies of one call.
+#[cfg(feature = "tracing")]
+#[derive(Debug)]
+struct Line {
+    policies: String,
+    cause: String,
+    /// The earliest time of the next line.
+    due: Timestamp,
+    /// Number of failures since the last line.
+    unlogged: u64,
+}
+
+#[cfg(feature = "tracing")]
+impl FailureLog {
+    fn new(address: Option<&str>, consequence: &'static str) -> Self {
+        Self {
+            address: address.map(Into::into),
+            consequence,
+            lines: Mutex::default(),
+            is_failing: AtomicBool::new(false),
+        }
+    }
+
+    /// Logs that the store answered, if the last line says that it failed. So there are no more of these lines than of those.
+    #[inline]
+    fn log_answer(&self, failures: impl FnOnce() -> u64) {
+        // Relaxed: a line that comes a call late is as good.
+        if self.is_failing.load(Ordering::Relaxed) && self.is_failing.swap(false, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                address = self.address.as_deref(),
+                failures = failures(),
+                "the rate limit store answers again (`failures` counts all so far)"
+            );
+        }
+    }
+
+    /// Logs a failure, unless a line of the same policies and cause was logged within the last minute.
+    #[cold]
+    fn log_failure<'a>(
+        &self,
+        error: &Error,
+        policies: impl IntoIterator<Item = &'a Policy>,
+        failures: u64,
+    ) {
+        let (policies, cause) = (names(policies), cause(error));
+        let now = SystemClock::default().now();
+        if let Some(unlogged) = self.due(&policies, &cause, now) {
+            self.is_failing.store(true, Ordering::Relaxed);
+            tracing::error!(
+                policy = policies,
+                cause,
+                address = self.address.as_deref(),
+                failures,
+                unlogged,
+                "the rate limit store failed; {} (logged once a minute for each policy and cause; `failures` counts all)",
+                self.consequence
+            );
+        }
+    }
+
+    /// Logs an unsupported call, once for each policy and cause.
+    #[cold]
+    fn log_unsupported<'a>(&self, error: &Error, policies: impl IntoIterator<Item = &'a Policy>) {
+        let address = self.address.as_deref();
+        crate::log::unsupported(&names(policies), cause(error), address);
+    }
+
+    /// Returns the number of unlogged failures since the last line, if a line may be logged now; otherwise counts this failure
+    /// as unlogged.
+    fn due(&self, policies: &str, cause: &str, now: Timestamp) -> Option<u64> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = |line: &Line| line.policies == policies && line.cause == cause;
+        let line = match lines.iter().position(known) {
+            Some(at) => &mut lines[at],
+            None => {
+                // Replaces a line that is older than a minute.
+                let free = lines.len() >= MAX_LINES;
+                let free = free.then(|| lines.iter().position(|line| line.due <= now));
+                let new = Line {
+                    policies: policies.to_owned(),
+                    cause: cause.to_owned(),
+                    due: now,
+                    unlogged: 0,
+                };
+                match free {
+                    None => {
+                        lines.push(new);
+                        lines.last_mut()?
+                    }
+                    Some(free) => {
+                        let line = &mut lines[free?];
+                        *line = new;
+                        line
+                    }
+                }
+            }
+        };
+        if now < line.due {
+            line.unlogged += 1;
+            return None;
+        }
+        line.due = now.saturating_add(INTERVAL);
+        Some(std::mem::take(&mut line.unlogged))
+    }
+}
+
+/// Joins the names of policies by commas.
+#[cfg(feature = "tracing")]
+fn names<'a>(policies: impl IntoIterator<Item = &'a Policy>) -> String {
+    let mut names: Vec<&str> = policies.into_iter().map(Policy::name).collect();
+    names.dedup();
+    names.join(", ")
+}
+
+/// Returns the text of an error and of its sources, without repetitions.
+#[cfg(feature = "tracing")]
+fn cause(error: &Error) -> String {
+    /// Limit in characters: errors may quote replies of a server, of any length.
+    const MAX_CAUSE: usize = 1024;
+    let mut cause = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let text = error.to_string();
+        if !cause.contains(&text) {
+            cause = format!("{cause}: {text}");
+        }
+        source = error.source();
+    }
+    if let Some((end, _)) = cause.char_indices().nth(MAX_CAUSE) {
+        cause.truncate(end);
+    }
+    cause
+}
+
+#[cfg(all(test, feature = "tracing"))]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_nanos((100 + seconds) * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_line_comes_once_a_minute_for_each_policy_and_cause_and_counts_the_others() {
+        let log = FailureLog::new(None, "");
+        for second in 0..180 {
+            for policy in ["a", "b"] {
+                for cause in ["refused", "silent"] {
+                    // Each twice.
+                    let due = [(); 2].map(|()| log.due(policy, cause, at(second)));
+                    let expected = match second {
+                        0 => Some(0),
+                        60 | 120 => Some(119),
+                        _ => None,
+                    };
+                    assert_eq!(due, [expected, None], "{second}");
+                }
+            }
+        }
+        // A clock that steps back brings no line sooner.
+        assert_eq!(log.due("a", "refused", at(0)), None);
+    }
+
+    #[test]
+    fn unlimited_causes_fill_neither_memory_nor_the_log() {
+        let log = FailureLog::new(None, "");
+        let lines = |second| {
+            let causes = (0..10_000).map(|number| format!("{second} {number}"));
+            let due = causes.filter(|cause| log.due("a", cause, at(second)).is_some());
+            due.count()
+        };
+        assert_eq!([0, 1, 59].map(lines), [MAX_LINES, 0, 0]);
+        assert_eq!([60, 61].map(lines), [MAX_LINES, 0]);
+        assert_eq!(log.lines.lock().unwrap().len(), MAX_LINES);
+    }
+
+    #[test]
+    fn a_cause_repeats_nothing() {
+        let cause = cause(&Error::unavailable("connection refused"));
+        assert_eq!(cause.matches("connection refused").count(), 1, "{cause}");
+    }
+}

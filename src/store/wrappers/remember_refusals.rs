@@ -1,0 +1,738 @@
+//! Refuses locally while a refusal of the store holds.
+
+use std::{
+    fmt,
+    future::Future,
+    hash::{BuildHasher, Hash, Hasher},
+    pin::Pin,
+    sync::{
+        Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use foldhash::quality::RandomState;
+use pin_project_lite::pin_project;
+use smallvec::SmallVec;
+
+use crate::{
+    decision::{Cost, Decision, Numbers, RuleLimit, Verdict},
+    key::Key,
+    policy::Policy,
+    store::{Ask, Backend, BoxFuture, Check, Decisions, NodeCounts, Settlement, Store, StoreId},
+    time::{Clock, SystemClock, Timestamp},
+};
+
+/// A store whose refusals are cached until they end, so that clients over their limit cost no round trip.
+///
+/// Created by [`remember_refusals`](crate::store::StoreExt::remember_refusals). After a refusal with a wait, the same key and
+/// rule are refused locally until the wait ends, for the same or a higher cost: such a request cannot pass sooner, unless units
+/// are given back. Clones share the cache.
+///
+/// ```
+/// use tollgate::{Cost, Policy, TokenBucket};
+/// use tollgate::store::{Ask, Check, Local, Store, StoreExt};
+///
+/// // `Local` stands for a store on a server.
+/// let store = Local::new().remember_refusals().capacity(1000);
+/// let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(1));
+/// let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+/// let is_admitted = || matches!(store.acquire(&ask), Check::Ready(Ok(decisions)) if decisions.is_admitted());
+///
+/// assert!(is_admitted());
+/// for _ in 0..10 {
+///     assert!(!is_admitted());
+/// }
+/// // The first refusal came from the store.
+/// assert_eq!((store.remembered(), store.hits()), (1, 9));
+/// ```
+///
+/// # Decisions from the cache
+///
+/// Waits are those of the store, less the time since its answer; `remaining` is that of the store. A higher cost gets the wait
+/// of the cached refusal; after that the store decides, and may refuse again.
+///
+/// # Staleness
+///
+/// `settle` and `reset` through this store and its clones remove the refusals of their keys. A refund or reset on another node,
+/// or one whose future was dropped before the store answered, takes effect when the refusal ends.
+///
+/// # Contents
+///
+/// Only refusals of calls with one ask are cached, because a refusal of several asks may be due to any of them. Each key has
+/// one entry, its last refusal; an admission of a lower cost removes it. With a full [cache](Self::capacity), the refusal that
+/// ends first is evicted. A refusal [without an end](crate::Decision::retry_after) is cached for [a second](Self::forever_for).
+/// `look` always reaches the store.
+#[doc(alias = "cache")]
+#[must_use]
+pub struct RememberRefusals<S, Rule, C = SystemClock> {
+    store: S,
+    cache: Arc<RefusalCache<Rule>>,
+    forever_for: Duration,
+    clock: C,
+}
+
+impl<S, Rule> RememberRefusals<S, Rule> {
+    pub(in crate::store) fn new(store: S) -> Self {
+        Self {
+            store,
+            cache: Arc::new(RefusalCache::new(16_384)),
+            forever_for: Duration::from_secs(1),
+            clock: SystemClock::default(),
+        }
+    }
+}
+
+impl<S, Rule, C> RememberRefusals<S, Rule, C> {
+    /// Sets the capacity of the cache in refusals; 16,384 by default, and 0 disables it. The cache starts empty.
+    ///
+    /// An entry that was used takes about 300 bytes with a token bucket.
+    pub fn capacity(self, refusals: usize) -> Self {
+        let cache = Arc::new(RefusalCache::new(refusals));
+        Self { cache, ..self }
+    }
+
+    /// Sets the time for which a refusal without an end is cached, such as that of a cost above the capacity; 1 s by default.
+    ///
+    /// It matters if such a cost can become possible under the same rule.
+    pub fn forever_for(self, time: Duration) -> Self {
+        Self {
+            forever_for: time,
+            ..self
+        }
+    }
+
+    /// Sets another clock than the system's. After it stepped back, the store is asked.
+    pub fn clock<D: Clock>(self, clock: D) -> RememberRefusals<S, Rule, D> {
+        RememberRefusals {
+            store: self.store,
+            cache: self.cache,
+            forever_for: self.forever_for,
+            clock,
+        }
+    }
+
+    /// Returns the wrapped store, for example to read its counters.
+    pub fn get_ref(&self) -> &S {
+        &self.store
+    }
+
+    /// Returns the number of calls that were refused from the cache.
+    pub fn hits(&self) -> u64 {
+        self.cache.hits()
+    }
+
+    /// Returns the number of refusals that were stored in the cache.
+    pub fn remembered(&self) -> u64 {
+        self.cache.remembered()
+    }
+
+    /// Returns the number of refusals that were evicted before they ended.
+    pub fn evicted(&self) -> u64 {
+        self.cache.evicted()
+    }
+
+    /// Returns the number of cached refusals, including those that have ended; at most the [capacity](Self::capacity).
+    pub fn len(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// Returns `true` if the cache is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Changes keys in the store, and then removes their refusals from the cache.
+    fn forget<F: Future>(
+        &self,
+        hashes: impl IntoIterator<Item = u64>,
+        change: impl FnOnce(&S) -> Check<F>,
+    ) -> Check<ForgetFuture<F, Rule>> {
+        let forget = ForgetOnDrop::new(&self.cache, hashes);
+        match change(&self.store) {
+            Check::Ready(done) => Check::Ready(done),
+            Check::Pending(done) => Check::Pending(ForgetFuture::new(done, forget)),
+        }
+    }
+}
+
+impl<S: Clone, Rule, C: Clone> Clone for RememberRefusals<S, Rule, C> {
+    fn clone(&self) -> Self {
+        Self {
+            store: self.store.clone(),
+            cache: Arc::clone(&self.cache),
+            forever_for: self.forever_for,
+            clock: self.clock.clone(),
+        }
+    }
+}
+
+impl<S: fmt::Debug, Rule, C> fmt::Debug for RememberRefusals<S, Rule, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RememberRefusals")
+            .field("store", &self.store)
+            .field("hits", &self.hits())
+            .field("remembered", &self.remembered())
+            .field("evicted", &self.evicted())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: Backend, Rule, C> Backend for RememberRefusals<S, Rule, C> {
+    type Error = S::Error;
+
+    fn id(&self) -> Option<StoreId> {
+        self.store.id()
+    }
+
+    fn address(&self) -> Option<&str> {
+        self.store.address()
+    }
+
+    fn unsettled(&self) -> Option<u64> {
+        self.store.unsettled()
+    }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        self.store.shard(policy, key)
+    }
+
+    fn refuses_beyond_rules(&self) -> bool {
+        self.store.refuses_beyond_rules()
+    }
+
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
+        self.store.note_refusal(policy, key)
+    }
+}
+
+impl<S, Rule, C> Store<Rule> for RememberRefusals<S, Rule, C>
+where
+    S: Store<Rule>,
+    Rule: Clone + PartialEq,
+    C: Clock + Clone,
+{
+    type Answer = RememberFuture<S::Answer, Rule, C>;
+    type Done = ForgetFuture<S::Done, Rule>;
+
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let [ask] = asks else {
+            return uncached(self.store.acquire(asks));
+        };
+        // Whoever blocks a key relies on the answer, also after another node has unblocked it.
+        if ask.policy().is_of_blocks() {
+            return uncached(self.store.acquire(asks));
+        }
+        let (lookup, refusal) = self.cache.find(ask, self.clock.now());
+        // A refusal of a blocked key means nothing more.
+        if let Some(refusal) = refusal
+            && (refusal.is_of_block() || !self.store.note_refusal(ask.policy(), ask.key()))
+        {
+            self.cache.count_hit(lookup);
+            return Check::Ready(Ok(refusal.into()));
+        }
+        let pending = || PendingAsk {
+            cache: Arc::clone(&self.cache),
+            lookup,
+            asked: (ask.policy().clone(), *ask.key(), ask.rule().clone()),
+            cost: ask.cost(),
+            forever_for: self.forever_for,
+            clock: self.clock.clone(),
+            kept: refusal.map(Box::new),
+        };
+        match self.store.acquire(asks) {
+            Check::Ready(Ok(decisions)) if decisions.is_admitted() && refusal.is_none() => {
+                self.cache.admitted(lookup);
+                Check::Ready(Ok(decisions))
+            }
+            Check::Ready(answer) => Check::Ready(pending().finish(answer)),
+            Check::Pending(answer) => Check::Pending(RememberFuture::new(answer, Some(pending()))),
+        }
+    }
+
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        uncached(self.store.look(asks))
+    }
+
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
+        let hash = |of: &Settlement<'_, Rule>| self.cache.hash(of.policy, &of.key);
+        let hashes: Vec<_> = settlements.iter().map(hash).collect();
+        self.forget(hashes, |store| store.settle(settlements))
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        let hash = self.cache.hash(policy, key);
+        self.forget([hash], |store| store.reset(policy, key))
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        self.store.fits(rule)
+    }
+
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
+        self.store.count_node(policy, period)
+    }
+}
+
+/// Wraps an answer that is not cached.
+fn uncached<F: Future, Rule, C>(check: Check<F>) -> Check<RememberFuture<F, Rule, C>>
+where
+    RememberFuture<F, Rule, C>: Future<Output = F::Output>,
+{
+    match check {
+        Check::Ready(answer) => Check::Ready(answer),
+        Check::Pending(answer) => Check::Pending(RememberFuture::new(answer, None)),
+    }
+}
+
+/// One ask in flight, owned, so that its refusal can be stored.
+struct PendingAsk<Rule, C> {
+    cache: Arc<RefusalCache<Rule>>,
+    lookup: Lookup,
+    asked: (Policy, Key, Rule),
+    cost: Cost,
+    forever_for: Duration,
+    clock: C,
+    /// A refusal that still holds, and that the store was only asked about because more may follow from it.
+    kept: Option<Box<Decision>>,
+}
+
+impl<Rule, C: Clock> PendingAsk<Rule, C> {
+    /// Updates the cache with the answer, which is that of the call, unless a refusal still holds and the store has not decided.
+    fn finish<E>(mut self, answer: Result<Decisions, E>) -> Result<Decisions, E> {
+        let kept = self.kept.take();
+        let decided = answer.as_ref().ok().and_then(Decisions::only);
+        match kept.filter(|_| decided.is_none_or(|decision| decision.is_undecided())) {
+            Some(kept) => Ok((*kept).into()),
+            None => {
+                self.record(&answer);
+                answer
+            }
+        }
+    }
+
+    fn record<E>(self, answer: &Result<Decisions, E>) {
+        let Ok(decisions) = answer else {
+            return;
+        };
+        let [decision] = decisions.as_slice() else {
+            return;
+        };
+        if decision.is_admitted() {
+            return self.cache.admitted(self.lookup);
+        }
+        // The wait begins now, as it does for the client.
+        let now = self.clock.now();
+        if let Some(refusal) = CachedRefusal::new(self.cost, decision, now, self.forever_for) {
+            self.cache.insert(self.lookup, self.asked, refusal, now);
+        }
+    }
+}
+
+/// Removes the entries of some keys from the cache, at the latest when it is dropped.
+struct ForgetOnDrop<Rule> {
+    cache: Arc<RefusalCache<Rule>>,
+    hashes: SmallVec<[u64; 1]>,
+}
+
+impl<Rule> ForgetOnDrop<Rule> {
+    fn new(cache: &Arc<RefusalCache<Rule>>, hashes: impl IntoIterator<Item = u64>) -> Self {
+        Self {
+            cache: Arc::clone(cache),
+            hashes: hashes.into_iter().collect(),
+        }
+    }
+
+    fn forget(&mut self) {
+        for hash in self.hashes.drain(..) {
+            self.cache.forget(hash);
+        }
+    }
+}
+
+impl<Rule> Drop for ForgetOnDrop<Rule> {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+pin_project! {
+    /// The future of a decision of [`RememberRefusals`].
+    #[must_use = "futures do nothing unless polled or awaited"]
+    pub struct RememberFuture<F, Rule, C = SystemClock> {
+        #[pin]
+        answer: F,
+        ask: Option<PendingAsk<Rule, C>>,
+    }
+}
+
+impl<F, Rule, C> RememberFuture<F, Rule, C> {
+    fn new(answer: F, ask: Option<PendingAsk<Rule, C>>) -> Self {
+        Self { answer, ask }
+    }
+}
+
+impl<F, Rule, C> fmt::Debug for RememberFuture<F, Rule, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RememberFuture").finish_non_exhaustive()
+    }
+}
+
+impl<F, E, Rule, C: Clock> Future for RememberFuture<F, Rule, C>
+where
+    F: Future<Output = Result<Decisions, E>>,
+{
+    type Output = Result<Decisions, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let answer = ready!(this.answer.poll(cx));
+        Poll::Ready(match this.ask.take() {
+            Some(ask) => ask.finish(answer),
+            None => answer,
+        })
+    }
+}
+
+pin_project! {
+    /// The future of `settle` and `reset` of [`RememberRefusals`]. It removes the refusals of the
+    /// keys, even when it is dropped.
+    #[must_use = "futures do nothing unless polled or awaited"]
+    pub struct ForgetFuture<F, Rule> {
+        #[pin]
+        done: F,
+        forget: ForgetOnDrop<Rule>,
+    }
+}
+
+impl<F, Rule> ForgetFuture<F, Rule> {
+    fn new(done: F, forget: ForgetOnDrop<Rule>) -> Self {
+        Self { done, forget }
+    }
+}
+
+impl<F, Rule> fmt::Debug for ForgetFuture<F, Rule> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForgetFuture").finish_non_exhaustive()
+    }
+}
+
+impl<F: Future, Rule> Future for ForgetFuture<F, Rule> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let done = ready!(this.done.poll(cx));
+        this.forget.forget();
+        Poll::Ready(done)
+    }
+}
+
+/// Entries per set.
+const WAYS: usize = 8;
+
+/// A set-associative cache: a fixed number of sets with a lock and up to [`WAYS`] entries each. A full set evicts the refusal
+/// that ends first.
+struct RefusalCache<Rule> {
+    sets: Box<[CacheSet<Rule>]>,
+    /// Limit of entries per set.
+    ways: usize,
+    hasher: RandomState,
+    // Relaxed throughout: the counts are for reports and order nothing.
+    remembered: AtomicU64,
+    evicted: AtomicU64,
+}
+
+struct CacheSet<Rule> {
+    entries: RwLock<SetEntries<Rule>>,
+    /// One counter per set, so that a flood of one key does not slow others.
+    hits: AtomicU64,
+}
+
+struct SetEntries<Rule> {
+    /// The hash of each entry, side by side: a missing key costs one cache line.
+    hashes: [u64; WAYS],
+    /// Grows up to the number of ways.
+    list: Vec<CacheEntry<Rule>>,
+    /// Number of times that a key of this set was forgotten.
+    generation: u64,
+}
+
+struct CacheEntry<Rule> {
+    policy: Policy,
+    key: Key,
+    rule: Rule,
+    refusal: CachedRefusal,
+}
+
+/// A lookup, for the answer of the store that follows it.
+#[derive(Clone, Copy, Debug)]
+struct Lookup {
+    hash: u64,
+    /// The generation of the set. A refusal is not stored if a key of its set was forgotten since the lookup.
+    generation: u64,
+    /// `true` if the key has an entry, of any rule and cost.
+    has_entry: bool,
+}
+
+impl<Rule> RefusalCache<Rule> {
+    fn new(capacity: usize) -> Self {
+        let ways = capacity.min(WAYS);
+        let sets = capacity.checked_div(ways).unwrap_or(0);
+        Self {
+            sets: (0..sets).map(|_| CacheSet::new()).collect(),
+            ways,
+            hasher: RandomState::default(),
+            remembered: AtomicU64::default(),
+            evicted: AtomicU64::default(),
+        }
+    }
+
+    fn hits(&self) -> u64 {
+        let hits = |set: &CacheSet<Rule>| set.hits.load(Ordering::Relaxed);
+        self.sets.iter().map(hits).sum()
+    }
+
+    fn remembered(&self) -> u64 {
+        self.remembered.load(Ordering::Relaxed)
+    }
+
+    fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of entries, including refusals that have ended.
+    fn len(&self) -> usize {
+        self.sets.iter().map(|set| set.read().list.len()).sum()
+    }
+
+    fn hash(&self, policy: &Policy, key: &Key) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_u64(policy.digest());
+        key.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn set(&self, hash: u64) -> Option<&CacheSet<Rule>> {
+        // The upper bits of the product spread hashes over any number of sets.
+        let index = (u128::from(hash) * self.sets.len() as u128) >> u64::BITS;
+        self.sets.get(index as usize)
+    }
+
+    /// Returns the refusal that still holds for an ask, if there is one.
+    #[inline]
+    fn find(&self, ask: &Ask<'_, Rule>, now: Timestamp) -> (Lookup, Option<Decision>)
+    where
+        Rule: PartialEq,
+    {
+        let hash = self.hash(ask.policy(), ask.key());
+        let lookup = |generation, has_entry| Lookup {
+            hash,
+            generation,
+            has_entry,
+        };
+        let Some(set) = self.set(hash) else {
+            return (lookup(0, false), None);
+        };
+        let entries = set.read();
+        let found = entries.find(hash, ask.policy(), ask.key());
+        let refusal = found.and_then(|index| {
+            let entry = entries.list.get(index)?;
+            let is_same_rule = entry.rule == *ask.rule();
+            is_same_rule
+                .then(|| entry.refusal.decision(ask.cost(), now))
+                .flatten()
+        });
+        (lookup(entries.generation, found.is_some()), refusal)
+    }
+
+    /// Counts a call that was refused from the cache.
+    fn count_hit(&self, lookup: Lookup) {
+        if let Some(set) = self.set(lookup.hash) {
+            set.hits.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Stores a refusal, in place of an older one of its key or of the one in its set that ends first.
+    fn insert(
+        &self,
+        lookup: Lookup,
+        (policy, key, rule): (Policy, Key, Rule),
+        refusal: CachedRefusal,
+        now: Timestamp,
+    ) {
+        let Some(set) = self.set(lookup.hash) else {
+            return;
+        };
+        let mut entries = set.write();
+        if entries.generation != lookup.generation {
+            return;
+        }
+        self.remembered.fetch_add(1, Ordering::Relaxed);
+        let existing = entries.find(lookup.hash, &policy, &key);
+        let entry = CacheEntry {
+            policy,
+            key,
+            rule,
+            refusal,
+        };
+        let index = match existing {
+            Some(index) => index,
+            None if entries.list.len() < self.ways => {
+                let index = entries.list.len();
+                entries.list.push(entry);
+                entries.hashes[index] = lookup.hash;
+                return;
+            }
+            None => {
+                let ends = entries.list.iter().map(|entry| entry.refusal.ends_at());
+                let Some((index, end)) = ends.enumerate().min_by_key(|(_, end)| *end) else {
+                    return;
+                };
+                self.evicted
+                    .fetch_add(u64::from(end > now), Ordering::Relaxed);
+                index
+            }
+        };
+        entries.list[index] = entry;
+        entries.hashes[index] = lookup.hash;
+    }
+
+    /// Removes the entry of a key after the store admitted a lower cost, because the refusal of a higher one may be out of date.
+    fn admitted(&self, lookup: Lookup) {
+        if lookup.has_entry {
+            self.forget(lookup.hash);
+        }
+    }
+
+    /// Removes the entries of a hash. Another key with the same hash loses its entry too, and is decided by the store again.
+    fn forget(&self, hash: u64) {
+        let Some(set) = self.set(hash) else {
+            return;
+        };
+        let mut entries = set.write();
+        entries.generation += 1;
+        // From the end, so that the entry that `swap_remove` moves has been checked.
+        for index in (0..entries.list.len()).rev() {
+            if entries.hashes[index] == hash {
+                entries.list.swap_remove(index);
+                entries.hashes[index] = entries.hashes[entries.list.len()];
+            }
+        }
+    }
+}
+
+impl<Rule> CacheSet<Rule> {
+    fn new() -> Self {
+        Self {
+            entries: RwLock::new(SetEntries {
+                hashes: [0; WAYS],
+                list: Vec::new(),
+                generation: 0,
+            }),
+            hits: AtomicU64::default(),
+        }
+    }
+
+    // Comparisons and drops of rules may panic under the locks, but leave the entries valid.
+    fn read(&self) -> RwLockReadGuard<'_, SetEntries<Rule>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, SetEntries<Rule>> {
+        self.entries.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<Rule> SetEntries<Rule> {
+    fn find(&self, hash: u64, policy: &Policy, key: &Key) -> Option<usize> {
+        let matching = |(index, entry): (usize, &CacheEntry<Rule>)| {
+            let is_match =
+                self.hashes[index] == hash && entry.key == *key && entry.policy == *policy;
+            is_match.then_some(index)
+        };
+        self.list.iter().enumerate().find_map(matching)
+    }
+}
+
+/// A refusal of the store, with the local times at which it was received and ends.
+struct CachedRefusal {
+    cost: Cost,
+    /// Time of the decision, by the store's clock.
+    at: Timestamp,
+    limit: Option<RuleLimit>,
+    numbers: Numbers,
+    /// `true` if the request can never pass, as with a cost above the capacity.
+    is_forever: bool,
+    /// The end of the block, if there is one. From then on it is the refusal of the limit.
+    blocked_until: Option<Timestamp>,
+    received_at: Timestamp,
+    ends_at: Timestamp,
+}
+
+impl CachedRefusal {
+    /// Returns the refusal in a decision that was received at `now`. A refusal without an end holds for `forever_for`.
+    fn new(cost: Cost, decision: &Decision, now: Timestamp, forever_for: Duration) -> Option<Self> {
+        if decision.verdict() != Verdict::Refuse {
+            return None;
+        }
+        let wait = decision.retry_after();
+        let ends_at = now.saturating_add(wait.unwrap_or(forever_for));
+        (ends_at > now).then(|| Self {
+            cost,
+            at: decision.at(),
+            limit: decision.rule_limit(),
+            numbers: decision.numbers(),
+            is_forever: wait.is_none(),
+            blocked_until: decision
+                .is_of_block()
+                .then(|| now.saturating_add(decision.more_after())),
+            received_at: now,
+            ends_at,
+        })
+    }
+
+    fn ends_at(&self) -> Timestamp {
+        self.ends_at
+    }
+
+    /// Returns the refusal of `cost` at `now`, if this one still holds for it.
+    fn decision(&self, cost: Cost, now: Timestamp) -> Option<Decision> {
+        // After a clock that stepped back, it would hold for too long.
+        if cost < self.cost || now < self.received_at || self.ends_at <= now {
+            return None;
+        }
+        let (since, left) = (
+            now.saturating_since(self.received_at),
+            self.ends_at.saturating_since(now),
+        );
+        let Numbers {
+            remaining,
+            reset_after,
+            more_after,
+        } = self.numbers;
+        let refusal = Decision::new(Verdict::Refuse, self.at.saturating_add(since), cost.get());
+        let refusal = refusal.with_rule_limit(self.limit);
+        let is_too_much = refusal.limit().is_some_and(|limit| cost.get() > limit);
+        let grows_after = more_after.saturating_sub(since);
+        let has_grown = grows_after.is_zero() && !more_after.is_zero();
+        let refusal = refusal
+            .with_remaining(remaining)
+            .with_reset_after(reset_after.saturating_sub(since))
+            // Once `remaining` has grown, the store must be asked for its new value.
+            .with_more_after(if has_grown { left } else { grows_after });
+        let retry_after = (!self.is_forever && !is_too_much).then_some(left);
+        let refusal = refusal.with_retry_after(retry_after);
+        let is_of_block = self.blocked_until.is_some_and(|until| now < until);
+        Some(match is_of_block {
+            true => refusal.of_block(),
+            false => refusal,
+        })
+    }
+}
