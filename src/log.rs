@@ -1,13 +1,14 @@
-//! Mistakes of a set-up, each logged once for the operator.
+//! Bounds of the log: mistakes of a set-up, each logged once for the operator, and failures, logged once a minute.
 
 use std::{
     hash::BuildHasher,
     sync::{LazyLock, Mutex, PoisonError},
+    time::Duration,
 };
 
 use foldhash::fast::RandomState;
 
-use crate::{key::OperatorHelp, policy::Policy, quota::Quota};
+use crate::{key::OperatorHelp, policy::Policy, quota::Quota, time::Timestamp};
 
 /// Maximum number of mistakes that are remembered: more than a program has, and a bound for messages that contain parts of requests.
 const MOST: usize = 256;
@@ -147,6 +148,34 @@ pub(crate) fn once(place: &str, help: &OperatorHelp, log: impl FnOnce(&str)) {
         tracing::error!(
             "{MOST} different mistakes were logged; further ones are not, only counted"
         );
+    }
+}
+
+/// A line that is logged at most once a minute. The events between are counted.
+#[derive(Debug, Default)]
+pub(crate) struct OnceAMinute {
+    /// The earliest time of the next line.
+    due: Timestamp,
+    /// Number of events since the last line.
+    unlogged: u64,
+}
+
+impl OnceAMinute {
+    const INTERVAL: Duration = Duration::from_secs(60);
+
+    /// Returns the number of events since the last line, if this one is logged; otherwise counts it.
+    pub(crate) fn record(&mut self, now: Timestamp) -> Option<u64> {
+        if !self.is_due(now) {
+            self.unlogged += 1;
+            return None;
+        }
+        self.due = now.saturating_add(Self::INTERVAL);
+        Some(std::mem::take(&mut self.unlogged))
+    }
+
+    /// Returns `true` if an event at `now` is logged: none was within the last minute.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.due <= now
     }
 }
 

@@ -3,22 +3,13 @@
 use std::{
     error::Error,
     sync::{Mutex, PoisonError},
-    time::Duration,
 };
 
 use super::settings::Settings;
-use crate::time::Timestamp;
+use crate::log::OnceAMinute;
 
 #[derive(Default)]
-pub(super) struct FailureLog(Mutex<LogState>);
-
-#[derive(Default)]
-struct LogState {
-    /// The earliest time of the next line.
-    due: Option<Timestamp>,
-    /// Number of failures since the last line.
-    unlogged: u64,
-}
+pub(super) struct FailureLog(Mutex<OnceAMinute>);
 
 impl FailureLog {
     /// Logs a failure, unless another one was logged within the last minute.
@@ -30,15 +21,13 @@ impl FailureLog {
         settings: &Settings,
     ) {
         let now = settings.clock.now();
-        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if log.due.is_some_and(|due| now < due) {
-            log.unlogged += 1;
-            return;
-        }
-        log.due = Some(now.saturating_add(Duration::from_secs(60)));
-        let unlogged = std::mem::take(&mut log.unlogged);
+        let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let unlogged = line.record(now);
         // A subscriber may be slow.
-        drop(log);
+        drop(line);
+        let Some(unlogged) = unlogged else {
+            return;
+        };
         let consequence = match settings.fails_open {
             true => "pass without a subject, as `fail_open` asks",
             false => "are refused with 503",

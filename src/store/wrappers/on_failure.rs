@@ -1,5 +1,7 @@
 //! Answers the calls that fail: `fail_open` and `fail_closed`.
 
+#[cfg(feature = "tracing")]
+use std::sync::{Mutex, PoisonError, atomic::AtomicBool};
 use std::{
     convert::Infallible,
     fmt,
@@ -12,17 +14,10 @@ use std::{
     task::{Context, Poll, ready},
     time::Duration,
 };
-#[cfg(feature = "tracing")]
-use std::{
-    error::Error as _,
-    sync::{Mutex, PoisonError, atomic::AtomicBool},
-};
 
 use pin_project_lite::pin_project;
 use smallvec::SmallVec;
 
-#[cfg(feature = "tracing")]
-use crate::time::Timestamp;
 use crate::{
     decision::Decision,
     key::Key,
@@ -33,6 +28,8 @@ use crate::{
     },
     time::{Clock, SystemClock},
 };
+#[cfg(feature = "tracing")]
+use crate::{log::OnceAMinute, time::Timestamp};
 
 /// A store whose errors are replaced by answers: the request is admitted or refused.
 ///
@@ -507,11 +504,7 @@ impl FailureCounters {
     }
 }
 
-/// Interval between two lines of the same policies and cause.
-#[cfg(feature = "tracing")]
-const INTERVAL: Duration = Duration::from_secs(60);
-
-/// Limit of different lines: bounds the memory and, with [`INTERVAL`], the rate.
+/// Limit of different lines: bounds the memory and, with [`OnceAMinute`], the rate.
 #[cfg(feature = "tracing")]
 const MAX_LINES: usize = 32;
 
@@ -531,10 +524,7 @@ struct FailureLog {
 struct Line {
     policies: String,
     cause: String,
-    /// The earliest time of the next line.
-    due: Timestamp,
-    /// Number of failures since the last line.
-    unlogged: u64,
+    failures: OnceAMinute,
 }
 
 #[cfg(feature = "tracing")]
@@ -603,12 +593,11 @@ impl FailureLog {
             None => {
                 // Replaces a line that is older than a minute.
                 let free = lines.len() >= MAX_LINES;
-                let free = free.then(|| lines.iter().position(|line| line.due <= now));
+                let free = free.then(|| lines.iter().position(|line| line.failures.is_due(now)));
                 let new = Line {
                     policies: policies.to_owned(),
                     cause: cause.to_owned(),
-                    due: now,
-                    unlogged: 0,
+                    failures: OnceAMinute::default(),
                 };
                 match free {
                     None => {
@@ -623,12 +612,7 @@ impl FailureLog {
                 }
             }
         };
-        if now < line.due {
-            line.unlogged += 1;
-            return None;
-        }
-        line.due = now.saturating_add(INTERVAL);
-        Some(std::mem::take(&mut line.unlogged))
+        line.failures.record(now)
     }
 }
 
@@ -640,20 +624,12 @@ fn names<'a>(policies: impl IntoIterator<Item = &'a Policy>) -> String {
     names.join(", ")
 }
 
-/// Returns the text of an error and of its sources, without repetitions.
+/// Returns the text of an error, which contains those of its causes.
 #[cfg(feature = "tracing")]
 fn cause(error: &Error) -> String {
     /// Limit in characters: errors may quote replies of a server, of any length.
     const MAX_CAUSE: usize = 1024;
     let mut cause = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let text = error.to_string();
-        if !cause.contains(&text) {
-            cause = format!("{cause}: {text}");
-        }
-        source = error.source();
-    }
     if let Some((end, _)) = cause.char_indices().nth(MAX_CAUSE) {
         cause.truncate(end);
     }

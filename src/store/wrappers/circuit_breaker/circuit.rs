@@ -1,7 +1,5 @@
 //! The circuits of a circuit breaker: the state machine of one, which reads no clock, and one for each shard, shared by clones.
 
-#[cfg(feature = "tracing")]
-use std::time::Duration;
 use std::{
     collections::HashMap,
     fmt,
@@ -12,6 +10,8 @@ use std::{
 };
 
 use super::{CircuitBreakerConfig, CircuitState};
+#[cfg(feature = "tracing")]
+use crate::log::OnceAMinute;
 use crate::{
     random::Random,
     store::Error,
@@ -437,10 +437,6 @@ impl fmt::Display for CircuitOpen {
 
 impl std::error::Error for CircuitOpen {}
 
-/// Interval between two openings that are logged. A closing is logged if its opening was.
-#[cfg(feature = "tracing")]
-const INTERVAL: Duration = Duration::from_secs(60);
-
 /// The last lines of one circuit.
 #[cfg(feature = "tracing")]
 #[derive(Debug, Default)]
@@ -449,8 +445,8 @@ struct CircuitLog(Mutex<Lines>);
 #[cfg(feature = "tracing")]
 #[derive(Debug, Default)]
 struct Lines {
-    /// The earliest time of the next opening that is logged.
-    due: Timestamp,
+    /// Openings. A closing is logged if its opening was.
+    openings: OnceAMinute,
     /// The last line is an opening.
     is_open: bool,
 }
@@ -460,8 +456,7 @@ impl Lines {
     /// Returns `true` if a change is logged.
     fn record(&mut self, change: Change, outcome: CallOutcome) -> bool {
         match (change, outcome) {
-            (Change::Opened, CallOutcome::Failed(now)) if now >= self.due => {
-                self.due = now.saturating_add(INTERVAL);
+            (Change::Opened, CallOutcome::Failed(now)) if self.openings.record(now).is_some() => {
                 self.is_open = true;
                 true
             }
