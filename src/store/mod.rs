@@ -52,13 +52,11 @@ mod traits;
 mod transactional;
 mod wrappers;
 
-#[cfg(feature = "tokio")]
-pub(crate) use self::engine::Counter;
 #[cfg(any(feature = "introspect", all(feature = "http-body", feature = "tokio")))]
 pub(crate) use self::engine::stats;
 pub(crate) use self::{
     ask::Spend,
-    engine::{Progress, Steps, StepsFuture, run},
+    engine::{Counter, Progress, Steps, StepsFuture, run},
     wrappers::BlockFuture,
 };
 pub use self::{

@@ -31,7 +31,6 @@ mod monotone;
 mod queue;
 #[cfg(any(feature = "redis", feature = "memcached"))]
 mod single_flight;
-#[cfg(feature = "tokio")]
 mod stats;
 mod steps;
 #[cfg(feature = "tokio")]
@@ -43,8 +42,7 @@ pub(super) use self::queue::Bypass;
 #[cfg(any(feature = "redis", feature = "memcached"))]
 pub(super) use self::single_flight::SingleFlight;
 #[cfg(feature = "tokio")]
-pub(crate) use self::stats::{Counter, stats};
-pub(crate) use self::steps::{Progress, Steps, StepsFuture, run};
+pub(crate) use self::stats::stats;
 #[cfg(feature = "tokio")]
 pub(super) use self::{
     all_or_nothing::Answers,
@@ -57,4 +55,8 @@ pub(super) use self::{
     all_or_nothing::{Entry, States},
     monotone::MonotoneClock,
     unsettled::{SettlementGuard, Unsettled},
+};
+pub(crate) use self::{
+    stats::Counter,
+    steps::{Progress, Steps, StepsFuture, run},
 };

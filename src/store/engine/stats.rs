@@ -15,6 +15,11 @@ impl Counter {
         }
     }
 
+    /// Adds one, and returns the count with it.
+    pub(crate) fn increment(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -23,6 +28,7 @@ impl Counter {
 /// Declares the public statistics of a store or a layer, and its counters, so that a count is one line.
 ///
 /// Fields under `counted` have a [`Counter`] of their own; those under `given` are parameters of `read`.
+#[cfg(feature = "tokio")]
 macro_rules! stats {
     (
         $(#[$stats_attr:meta])*
@@ -58,4 +64,5 @@ macro_rules! stats {
     };
 }
 
+#[cfg(feature = "tokio")]
 pub(crate) use stats;

@@ -6,10 +6,7 @@ use std::{
     future::Future,
     ops::ControlFlow,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -22,7 +19,7 @@ use crate::{
     policy::Policy,
     store::{
         Ask, Backend, Check, Decisions, Error, FailureMode, NeverFails, OnFailure, OnFailureFuture,
-        OwnedAsks, Settlement, Store, StoreId,
+        OwnedAsks, Settlement, Store, StoreId, engine::Counter,
     },
 };
 
@@ -155,12 +152,12 @@ impl<S, L, Rule> Fallback<S, L, Rule> {
 
     /// Returns the number of calls that the local store decided, including `look`.
     pub fn decided(&self) -> u64 {
-        self.stores.decided.load(Ordering::Relaxed)
+        self.stores.decided.get()
     }
 
     /// Returns the number of calls that were refused because this node has no share of their rule.
     pub fn turned_away(&self) -> u64 {
-        self.stores.turned_away.load(Ordering::Relaxed)
+        self.stores.turned_away.get()
     }
 }
 
@@ -273,8 +270,8 @@ impl<S, L> FallbackBuilder<S, L> {
                 remote: self.remote,
                 local: self.local,
                 share_of: Box::new(share_of),
-                decided: AtomicU64::default(),
-                turned_away: AtomicU64::default(),
+                decided: Counter::default(),
+                turned_away: Counter::default(),
             }),
         }
     }
@@ -454,9 +451,8 @@ struct Stores<S, L, Rule> {
     remote: OnFailure<S>,
     local: L,
     share_of: Box<ShareOf<Rule>>,
-    // Relaxed: the counts are for reports and order nothing.
-    decided: AtomicU64,
-    turned_away: AtomicU64,
+    decided: Counter,
+    turned_away: Counter,
 }
 
 /// The two operations that can fall back.
@@ -493,7 +489,7 @@ where
         }
         let shares = asks.iter().map(|ask| (self.share_of)(ask.rule()));
         let Some(shares) = shares.collect::<Option<SmallVec<[Rule; 1]>>>() else {
-            self.turned_away.fetch_add(1, Ordering::Relaxed);
+            self.turned_away.add(1);
             return ControlFlow::Break(FailureMode::Closed.decisions(asks.len()));
         };
         let asks = asks.iter().zip(&shares);
@@ -506,7 +502,7 @@ where
 
     /// Counts and marks the decisions of the local store.
     fn local_decisions(&self, answer: Result<Decisions, L::Error>) -> Decisions {
-        self.decided.fetch_add(1, Ordering::Relaxed);
+        self.decided.add(1);
         answer.unwrap_or_else(NeverFails::never).of_fallback()
     }
 }

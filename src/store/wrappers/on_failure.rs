@@ -1,16 +1,16 @@
 //! Answers the calls that fail: `fail_open` and `fail_closed`.
 
 #[cfg(feature = "tracing")]
-use std::sync::{Mutex, PoisonError, atomic::AtomicBool};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 use std::{
     convert::Infallible,
     fmt,
     future::Future,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -24,7 +24,7 @@ use crate::{
     policy::Policy,
     store::{
         Ask, Backend, Check, Decisions, Error, Settlement, Store, StoreId,
-        engine::{SettlementGuard, Unsettled},
+        engine::{Counter, SettlementGuard, Unsettled},
     },
     time::{Clock, SystemClock},
 };
@@ -135,24 +135,24 @@ impl<S> OnFailure<S> {
 
     /// Returns the number of failures, without [contention](Self::contentions) and [unsupported](Self::unsupported) calls.
     pub fn failures(&self) -> u64 {
-        self.counters.failures()
+        self.counters.failures.get()
     }
 
     /// Returns how many of the [failures](Self::failures) were [writes that the server did not take](Error::is_unwritten).
     pub fn unwritten(&self) -> u64 {
-        self.counters.unwritten()
+        self.counters.unwritten.get()
     }
 
     /// Returns the number of calls that lost every race for a key.
     pub fn contentions(&self) -> u64 {
-        self.counters.contentions()
+        self.counters.contentions.get()
     }
 
     /// Returns the number of calls that the store does not [support](Error::unsupported).
     ///
     /// Above 0, some requests have a limit that this store cannot keep, and are refused.
     pub fn unsupported(&self) -> u64 {
-        self.counters.unsupported()
+        self.counters.unsupported.get()
     }
 
     /// Returns the wrapped store, for example to read its counters.
@@ -428,10 +428,10 @@ enum FailureKind {
 /// Counters of one store's errors, and their log (feature `tracing`).
 #[derive(Debug)]
 struct FailureCounters {
-    failures: AtomicU64,
-    unwritten: AtomicU64,
-    contentions: AtomicU64,
-    unsupported: AtomicU64,
+    failures: Counter,
+    unwritten: Counter,
+    contentions: Counter,
+    unsupported: Counter,
     #[cfg(feature = "tracing")]
     log: FailureLog,
 }
@@ -443,37 +443,20 @@ impl FailureCounters {
         #[cfg(not(feature = "tracing"))]
         let _ = (address, consequence);
         Self {
-            failures: AtomicU64::default(),
-            unwritten: AtomicU64::default(),
-            contentions: AtomicU64::default(),
-            unsupported: AtomicU64::default(),
+            failures: Counter::default(),
+            unwritten: Counter::default(),
+            contentions: Counter::default(),
+            unsupported: Counter::default(),
             #[cfg(feature = "tracing")]
             log: FailureLog::new(address, consequence),
         }
-    }
-
-    // Relaxed throughout: the counts are for reports and order nothing.
-    fn failures(&self) -> u64 {
-        self.failures.load(Ordering::Relaxed)
-    }
-
-    fn unwritten(&self) -> u64 {
-        self.unwritten.load(Ordering::Relaxed)
-    }
-
-    fn contentions(&self) -> u64 {
-        self.contentions.load(Ordering::Relaxed)
-    }
-
-    fn unsupported(&self) -> u64 {
-        self.unsupported.load(Ordering::Relaxed)
     }
 
     /// Logs that the store has answered a call, if a failure is the last that was logged.
     #[inline]
     fn answered(&self) {
         #[cfg(feature = "tracing")]
-        self.log.log_answer(|| self.failures());
+        self.log.log_answer(|| self.failures.get());
     }
 
     /// Counts and logs the error of a call.
@@ -483,19 +466,19 @@ impl FailureCounters {
         policies: impl IntoIterator<Item = &'a Policy>,
     ) -> FailureKind {
         if error.is_contended() {
-            self.contentions.fetch_add(1, Ordering::Relaxed);
+            self.contentions.add(1);
             return FailureKind::Contended;
         }
         if error.is_unsupported() {
-            self.unsupported.fetch_add(1, Ordering::Relaxed);
+            self.unsupported.add(1);
             #[cfg(feature = "tracing")]
             self.log.log_unsupported(error, policies);
             return FailureKind::Unsupported;
         }
         if error.is_unwritten() {
-            self.unwritten.fetch_add(1, Ordering::Relaxed);
+            self.unwritten.add(1);
         }
-        let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        let failures = self.failures.increment();
         #[cfg(feature = "tracing")]
         self.log.log_failure(error, policies, failures);
         #[cfg(not(feature = "tracing"))]

@@ -5,10 +5,7 @@ use std::{
     future::Future,
     hash::{BuildHasher, Hash, Hasher},
     pin::Pin,
-    sync::{
-        Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -21,7 +18,10 @@ use crate::{
     decision::{Cost, Decision, Numbers, RuleLimit, Verdict},
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, BoxFuture, Check, Decisions, NodeCounts, Settlement, Store, StoreId},
+    store::{
+        Ask, Backend, BoxFuture, Check, Decisions, NodeCounts, Settlement, Store, StoreId,
+        engine::Counter,
+    },
     time::{Clock, SystemClock, Timestamp},
 };
 
@@ -444,15 +444,14 @@ struct RefusalCache<Rule> {
     /// Limit of entries per set.
     ways: usize,
     hasher: RandomState,
-    // Relaxed throughout: the counts are for reports and order nothing.
-    remembered: AtomicU64,
-    evicted: AtomicU64,
+    remembered: Counter,
+    evicted: Counter,
 }
 
 struct CacheSet<Rule> {
     entries: RwLock<SetEntries<Rule>>,
     /// One counter per set, so that a flood of one key does not slow others.
-    hits: AtomicU64,
+    hits: Counter,
 }
 
 struct SetEntries<Rule> {
@@ -489,22 +488,22 @@ impl<Rule> RefusalCache<Rule> {
             sets: (0..sets).map(|_| CacheSet::new()).collect(),
             ways,
             hasher: RandomState::default(),
-            remembered: AtomicU64::default(),
-            evicted: AtomicU64::default(),
+            remembered: Counter::default(),
+            evicted: Counter::default(),
         }
     }
 
     fn hits(&self) -> u64 {
-        let hits = |set: &CacheSet<Rule>| set.hits.load(Ordering::Relaxed);
+        let hits = |set: &CacheSet<Rule>| set.hits.get();
         self.sets.iter().map(hits).sum()
     }
 
     fn remembered(&self) -> u64 {
-        self.remembered.load(Ordering::Relaxed)
+        self.remembered.get()
     }
 
     fn evicted(&self) -> u64 {
-        self.evicted.load(Ordering::Relaxed)
+        self.evicted.get()
     }
 
     /// Returns the number of entries, including refusals that have ended.
@@ -555,7 +554,7 @@ impl<Rule> RefusalCache<Rule> {
     /// Counts a call that was refused from the cache.
     fn count_hit(&self, lookup: Lookup) {
         if let Some(set) = self.set(lookup.hash) {
-            set.hits.fetch_add(1, Ordering::Relaxed);
+            set.hits.add(1);
         }
     }
 
@@ -574,7 +573,7 @@ impl<Rule> RefusalCache<Rule> {
         if entries.generation != lookup.generation {
             return;
         }
-        self.remembered.fetch_add(1, Ordering::Relaxed);
+        self.remembered.add(1);
         let existing = entries.find(lookup.hash, &policy, &key);
         let entry = CacheEntry {
             policy,
@@ -595,8 +594,7 @@ impl<Rule> RefusalCache<Rule> {
                 let Some((index, end)) = ends.enumerate().min_by_key(|(_, end)| *end) else {
                     return;
                 };
-                self.evicted
-                    .fetch_add(u64::from(end > now), Ordering::Relaxed);
+                self.evicted.add(u64::from(end > now));
                 index
             }
         };
@@ -636,7 +634,7 @@ impl<Rule> CacheSet<Rule> {
                 list: Vec::new(),
                 generation: 0,
             }),
-            hits: AtomicU64::default(),
+            hits: Counter::default(),
         }
     }
 

@@ -4,10 +4,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -21,7 +18,7 @@ use crate::{
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Delta, Error, NodeCounts, Settlement, Store, StoreId,
-        SyncFuture,
+        SyncFuture, engine::Counter,
     },
 };
 
@@ -70,7 +67,7 @@ use crate::{
 pub struct Timeout<S> {
     store: S,
     after: Duration,
-    timeouts: Arc<AtomicU64>,
+    timeouts: Arc<Counter>,
 }
 
 impl<S> Timeout<S> {
@@ -89,7 +86,7 @@ impl<S> Timeout<S> {
 
     /// Returns the number of calls without an answer within the deadline. Clones share the count.
     pub fn timeouts(&self) -> u64 {
-        self.timeouts.load(Ordering::Relaxed)
+        self.timeouts.get()
     }
 
     fn with_deadline<F: Future>(&self, check: Check<F>) -> Check<TimeoutFuture<F>>
@@ -121,7 +118,7 @@ pin_project! {
         #[pin]
         state: TimeoutState<F>,
         after: Duration,
-        timeouts: Arc<AtomicU64>,
+        timeouts: Arc<Counter>,
     }
 }
 
@@ -179,8 +176,7 @@ where
                 if !is_over {
                     return Poll::Pending;
                 }
-                // Relaxed: the count is for reports and orders nothing.
-                this.timeouts.fetch_add(1, Ordering::Relaxed);
+                this.timeouts.add(1);
                 Err(Error::timeout())
             }
         };

@@ -4,7 +4,7 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::{Blocks, Counters, block_after::Offender};
+use super::{BlockCounters, Blocks, block_after::Offender};
 use crate::{
     algorithm::{Algorithm, Block, Blockable},
     decision::{Decision, Decisions, Verdict},
@@ -192,7 +192,7 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Steps for Acq
                 self.looked(decisions)
             }
             Phase::AtLimits(left) => {
-                self.blocks.counters().count_refused();
+                self.blocks.counters().refused.add(1);
                 let asks = self.asks.iter().zip(left);
                 let decisions = decisions.as_slice().iter().zip(asks);
                 let decisions = decisions.map(|(look, (ask, left))| match left.is_zero() {
@@ -244,7 +244,7 @@ pub struct Blockage<Rule, S> {
 }
 
 impl<Rule, S> Blockage<Rule, S> {
-    pub(super) fn new(block: Block, counters: &Arc<Counters>) -> Self {
+    pub(super) fn new(block: Block, counters: &Arc<BlockCounters>) -> Self {
         Self {
             block,
             attempt: Attempt::new(counters),
@@ -293,17 +293,17 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>> Steps for Blockage<Rule, S> {
 
 /// An attempt to make a block. It failed unless it is found to be made or unneeded before it is dropped.
 #[derive(Debug)]
-struct Attempt(Option<Arc<Counters>>);
+struct Attempt(Option<Arc<BlockCounters>>);
 
 impl Attempt {
-    fn new(counters: &Arc<Counters>) -> Self {
+    fn new(counters: &Arc<BlockCounters>) -> Self {
         Self(Some(Arc::clone(counters)))
     }
 
     /// Counts the block as made.
     fn succeed(&mut self) {
         if let Some(counters) = self.0.take() {
-            counters.count_made();
+            counters.made.add(1);
         }
     }
 
@@ -316,7 +316,7 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         if let Some(counters) = &self.0 {
-            counters.count_failed();
+            counters.failed.add(1);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::Counters;
+use super::BlockCounters;
 use crate::{
     algorithm::{Block, SlidingLog},
     decision::{Cost, Decision},
@@ -69,7 +69,7 @@ impl<C: Clock> BlockAfter<C> {
         self: &Arc<Self>,
         policy: &Policy,
         key: &Key,
-        counters: &Counters,
+        counters: &BlockCounters,
     ) -> Option<Offender<C>> {
         let is_enough = self.count(policy, key, counters).remaining() == Some(0);
         if !is_enough || !self.in_flight().insert((policy.digest(), *key)) {
@@ -81,17 +81,17 @@ impl<C: Clock> BlockAfter<C> {
     /// Counts a refusal that was decided elsewhere. Returns `true` once: for the one after which the key is to be blocked.
     ///
     /// If that fails, refusals that reach the store try again, and not those that are decided elsewhere.
-    pub(super) fn is_last(&self, policy: &Policy, key: &Key, counters: &Counters) -> bool {
+    pub(super) fn is_last(&self, policy: &Policy, key: &Key, counters: &BlockCounters) -> bool {
         let count = self.count(policy, key, counters);
         count.is_admitted() && count.remaining() == Some(0)
     }
 
     /// Adds a refusal to the log of its key. Undecided, and so without a number that remains, if there is no room for the key.
-    fn count(&self, policy: &Policy, key: &Key, counters: &Counters) -> Decision {
+    fn count(&self, policy: &Policy, key: &Key, counters: &BlockCounters) -> Decision {
         let ask = Ask::new(policy, &self.settings.rule, *key, Cost::ONE);
         let count = self.refusals.decide(&ask);
         if count.is_undecided() {
-            counters.count_uncounted();
+            counters.uncounted.add(1);
         }
         count
     }

@@ -7,10 +7,7 @@ mod unblocked;
 
 use std::{
     fmt,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -31,7 +28,7 @@ use crate::{
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, NodeCounts, OwnedAsks, Progress, Settlement, StepsFuture,
-        Store, StoreId, run,
+        Store, StoreId, engine::Counter, run,
     },
     time::{Clock, SystemClock},
 };
@@ -96,7 +93,7 @@ use crate::{
 pub struct Blocks<S, C = SystemClock> {
     store: Arc<S>,
     policies: Arc<BlockPolicies>,
-    counters: Arc<Counters>,
+    counters: Arc<BlockCounters>,
     after: Option<Arc<BlockAfter<C>>>,
     clock: C,
 }
@@ -255,22 +252,22 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
 impl<S, C> Blocks<S, C> {
     /// Returns the number of blocks that were made by this process.
     pub fn made(&self) -> u64 {
-        self.counters.made()
+        self.counters.made.get()
     }
 
     /// Returns the number of blocks that could not be made: the store failed or had no room, or the call was dropped.
     pub fn failed(&self) -> u64 {
-        self.counters.failed()
+        self.counters.failed.get()
     }
 
     /// Returns the number of calls that were refused because a key was blocked.
     pub fn refused(&self) -> u64 {
-        self.counters.refused()
+        self.counters.refused.get()
     }
 
     /// Returns the number of refusals that were not [counted](Self::block_after), because 16,384 other keys were refused within the period.
     pub fn uncounted(&self) -> u64 {
-        self.counters.uncounted()
+        self.counters.uncounted.get()
     }
 
     /// Returns the wrapped store, for example to read its counters.
@@ -278,7 +275,7 @@ impl<S, C> Blocks<S, C> {
         &self.store
     }
 
-    fn counters(&self) -> &Counters {
+    fn counters(&self) -> &BlockCounters {
         &self.counters
     }
 
@@ -481,47 +478,12 @@ impl BlockPolicies {
 }
 
 /// The counters of [`Blocks`].
-// Relaxed throughout: the counts are for reports and order nothing.
 #[derive(Debug, Default)]
-struct Counters {
-    made: AtomicU64,
-    failed: AtomicU64,
-    refused: AtomicU64,
-    uncounted: AtomicU64,
-}
-
-impl Counters {
-    fn made(&self) -> u64 {
-        self.made.load(Ordering::Relaxed)
-    }
-
-    fn failed(&self) -> u64 {
-        self.failed.load(Ordering::Relaxed)
-    }
-
-    fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    fn uncounted(&self) -> u64 {
-        self.uncounted.load(Ordering::Relaxed)
-    }
-
-    fn count_made(&self) {
-        self.made.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn count_failed(&self) {
-        self.failed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn count_refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn count_uncounted(&self) {
-        self.uncounted.fetch_add(1, Ordering::Relaxed);
-    }
+struct BlockCounters {
+    made: Counter,
+    failed: Counter,
+    refused: Counter,
+    uncounted: Counter,
 }
 
 #[cfg(test)]

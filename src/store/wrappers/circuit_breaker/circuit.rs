@@ -14,7 +14,7 @@ use super::{CircuitBreakerConfig, CircuitState};
 use crate::log::OnceAMinute;
 use crate::{
     random::Random,
-    store::Error,
+    store::{Error, engine::Counter},
     time::{Clock, Timestamp},
 };
 
@@ -198,9 +198,9 @@ pub(super) struct Circuits<C> {
     clock: C,
     #[cfg(feature = "tracing")]
     address: Option<Box<str>>,
-    opened: AtomicU64,
-    rejected: AtomicU64,
-    probes: AtomicU64,
+    opened: Counter,
+    rejected: Counter,
+    probes: Counter,
 }
 
 /// A circuit behind a lock that calls need only while the store fails.
@@ -296,23 +296,22 @@ impl<C> Circuits<C> {
             clock,
             #[cfg(feature = "tracing")]
             address: address.map(Into::into),
-            opened: AtomicU64::default(),
-            rejected: AtomicU64::default(),
-            probes: AtomicU64::default(),
+            opened: Counter::default(),
+            rejected: Counter::default(),
+            probes: Counter::default(),
         }
     }
 
-    // Relaxed throughout: the counts are for reports and order nothing.
     pub(super) fn opened(&self) -> u64 {
-        self.opened.load(Ordering::Relaxed)
+        self.opened.get()
     }
 
     pub(super) fn rejected(&self) -> u64 {
-        self.rejected.load(Ordering::Relaxed)
+        self.rejected.get()
     }
 
     pub(super) fn probes(&self) -> u64 {
-        self.probes.load(Ordering::Relaxed)
+        self.probes.get()
     }
 
     /// Returns the worst state of all shards.
@@ -365,11 +364,10 @@ impl<C> Circuits<C> {
         let other = self.other(shard);
         let circuit = other.as_deref().unwrap_or(&self.first);
         let Some(permit) = circuit.enter(&self.clock) else {
-            self.rejected.fetch_add(1, Ordering::Relaxed);
+            self.rejected.add(1);
             return None;
         };
-        self.probes
-            .fetch_add(u64::from(permit.is_probe), Ordering::Relaxed);
+        self.probes.add(u64::from(permit.is_probe));
         Some(CallGuard {
             circuits: Arc::clone(self),
             other,
@@ -408,7 +406,7 @@ impl<C> CallGuard<C> {
         let circuit = self.other.as_deref().unwrap_or(&self.circuits.first);
         let change = circuit.leave(permit, outcome);
         if matches!(change, Change::Opened | Change::Reopened) {
-            self.circuits.opened.fetch_add(1, Ordering::Relaxed);
+            self.circuits.opened.add(1);
         }
         #[cfg(feature = "tracing")]
         circuit
