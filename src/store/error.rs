@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, fmt};
 
-type Cause = Box<dyn std::error::Error + Send + Sync>;
+type BoxedCause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The reason why a store could not decide. Never a refusal.
 ///
@@ -29,7 +29,7 @@ type Cause = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
-    cause: Option<Cause>,
+    cause: Option<BoxedCause>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Error {
         Self { kind, cause: None }
     }
 
-    fn with_cause(kind: ErrorKind, cause: impl Into<Cause>) -> Self {
+    fn with_cause(kind: ErrorKind, cause: impl Into<BoxedCause>) -> Self {
         Self {
             kind,
             cause: Some(cause.into()),

@@ -44,12 +44,12 @@ const PERIODS: usize = 12;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CountedNodes {
     /// The one that was counted last comes first.
-    groups: Vec<Group>,
+    groups: Vec<ClockGroup>,
 }
 
 #[cfg(feature = "tokio")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Group {
+struct ClockGroup {
     /// The number of the last period in which a node was counted.
     period: u64,
     /// The nodes of that period and of those before it, the latest first.
@@ -62,7 +62,7 @@ struct Group {
 }
 
 #[cfg(feature = "tokio")]
-impl Group {
+impl ClockGroup {
     /// The numbers of a group in a value.
     const NUMBERS: usize = 4 + 4 + PERIODS - 2;
 
@@ -117,7 +117,7 @@ impl CountedNodes {
             let most = 4 * groups.len() as u64;
             groups.retain(|group| group.missed <= most);
         }
-        let mut own = known.unwrap_or(Group {
+        let mut own = known.unwrap_or(ClockGroup {
             period,
             nodes: [0; PERIODS],
             late: [0; 4],
@@ -129,13 +129,13 @@ impl CountedNodes {
         Self { groups }
     }
 
-    fn read(value: &[u8]) -> Option<Vec<Group>> {
+    fn read(value: &[u8]) -> Option<Vec<ClockGroup>> {
         // Small enough that no sum overflows, and that scripts count them exactly.
         let number = |text: &str| text.parse().ok().filter(|number: &u64| *number < 1 << 53);
         let numbers = std::str::from_utf8(value).ok()?.split(' ').map(number);
         let numbers = numbers.collect::<Option<Vec<_>>>()?;
         // The release before wrote the first three numbers of one group.
-        let groups = numbers.chunks(Group::NUMBERS).map(|group| {
+        let groups = numbers.chunks(ClockGroup::NUMBERS).map(|group| {
             let [period, current, previous, ref rest @ ..] = *group else {
                 return None;
             };
@@ -145,7 +145,7 @@ impl CountedNodes {
             let mut nodes = [0; PERIODS];
             (nodes[0], nodes[1]) = (current, previous);
             nodes[2..].fill_with(next);
-            Some(Group {
+            Some(ClockGroup {
                 period,
                 nodes,
                 late,

@@ -115,7 +115,7 @@ use crate::{
 /// A dropped call is charged at most once in each store.
 #[must_use]
 pub struct Fallback<S, L, Rule> {
-    stores: Arc<Stores<S, L, Rule>>,
+    stores: Arc<StorePair<S, L, Rule>>,
 }
 
 impl<S, L, Rule> Fallback<S, L, Rule> {
@@ -266,7 +266,7 @@ impl<S, L> FallbackBuilder<S, L> {
         L: Store<Rule, Error: NeverFails>,
     {
         Fallback {
-            stores: Arc::new(Stores {
+            stores: Arc::new(StorePair {
                 remote: self.remote,
                 local: self.local,
                 share_of: Box::new(share_of),
@@ -390,16 +390,16 @@ where
     type Done = FallbackDone<OnFailureFuture<S::Done>, L::Done>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        FallbackFuture::ask(&self.stores, Operation::Acquire, asks)
+        FallbackFuture::ask(&self.stores, FallbackOperation::Acquire, asks)
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        FallbackFuture::ask(&self.stores, Operation::Look, asks)
+        FallbackFuture::ask(&self.stores, FallbackOperation::Look, asks)
     }
 
     /// Settles each charge in the store that made it, under the rule that it used.
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
-        let Stores { remote, local, .. } = &*self.stores;
+        let StorePair { remote, local, .. } = &*self.stores;
         let (mut of_remote, mut of_local, mut shares) = (Vec::new(), Vec::new(), Vec::new());
         for settlement in settlements {
             let Some(charge) = settlement.charge.in_fallback() else {
@@ -427,7 +427,7 @@ where
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        let Stores { remote, local, .. } = &*self.stores;
+        let StorePair { remote, local, .. } = &*self.stores;
         let remote = Store::<Rule>::reset(remote, policy, key);
         FallbackDone::join(Some(remote), Some(local.reset(policy, key)))
     }
@@ -446,7 +446,7 @@ const NO_SHARE: &str = "a charge of the local store was settled under a rule wit
 type ShareOf<Rule> = dyn Fn(&Rule) -> Option<Rule> + Send + Sync;
 
 /// A remote store and the local one that replaces it, shared by all clones of a fallback.
-struct Stores<S, L, Rule> {
+struct StorePair<S, L, Rule> {
     /// Counts the failures of the remote store.
     remote: OnFailure<S>,
     local: L,
@@ -457,12 +457,12 @@ struct Stores<S, L, Rule> {
 
 /// The two operations that can fall back.
 #[derive(Clone, Copy)]
-enum Operation {
+enum FallbackOperation {
     Acquire,
     Look,
 }
 
-impl Operation {
+impl FallbackOperation {
     fn run<Rule, S: Store<Rule>>(self, store: &S, asks: &[Ask<'_, Rule>]) -> Check<S::Answer> {
         match self {
             Self::Acquire => store.acquire(asks),
@@ -471,7 +471,7 @@ impl Operation {
     }
 }
 
-impl<S, L, Rule> Stores<S, L, Rule>
+impl<S, L, Rule> StorePair<S, L, Rule>
 where
     S: Store<Rule, Error: Into<Error>>,
     L: Store<Rule, Error: NeverFails>,
@@ -480,7 +480,7 @@ where
     fn fall_back(
         &self,
         error: S::Error,
-        operation: Operation,
+        operation: FallbackOperation,
         asks: &[Ask<'_, Rule>],
     ) -> ControlFlow<Decisions, L::Answer> {
         let policies = asks.iter().map(Ask::policy);
@@ -519,9 +519,9 @@ pin_project! {
         remote: Option<S::Answer>,
         #[pin]
         local: Option<L::Answer>,
-        operation: Operation,
+        operation: FallbackOperation,
         asks: OwnedAsks<Rule>,
-        stores: Arc<Stores<S, L, Rule>>,
+        stores: Arc<StorePair<S, L, Rule>>,
     }
 }
 
@@ -533,8 +533,8 @@ where
 {
     /// Calls the remote store, and the local one if that fails at once.
     fn ask(
-        stores: &Arc<Stores<S, L, Rule>>,
-        operation: Operation,
+        stores: &Arc<StorePair<S, L, Rule>>,
+        operation: FallbackOperation,
         asks: &[Ask<'_, Rule>],
     ) -> Check<Self> {
         let (remote, local) = match operation.run(stores.remote.get_ref(), asks) {

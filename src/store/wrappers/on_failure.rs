@@ -186,7 +186,7 @@ impl<S> OnFailure<S> {
         check: Check<F>,
         asks: usize,
         settlements: usize,
-        policies: impl FnOnce() -> Policies,
+        policies: impl FnOnce() -> CallPolicies,
     ) -> Check<OnFailureFuture<F>>
     where
         F: Future<Output = Result<V, E>>,
@@ -305,7 +305,7 @@ impl<Rule, S: Store<Rule, Error: Into<Error>>> Store<Rule> for OnFailure<S> {
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        let policies = || Policies::from_elem(policy.clone(), 1);
+        let policies = || CallPolicies::from_elem(policy.clone(), 1);
         self.replace_error(self.store.reset(policy, key), 0, 0, policies)
     }
 
@@ -339,7 +339,7 @@ impl Substitute for () {
 /// Counts and logs the error of one call, and returns the answer instead.
 struct ErrorHandler {
     counters: Arc<FailureCounters>,
-    policies: Policies,
+    policies: CallPolicies,
     failed: FailureMode,
     contended: FailureMode,
     /// Number of asks.
@@ -403,13 +403,13 @@ where
 }
 
 /// The policies of one call, owned.
-type Policies = SmallVec<[Policy; 1]>;
+type CallPolicies = SmallVec<[Policy; 1]>;
 
-fn policies_of_asks<Rule>(asks: &[Ask<'_, Rule>]) -> Policies {
+fn policies_of_asks<Rule>(asks: &[Ask<'_, Rule>]) -> CallPolicies {
     asks.iter().map(|ask| ask.policy().clone()).collect()
 }
 
-fn policies_of_settlements<Rule>(settlements: &[Settlement<'_, Rule>]) -> Policies {
+fn policies_of_settlements<Rule>(settlements: &[Settlement<'_, Rule>]) -> CallPolicies {
     let policies = settlements.iter().map(|settlement| settlement.policy);
     policies.cloned().collect()
 }
@@ -433,7 +433,7 @@ struct FailureCounters {
     contentions: Counter,
     unsupported: Counter,
     #[cfg(feature = "tracing")]
-    log: FailureLog,
+    log: StoreFailureLog,
 }
 
 impl FailureCounters {
@@ -448,7 +448,7 @@ impl FailureCounters {
             contentions: Counter::default(),
             unsupported: Counter::default(),
             #[cfg(feature = "tracing")]
-            log: FailureLog::new(address, consequence),
+            log: StoreFailureLog::new(address, consequence),
         }
     }
 
@@ -493,10 +493,10 @@ const MAX_LINES: usize = 32;
 
 #[cfg(feature = "tracing")]
 #[derive(Debug)]
-struct FailureLog {
+struct StoreFailureLog {
     address: Option<Box<str>>,
     consequence: &'static str,
-    lines: Mutex<Vec<Line>>,
+    lines: Mutex<Vec<FailureLine>>,
     /// `true` if a failure was logged, and no answer of the store since.
     is_failing: AtomicBool,
 }
@@ -504,14 +504,14 @@ struct FailureLog {
 /// The last log line of one cause and the policies of one call.
 #[cfg(feature = "tracing")]
 #[derive(Debug)]
-struct Line {
+struct FailureLine {
     policies: String,
     cause: String,
     failures: OnceAMinute,
 }
 
 #[cfg(feature = "tracing")]
-impl FailureLog {
+impl StoreFailureLog {
     fn new(address: Option<&str>, consequence: &'static str) -> Self {
         Self {
             address: address.map(Into::into),
@@ -570,14 +570,14 @@ impl FailureLog {
     /// as unlogged.
     fn due(&self, policies: &str, cause: &str, now: Timestamp) -> Option<u64> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = |line: &Line| line.policies == policies && line.cause == cause;
+        let known = |line: &FailureLine| line.policies == policies && line.cause == cause;
         let line = match lines.iter().position(known) {
             Some(at) => &mut lines[at],
             None => {
                 // Replaces a line that is older than a minute.
                 let free = lines.len() >= MAX_LINES;
                 let free = free.then(|| lines.iter().position(|line| line.failures.is_due(now)));
-                let new = Line {
+                let new = FailureLine {
                     policies: policies.to_owned(),
                     cause: cause.to_owned(),
                     failures: OnceAMinute::default(),
@@ -629,7 +629,7 @@ mod tests {
 
     #[test]
     fn a_line_comes_once_a_minute_for_each_policy_and_cause_and_counts_the_others() {
-        let log = FailureLog::new(None, "");
+        let log = StoreFailureLog::new(None, "");
         for second in 0..180 {
             for policy in ["a", "b"] {
                 for cause in ["refused", "silent"] {
@@ -650,7 +650,7 @@ mod tests {
 
     #[test]
     fn unlimited_causes_fill_neither_memory_nor_the_log() {
-        let log = FailureLog::new(None, "");
+        let log = StoreFailureLog::new(None, "");
         let lines = |second| {
             let causes = (0..10_000).map(|number| format!("{second} {number}"));
             let due = causes.filter(|cause| log.due("a", cause, at(second)).is_some());

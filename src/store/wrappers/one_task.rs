@@ -18,17 +18,17 @@ const IS_WANTED: u8 = 2;
 
 /// A task in the background, of which there is one at most. When this is dropped, its [sleep](Running::sleep) ends.
 #[derive(Default)]
-pub(super) struct OneTask(Arc<State>);
+pub(super) struct OneTask(Arc<TaskState>);
 
 #[derive(Default)]
-struct State {
+struct TaskState {
     flags: AtomicU8,
     wake: Notify,
 }
 
 /// In the hands of the task.
 pub(super) struct Running {
-    state: Arc<State>,
+    state: Arc<TaskState>,
     has_ended: bool,
 }
 

@@ -13,10 +13,10 @@ use crate::{
 };
 
 /// The time that is left of the block of each ask's key; zero if it is not blocked.
-pub(super) type Left = SmallVec<[Duration; 2]>;
+pub(super) type TimesLeft = SmallVec<[Duration; 2]>;
 
 /// Returns the time that is left of each block that a look found. A store that failed found none.
-pub(super) fn left_of(blocks: &[Decision]) -> Left {
+pub(super) fn times_left(blocks: &[Decision]) -> TimesLeft {
     let left = |block: &Decision| match block.is_undecided() {
         true => Duration::ZERO,
         false => block.reset_after(),
@@ -25,7 +25,7 @@ pub(super) fn left_of(blocks: &[Decision]) -> Left {
 }
 
 /// Returns `true` if one of the keys is blocked.
-pub(super) fn is_any_blocked(left: &Left) -> bool {
+pub(super) fn is_any_blocked(left: &TimesLeft) -> bool {
     left.iter().any(|left| !left.is_zero())
 }
 
@@ -34,16 +34,16 @@ pub(super) fn is_any_blocked(left: &Left) -> bool {
 pub struct Acquiring<Rule, S, C> {
     blocks: Blocks<S, C>,
     asks: OwnedAsks<Blockable<Rule>>,
-    phase: Phase<Rule, S, C>,
+    phase: AcquirePhase<Rule, S, C>,
 }
 
-pub(super) enum Phase<Rule, S, C> {
+pub(super) enum AcquirePhase<Rule, S, C> {
     /// Looks at blocks, before the call.
     AtBlocks,
     /// Looks at the blocks and the limits, for a look.
     AtAll,
     /// Looks at the limits, of which some are of blocked keys.
-    AtLimits(Left),
+    AtLimits(TimesLeft),
     /// Charges the limits.
     Deciding,
     /// Blocks keys, after which the decisions are returned.
@@ -62,7 +62,7 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Acquiring<Rul
     pub(super) fn new(
         blocks: Blocks<S, C>,
         asks: OwnedAsks<Blockable<Rule>>,
-        phase: Phase<Rule, S, C>,
+        phase: AcquirePhase<Rule, S, C>,
     ) -> Self {
         Self {
             blocks,
@@ -72,13 +72,13 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Acquiring<Rul
     }
 
     fn looked_at_blocks(&mut self, decisions: &Decisions) -> Progress<Self> {
-        let left = left_of(decisions.as_slice());
+        let left = times_left(decisions.as_slice());
         let asks = self.asks.to_vec();
         if is_any_blocked(&left) {
-            self.phase = Phase::AtLimits(left);
+            self.phase = AcquirePhase::AtLimits(left);
             Progress::Answer(self.blocks.get_ref().look(&asks))
         } else {
-            self.phase = Phase::Deciding;
+            self.phase = AcquirePhase::Deciding;
             Progress::Answer(self.blocks.get_ref().acquire(&asks))
         }
     }
@@ -124,7 +124,7 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Acquiring<Rul
         };
         let block = after.settings.block;
         let (charge, blockage) = self.blocks.charge(&offender.policy, offender.key, block);
-        self.phase = Phase::Blocking {
+        self.phase = AcquirePhase::Blocking {
             decisions,
             offenders,
             blockage,
@@ -134,11 +134,11 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Acquiring<Rul
 
     /// Goes on after the charge of a block.
     fn charged(&mut self, answer: Result<Decisions, S::Error>) -> Progress<Self> {
-        let Phase::Blocking {
+        let AcquirePhase::Blocking {
             mut decisions,
             mut offenders,
             mut blockage,
-        } = std::mem::replace(&mut self.phase, Phase::Over)
+        } = std::mem::replace(&mut self.phase, AcquirePhase::Over)
         else {
             return Progress::Finished(answer);
         };
@@ -172,7 +172,7 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Steps for Acq
     type Output = Result<Decisions, S::Error>;
 
     fn answered(&mut self, answer: Result<Decisions, S::Error>) -> Progress<Self> {
-        if matches!(self.phase, Phase::Blocking { .. }) {
+        if matches!(self.phase, AcquirePhase::Blocking { .. }) {
             return self.charged(answer);
         }
         let decisions = match answer {
@@ -180,18 +180,18 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Steps for Acq
             Err(error) => return Progress::Finished(Err(error)),
         };
         match &self.phase {
-            Phase::AtBlocks => self.looked_at_blocks(&decisions),
-            Phase::AtAll => {
+            AcquirePhase::AtBlocks => self.looked_at_blocks(&decisions),
+            AcquirePhase::AtAll => {
                 let (blocks, looks) = decisions
                     .as_slice()
                     .split_at(decisions.as_slice().len() / 2);
-                let left = left_of(blocks);
+                let left = times_left(blocks);
                 let decisions = looks.iter().zip(left);
                 let decisions = decisions.map(|(look, left)| while_blocked(look, left, 0));
                 let decisions = decisions.collect();
                 self.looked(decisions)
             }
-            Phase::AtLimits(left) => {
+            AcquirePhase::AtLimits(left) => {
                 self.blocks.counters().refused.add(1);
                 let asks = self.asks.iter().zip(left);
                 let decisions = decisions.as_slice().iter().zip(asks);

@@ -17,7 +17,7 @@ pub(crate) use self::acquiring::BlockFuture;
 #[cfg(feature = "tokio")]
 pub(super) use self::unblocked::Unblocked;
 use self::{
-    acquiring::{Acquiring, Blockage, Phase, is_any_blocked, left_of},
+    acquiring::{AcquirePhase, Acquiring, Blockage, is_any_blocked, times_left},
     block_after::{AfterRefusals, BlockAfter},
 };
 use crate::{
@@ -323,9 +323,9 @@ pub(in crate::store) fn no_blocks_inside(store: &impl Backend, wrapper: &str) ->
 }
 
 /// The rules of asks as the store runs them.
-type Rules<Rule> = SmallVec<[Blockable<Rule>; 1]>;
+type BlockableRules<Rule> = SmallVec<[Blockable<Rule>; 1]>;
 
-fn rules_of<Rule: Algorithm>(asks: &[Ask<'_, Rule>]) -> Rules<Rule> {
+fn rules_of<Rule: Algorithm>(asks: &[Ask<'_, Rule>]) -> BlockableRules<Rule> {
     asks.iter().map(|ask| Blockable::of(ask.rule())).collect()
 }
 
@@ -406,17 +406,17 @@ where
         let rules = rules_of(asks);
         let asks = under(asks, &rules);
         let (phase, next) = match blocks {
-            Check::Ready(Ok(blocks)) if !is_any_blocked(&left_of(blocks.as_slice())) => {
+            Check::Ready(Ok(blocks)) if !is_any_blocked(&times_left(blocks.as_slice())) => {
                 match self.store.acquire(&asks) {
                     Check::Ready(Ok(decisions))
                         if self.after.is_none() || decisions.is_admitted() =>
                     {
                         return Check::Ready(Ok(decisions));
                     }
-                    decisions => (Phase::Deciding, decisions),
+                    decisions => (AcquirePhase::Deciding, decisions),
                 }
             }
-            blocks => (Phase::AtBlocks, blocks),
+            blocks => (AcquirePhase::AtBlocks, blocks),
         };
         let steps = Acquiring::new(self.clone(), OwnedAsks::new(&asks), phase);
         run(steps, Progress::Answer(next))
@@ -426,7 +426,7 @@ where
         let rules = rules_of(asks);
         let all = under(asks, &rules);
         let looks = self.look_at_blocks(asks, &all);
-        let steps = Acquiring::new(self.clone(), OwnedAsks::new(&all), Phase::AtAll);
+        let steps = Acquiring::new(self.clone(), OwnedAsks::new(&all), AcquirePhase::AtAll);
         run(steps, Progress::Answer(looks))
     }
 
@@ -434,7 +434,7 @@ where
         let rules = settlements
             .iter()
             .map(|settlement| Blockable::of(settlement.rule));
-        let rules: Rules<Rule> = rules.collect();
+        let rules: BlockableRules<Rule> = rules.collect();
         let settlements = settlements.into_iter().zip(&rules);
         let under = settlements.map(|(settlement, rule)| settlement.under(rule));
         self.store.settle(under.collect())

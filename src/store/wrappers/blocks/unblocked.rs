@@ -25,14 +25,14 @@ const WAYS: usize = 4;
 /// A look is good for the lag. After half of it, a call has the key looked at again in the background; one that comes later than
 /// that waits for a look of its own. So a block of another node is noticed within the lag, and a busy key costs no call a round trip.
 pub(in crate::store::wrappers) struct Unblocked {
-    sets: OnceLock<Box<[Mutex<[Slot; WAYS]>]>>,
+    sets: OnceLock<Box<[Mutex<[UnblockedSlot; WAYS]>]>>,
     fingerprinter: Fingerprinter,
     lag: Duration,
 }
 
 /// A key that was looked at, or none.
 #[derive(Clone, Copy, Default)]
-struct Slot {
+struct UnblockedSlot {
     fingerprint: u64,
     /// When the last look was sent that found no block; 0 if there is none.
     looked_at: Timestamp,
@@ -43,7 +43,7 @@ struct Slot {
     wrote_at: Timestamp,
 }
 
-impl Slot {
+impl UnblockedSlot {
     fn wrote(&mut self, now: Timestamp) {
         (self.looked_at, self.wrote_at, self.used_at) = (Timestamp::default(), now, now);
     }
@@ -74,7 +74,7 @@ impl Unblocked {
     }
 
     /// Works on the slot of a key, which may be free.
-    fn with_slot<T>(&self, fingerprint: u64, work: impl FnOnce(&mut Slot) -> T) -> T {
+    fn with_slot<T>(&self, fingerprint: u64, work: impl FnOnce(&mut UnblockedSlot) -> T) -> T {
         let sets = self
             .sets
             .get_or_init(|| (0..SETS).map(|_| Mutex::default()).collect());
@@ -89,10 +89,10 @@ impl Unblocked {
         if own.is_none() {
             // The key may be one that has made room since it was written.
             let wrote_at = slots.iter().map(|slot| slot.wrote_at).max();
-            slots[index] = Slot {
+            slots[index] = UnblockedSlot {
                 fingerprint,
                 wrote_at: wrote_at.unwrap_or_default(),
-                ..Slot::default()
+                ..UnblockedSlot::default()
             };
         }
         work(&mut slots[index])
@@ -141,7 +141,7 @@ impl Unblocked {
         F: Future<Output = Result<Decisions, Error>> + Send + 'static,
     {
         let fingerprint = |ask: &Ask<'_, Rule>| self.fingerprint(ask.policy(), ask.key());
-        let wrote = Wrote {
+        let wrote = BlockWrite {
             unblocked: Arc::clone(self),
             fingerprints: asks.iter().map(fingerprint).collect(),
             now,
@@ -236,13 +236,13 @@ impl Unblocked {
 }
 
 /// A call that may write blocks.
-struct Wrote<N: Fn() -> Timestamp> {
+struct BlockWrite<N: Fn() -> Timestamp> {
     unblocked: Arc<Unblocked>,
     fingerprints: Fingerprints,
     now: N,
 }
 
-impl<N: Fn() -> Timestamp> Drop for Wrote<N> {
+impl<N: Fn() -> Timestamp> Drop for BlockWrite<N> {
     fn drop(&mut self) {
         let now = (self.now)();
         for fingerprint in &self.fingerprints {

@@ -32,7 +32,7 @@ pub(super) struct CircuitLimits {
 /// One circuit: closed, open or half-open.
 struct Circuit {
     limits: CircuitLimits,
-    phase: Phase,
+    phase: CircuitPhase,
     /// Number of changes of the phase, and of answers after failures. A result counts only in the epoch in which its call began.
     epoch: u64,
     /// Longest next pause in nanoseconds.
@@ -41,7 +41,7 @@ struct Circuit {
 }
 
 #[derive(Clone, Copy)]
-enum Phase {
+enum CircuitPhase {
     Closed { failures: u32 },
     Open { since: Timestamp, until: Timestamp },
     HalfOpen { probing: bool },
@@ -67,7 +67,7 @@ enum CallOutcome {
 
 /// What the outcome of a call changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
+enum CircuitChange {
     None,
     /// After several failures in a row.
     Opened,
@@ -80,7 +80,7 @@ impl Circuit {
     fn new(limits: CircuitLimits, seed: u64) -> Self {
         Self {
             limits,
-            phase: Phase::Closed { failures: 0 },
+            phase: CircuitPhase::Closed { failures: 0 },
             epoch: 0,
             next_pause: limits.first_pause,
             random: Random::new(seed),
@@ -89,22 +89,22 @@ impl Circuit {
 
     /// Returns the epoch, shifted left by one bit, and in the lowest bit 1 if calls pass and answers change nothing.
     fn packed(&self) -> u64 {
-        let is_calm = matches!(self.phase, Phase::Closed { failures: 0 });
+        let is_calm = matches!(self.phase, CircuitPhase::Closed { failures: 0 });
         self.epoch << 1 | u64::from(is_calm)
     }
 
     /// Returns a permit for a call at `now`, unless it must fail.
     fn enter(&mut self, now: Timestamp) -> Option<Permit> {
         let (is_probe, failures) = match self.phase {
-            Phase::Closed { failures } => (false, failures),
-            Phase::Open { .. } if self.is_open(now) => return None,
-            Phase::HalfOpen { probing: true } => return None,
-            Phase::Open { .. } => {
-                self.change(Phase::HalfOpen { probing: true });
+            CircuitPhase::Closed { failures } => (false, failures),
+            CircuitPhase::Open { .. } if self.is_open(now) => return None,
+            CircuitPhase::HalfOpen { probing: true } => return None,
+            CircuitPhase::Open { .. } => {
+                self.change(CircuitPhase::HalfOpen { probing: true });
                 (true, 0)
             }
-            Phase::HalfOpen { probing: false } => {
-                self.phase = Phase::HalfOpen { probing: true };
+            CircuitPhase::HalfOpen { probing: false } => {
+                self.phase = CircuitPhase::HalfOpen { probing: true };
                 (true, 0)
             }
         };
@@ -118,61 +118,62 @@ impl Circuit {
     /// Returns `true` if all calls fail at `now`. A clock that stepped back to before the opening does not prolong the pause.
     fn is_open(&self, now: Timestamp) -> bool {
         match self.phase {
-            Phase::Open { since, until } => since <= now && now < until,
-            Phase::Closed { .. } | Phase::HalfOpen { .. } => false,
+            CircuitPhase::Open { since, until } => since <= now && now < until,
+            CircuitPhase::Closed { .. } | CircuitPhase::HalfOpen { .. } => false,
         }
     }
 
     fn is_closed(&self) -> bool {
-        matches!(self.phase, Phase::Closed { .. })
+        matches!(self.phase, CircuitPhase::Closed { .. })
     }
 
     /// Records the outcome of a call.
-    fn leave(&mut self, permit: Permit, outcome: CallOutcome) -> Change {
+    fn leave(&mut self, permit: Permit, outcome: CallOutcome) -> CircuitChange {
         if permit.epoch != self.epoch {
-            return Change::None;
+            return CircuitChange::None;
         }
         match (&mut self.phase, outcome) {
-            (Phase::Closed { failures: 0 }, CallOutcome::Answered) => {}
+            (CircuitPhase::Closed { failures: 0 }, CallOutcome::Answered) => {}
             // Failures of calls that began before this answer say no more than it does.
-            (Phase::Closed { .. }, CallOutcome::Answered) => {
-                self.change(Phase::Closed { failures: 0 });
+            (CircuitPhase::Closed { .. }, CallOutcome::Answered) => {
+                self.change(CircuitPhase::Closed { failures: 0 });
             }
             // Calls that waited together for one pause of the server are one failure.
-            (Phase::Closed { failures }, CallOutcome::Failed(_))
+            (CircuitPhase::Closed { failures }, CallOutcome::Failed(_))
                 if *failures != permit.failures => {}
-            (Phase::Closed { failures }, CallOutcome::Failed(now)) => {
+            (CircuitPhase::Closed { failures }, CallOutcome::Failed(now)) => {
                 *failures += 1;
                 if *failures >= self.limits.failures {
                     self.open(now);
-                    return Change::Opened;
+                    return CircuitChange::Opened;
                 }
             }
-            (Phase::HalfOpen { .. }, CallOutcome::Answered) => {
+            (CircuitPhase::HalfOpen { .. }, CallOutcome::Answered) => {
                 self.next_pause = self.limits.first_pause;
-                self.change(Phase::Closed { failures: 0 });
-                return Change::Closed;
+                self.change(CircuitPhase::Closed { failures: 0 });
+                return CircuitChange::Closed;
             }
-            (Phase::HalfOpen { .. }, CallOutcome::Failed(now)) => {
+            (CircuitPhase::HalfOpen { .. }, CallOutcome::Failed(now)) => {
                 self.open(now);
-                return Change::Reopened;
+                return CircuitChange::Reopened;
             }
-            (Phase::HalfOpen { probing }, CallOutcome::Unknown) => *probing = false,
-            (Phase::Closed { .. }, CallOutcome::Unknown) | (Phase::Open { .. }, _) => {}
+            (CircuitPhase::HalfOpen { probing }, CallOutcome::Unknown) => *probing = false,
+            (CircuitPhase::Closed { .. }, CallOutcome::Unknown)
+            | (CircuitPhase::Open { .. }, _) => {}
         }
-        Change::None
+        CircuitChange::None
     }
 
     fn open(&mut self, now: Timestamp) {
         let wait = self.draw(self.next_pause);
         self.next_pause = self.next_pause.saturating_mul(2).min(self.limits.max_pause);
-        self.change(Phase::Open {
+        self.change(CircuitPhase::Open {
             since: now,
             until: Timestamp::from_nanos(now.as_nanos().saturating_add(wait)),
         });
     }
 
-    fn change(&mut self, phase: Phase) {
+    fn change(&mut self, phase: CircuitPhase) {
         self.phase = phase;
         self.epoch += 1;
     }
@@ -252,10 +253,10 @@ impl SharedCircuit {
     }
 
     /// Records the outcome of a call.
-    fn leave(&self, permit: Permit, outcome: CallOutcome) -> Change {
+    fn leave(&self, permit: Permit, outcome: CallOutcome) -> CircuitChange {
         let has_failed = matches!(outcome, CallOutcome::Failed(_));
         if !has_failed && self.packed.load(Ordering::Acquire) == permit.epoch << 1 | 1 {
-            return Change::None;
+            return CircuitChange::None;
         }
         self.change(|circuit| circuit.leave(permit, outcome))
     }
@@ -405,7 +406,7 @@ impl<C> CallGuard<C> {
     fn leave(&self, permit: Permit, outcome: CallOutcome) {
         let circuit = self.other.as_deref().unwrap_or(&self.circuits.first);
         let change = circuit.leave(permit, outcome);
-        if matches!(change, Change::Opened | Change::Reopened) {
+        if matches!(change, CircuitChange::Opened | CircuitChange::Reopened) {
             self.circuits.opened.add(1);
         }
         #[cfg(feature = "tracing")]
@@ -438,11 +439,11 @@ impl std::error::Error for CircuitOpen {}
 /// The last lines of one circuit.
 #[cfg(feature = "tracing")]
 #[derive(Debug, Default)]
-struct CircuitLog(Mutex<Lines>);
+struct CircuitLog(Mutex<CircuitLines>);
 
 #[cfg(feature = "tracing")]
 #[derive(Debug, Default)]
-struct Lines {
+struct CircuitLines {
     /// Openings. A closing is logged if its opening was.
     openings: OnceAMinute,
     /// The last line is an opening.
@@ -450,15 +451,17 @@ struct Lines {
 }
 
 #[cfg(feature = "tracing")]
-impl Lines {
+impl CircuitLines {
     /// Returns `true` if a change is logged.
-    fn record(&mut self, change: Change, outcome: CallOutcome) -> bool {
+    fn record(&mut self, change: CircuitChange, outcome: CallOutcome) -> bool {
         match (change, outcome) {
-            (Change::Opened, CallOutcome::Failed(now)) if self.openings.record(now).is_some() => {
+            (CircuitChange::Opened, CallOutcome::Failed(now))
+                if self.openings.record(now).is_some() =>
+            {
                 self.is_open = true;
                 true
             }
-            (Change::Closed, _) => std::mem::take(&mut self.is_open),
+            (CircuitChange::Closed, _) => std::mem::take(&mut self.is_open),
             _ => false,
         }
     }
@@ -467,14 +470,14 @@ impl Lines {
 #[cfg(feature = "tracing")]
 impl CircuitLog {
     #[inline]
-    fn log(&self, change: Change, outcome: CallOutcome, address: Option<&str>) {
-        if !matches!(change, Change::None) {
+    fn log(&self, change: CircuitChange, outcome: CallOutcome, address: Option<&str>) {
+        if !matches!(change, CircuitChange::None) {
             self.log_change(change, outcome, address);
         }
     }
 
     #[cold]
-    fn log_change(&self, change: Change, outcome: CallOutcome, address: Option<&str>) {
+    fn log_change(&self, change: CircuitChange, outcome: CallOutcome, address: Option<&str>) {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_logged = lines.record(change, outcome);
         // A subscriber may be slow.
@@ -482,7 +485,7 @@ impl CircuitLog {
         if !is_logged {
             return;
         }
-        if change == Change::Closed {
+        if change == CircuitChange::Closed {
             tracing::warn!(
                 address,
                 "the circuit breaker of the rate limit store is closed: the store answers again"
@@ -503,22 +506,22 @@ mod tests {
 
     #[test]
     fn openings_are_logged_once_a_minute_and_closings_with_them() {
-        let mut lines = Lines::default();
+        let mut lines = CircuitLines::default();
         let failed = |second: u64| {
             CallOutcome::Failed(Timestamp::from_nanos((100 + second) * 1_000_000_000))
         };
         for (change, outcome, is_logged) in [
-            (Change::Closed, CallOutcome::Answered, false),
-            (Change::Opened, failed(0), true),
-            (Change::Reopened, failed(1), false),
-            (Change::Closed, CallOutcome::Answered, true),
-            (Change::Opened, failed(59), false),
-            (Change::Closed, CallOutcome::Answered, false),
-            (Change::Opened, failed(60), true),
+            (CircuitChange::Closed, CallOutcome::Answered, false),
+            (CircuitChange::Opened, failed(0), true),
+            (CircuitChange::Reopened, failed(1), false),
+            (CircuitChange::Closed, CallOutcome::Answered, true),
+            (CircuitChange::Opened, failed(59), false),
+            (CircuitChange::Closed, CallOutcome::Answered, false),
+            (CircuitChange::Opened, failed(60), true),
             // A clock that steps back brings no line sooner.
-            (Change::Opened, failed(0), false),
-            (Change::Closed, CallOutcome::Answered, true),
-            (Change::Closed, CallOutcome::Answered, false),
+            (CircuitChange::Opened, failed(0), false),
+            (CircuitChange::Closed, CallOutcome::Answered, true),
+            (CircuitChange::Closed, CallOutcome::Answered, false),
         ] {
             assert_eq!(
                 lines.record(change, outcome),
