@@ -1,4 +1,4 @@
-//! Bounds of the log: mistakes of a set-up, each logged once for the operator, and failures, logged once a minute.
+//! Lines for the operator, at a bounded rate: mistakes of a set-up once each, and failures once a minute.
 
 use std::{
     hash::BuildHasher,
@@ -46,7 +46,7 @@ impl Logged {
     }
 }
 
-/// Logs why requests are answered as the server's fault, once for each policy and cause.
+/// Logs the reason why requests have no key and are answered as the server's fault, once for each policy and cause.
 #[cold]
 pub(crate) fn missing_key(policy: &Policy, status: u16, help: &OperatorHelp) {
     once(policy.name(), help, |cause| {

@@ -1,4 +1,4 @@
-//! The questions to a store: asks, settlements, and the names of their states.
+//! Requests to a store: asks, settlements, and the names of the states that they change.
 
 #[cfg(feature = "tokio")]
 use std::fmt::Write;
@@ -32,7 +32,7 @@ pub struct Ask<'a, Rule> {
     rule: &'a Rule,
     key: Key,
     spend: Spend,
-    /// `true` if a charge is decided by a look at it.
+    /// `true` if a look at this ask decides a request.
     decides: bool,
 }
 
@@ -58,7 +58,7 @@ impl<'a, Rule> Ask<'a, Rule> {
         }
     }
 
-    /// Asks for up to so many units, which the caller spends later. Without effect if that is not above the cost.
+    /// Asks for a grant of up to `units`, which the caller spends later. Has no effect unless `units` exceeds the cost.
     ///
     /// A store that can grant units spends the cost and, if there are more, up to `units`: together at most a quarter of what remains, so
     /// that other nodes find something, too. The [charge](Decision::take_charge) says how many. A store that cannot spends the cost.
@@ -70,7 +70,7 @@ impl<'a, Rule> Ask<'a, Rule> {
         }
     }
 
-    /// Returns the policy, whose name is a part of the [state's key](Self::state_key).
+    /// Returns the policy. Its name is part of the [state's key](Self::state_key).
     #[inline]
     pub fn policy(&self) -> &'a Policy {
         self.policy
@@ -108,7 +108,7 @@ impl<'a, Rule> Ask<'a, Rule> {
         }
     }
 
-    /// Marks an ask by whose look a charge is decided: that of a request, whose refusals [count](super::Blocks::block_after).
+    /// Marks the ask of a request that is decided by a look. Its refusals [count](super::Blocks::block_after).
     pub(crate) fn that_decides(self) -> Self {
         Self {
             decides: true,
@@ -120,7 +120,7 @@ impl<'a, Rule> Ask<'a, Rule> {
         self.decides
     }
 
-    /// Returns what to spend: the cost, or more.
+    /// Returns the units to spend: the cost, or more.
     #[inline]
     pub(crate) fn spend(&self) -> Spend {
         self.spend
@@ -143,13 +143,13 @@ pub(super) fn policies<Rule>(asks: &[Ask<'_, Rule>]) -> SmallVec<[u64; 1]> {
 }
 
 impl<Rule: Algorithm> Ask<'_, Rule> {
-    /// Returns the rule as this key meets it, if that is [another one](Algorithm::for_key).
+    /// Returns the rule for this key, if it [differs](Algorithm::for_key) from the ask's rule.
     #[inline]
     pub fn rule_for_key(&self) -> Option<Rule> {
         self.rule.for_key(&|| self.key.digest())
     }
 
-    /// Returns the name of the state that this ask is about, for a store of your own.
+    /// Returns the name of the state that this ask reads and changes, for a store of your own.
     pub fn state_key(&self) -> StateKey {
         StateKey::new(self.policy, &self.key, self.rule.state_kind())
     }
@@ -166,7 +166,7 @@ impl<Rule: fmt::Debug> fmt::Debug for Ask<'_, Rule> {
     }
 }
 
-/// The asks of a call, owned: for a store or wrapper whose answer comes later.
+/// The asks of a call, owned, for a store or wrapper that answers later.
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket, store::{Ask, Decisions, Local, OwnedAsks, Store}};
@@ -196,7 +196,7 @@ struct OwnedAsk<Rule> {
     rule: Rule,
     key: Key,
     cost: Cost,
-    /// The most units that may be granted in place of the cost, see [`Ask::up_to`].
+    /// Maximum grant in units, see [`Ask::up_to`].
     up_to: u64,
     decides: bool,
 }
@@ -235,18 +235,18 @@ impl<Rule> OwnedAsks<Rule> {
         self.0.iter().map(|ask| (&ask.policy, &ask.key))
     }
 
-    /// Returns the asks as a list that takes no allocation for two of them.
+    /// Returns the asks as a list, without an allocation for up to two.
     pub(crate) fn to_list(&self) -> SmallVec<[Ask<'_, Rule>; 2]> {
         self.iter().collect()
     }
 
-    /// Returns the asks as a list, to be put to a store.
+    /// Returns the asks as a list, as stores take them.
     pub fn to_vec(&self) -> Vec<Ask<'_, Rule>> {
         self.iter().collect()
     }
 }
 
-/// The units that an ask spends: its cost, or more, which the caller spends later.
+/// The units that an ask spends: its cost, or a larger grant that the caller spends later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spend {
     cost: Cost,
@@ -254,7 +254,7 @@ pub(crate) struct Spend {
 }
 
 impl Spend {
-    /// A grant is at most this part of what remains, as a power of two.
+    /// Binary logarithm of the divisor: a grant is at most a quarter of the remaining units.
     pub(crate) const SHARE: u32 = 2;
 
     #[inline]
@@ -277,7 +277,7 @@ impl Spend {
         self.cost
     }
 
-    /// Returns the most units that may be granted, or less than the cost.
+    /// Returns the maximum grant in units. There is no grant unless it exceeds the cost.
     #[inline]
     pub(crate) const fn most(self) -> u64 {
         self.up_to
@@ -289,13 +289,13 @@ impl Spend {
         self.up_to > self.cost.get()
     }
 
-    /// Returns the units that are spent if so many remain and the cost is among them.
+    /// Returns the units to spend if `remaining` units are left, which cover the cost.
     pub(crate) fn of_remaining(self, remaining: u64) -> Cost {
         let granted = self.up_to.min(remaining >> Self::SHARE);
         Cost::new(granted.max(self.cost.get())).unwrap_or(self.cost)
     }
 
-    /// Returns the units that are spent in a state, if the rule admits the cost.
+    /// Returns the units to spend in a state, if the rule admits the cost.
     pub(crate) fn in_state<Rule: Algorithm>(
         self,
         rule: &Rule,
@@ -309,7 +309,7 @@ impl Spend {
     }
 }
 
-/// The correction of one earlier charge, made once: a store consumes it.
+/// The correction of one earlier charge. A store consumes it, so it is made once.
 ///
 /// A settlement that fails is not repeated, because it may have been made. It is [counted](crate::store::Backend::unsettled), also if
 /// its future was dropped.
@@ -344,7 +344,7 @@ pub struct Settlement<'a, Rule> {
 }
 
 impl<'a, Rule> Settlement<'a, Rule> {
-    /// Corrects a charge to the `actual` cost in units: less gives back, 0 everything; more is taken, even into debt.
+    /// Corrects a charge to the `actual` cost in units. A lower cost refunds the difference, 0 refunds all; a higher one charges it, even into debt.
     ///
     /// `policy`, `rule` and `key` are those of the [`Ask`] that was charged.
     ///
@@ -391,7 +391,7 @@ impl<'a, Rule> Settlement<'a, Rule> {
         }
     }
 
-    /// Makes it a grant: the units of the charge, which is of no call, are given back whatever was charged since.
+    /// Makes it a grant: the charge belongs to no call, and its units are refunded whatever was charged since.
     pub(crate) fn into_grant(self) -> Self {
         Self {
             is_grant: true,
@@ -399,12 +399,12 @@ impl<'a, Rule> Settlement<'a, Rule> {
         }
     }
 
-    /// Returns `true` if [`Limiter::grant`](crate::Limiter::grant) gives units to the key: the charge is of no call.
+    /// Returns `true` for a [grant](crate::Limiter::grant), whose charge belongs to no call.
     pub fn is_grant(&self) -> bool {
         self.is_grant
     }
 
-    /// Returns the limit that charged.
+    /// Returns the policy that charged.
     pub fn policy(&self) -> &'a Policy {
         self.policy
     }
@@ -436,12 +436,12 @@ impl<'a, Rule> Settlement<'a, Rule> {
 }
 
 impl<Rule: Algorithm> Settlement<'_, Rule> {
-    /// Returns the rule as the key meets it, if that is [another one](Algorithm::for_key).
+    /// Returns the rule for the key, if it [differs](Algorithm::for_key) from the settlement's rule.
     pub fn rule_for_key(&self) -> Option<Rule> {
         self.rule.for_key(&|| self.key.digest())
     }
 
-    /// Returns the name of the state that this settlement is about, for a store of your own.
+    /// Returns the name of the state that this settlement changes, for a store of your own.
     pub fn state_key(&self) -> StateKey {
         StateKey::new(self.policy, &self.key, self.rule.state_kind())
     }
@@ -478,7 +478,7 @@ impl StateKey {
         }
     }
 
-    /// Returns the policy, of which only the name counts.
+    /// Returns the policy. Only its name identifies the state.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -493,7 +493,7 @@ impl StateKey {
         self.kind
     }
 
-    /// Returns `true` if the state is one of this policy and key, whatever its kind: a reset removes it.
+    /// Returns `true` if the state belongs to this policy and key, whatever its kind. A reset removes all of these.
     pub fn is_of(&self, policy: &Policy, key: &Key) -> bool {
         self.key == *key && self.policy.name() == policy.name()
     }
@@ -525,7 +525,7 @@ impl fmt::Debug for StateKey {
     }
 }
 
-/// The version of names.
+/// Version of the names.
 #[cfg(feature = "tokio")]
 const VERSION: u8 = 2;
 
@@ -535,7 +535,7 @@ const VERSION: u8 = 2;
 /// of 128 bits, unless its key is labelled.
 #[cfg(feature = "tokio")]
 pub(super) fn key_name(prefix: &str, policy: &Policy, key: &Key) -> Box<[u8]> {
-    // Exactly as long as the name of a digest: then nothing is moved.
+    // Exactly the length of a name with a digest, so nothing is reallocated.
     let mut name = String::with_capacity(prefix.len() + policy.name().len() + 38);
     // Writing to memory cannot fail.
     let _ = write!(
@@ -547,8 +547,8 @@ pub(super) fn key_name(prefix: &str, policy: &Policy, key: &Key) -> Box<[u8]> {
     name.into_bytes().into_boxed_slice()
 }
 
-/// Returns the name of a log beside the states of a client, from the name of these. No name of states is equal to it, as a colon follows their
-/// client.
+/// Returns the name of a log beside the states of a client, from the name of the states. It differs from every name of states, because there a
+/// colon follows the client.
 #[cfg(feature = "redis")]
 pub(super) fn log_name(prefix: &str, states: &[u8], log: &str) -> Box<[u8]> {
     let begin = format!("{prefix}:{VERSION}:").len();
@@ -560,7 +560,7 @@ pub(super) fn log_name(prefix: &str, states: &[u8], log: &str) -> Box<[u8]> {
         .into_boxed_slice()
 }
 
-/// Returns the name of the counts of nodes that use a policy. No name of a client's states is equal to it.
+/// Returns the name of the counts of nodes that use a policy. It differs from every name of a client's states.
 #[cfg(feature = "tokio")]
 pub(super) fn nodes_name(prefix: &str, policy: &Policy) -> Box<[u8]> {
     let name = format!("{prefix}:nodes:{}", policy.name());

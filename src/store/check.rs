@@ -124,7 +124,7 @@ impl<F: Future> Future for CheckFuture<F> {
     }
 }
 
-/// The future type of a store that answers at once, alone or within wrappers that add no wait: it has no values.
+/// The future of a store that answers at once, alone or within wrappers that add no wait. The type has no values.
 ///
 /// [`Check::at_once`](super::Check::at_once) needs it.
 ///
@@ -147,11 +147,11 @@ impl<F: Future> Future for CheckFuture<F> {
     note = "`.await` the answer instead; `Local` answers at once, and so does `Blocks` around it"
 )]
 pub trait NeverWaits: Future {
-    /// Converts the future, of which there is none, into its output.
+    /// Converts the future, which cannot exist, into its output.
     fn at_once(self) -> Self::Output;
 }
 
-/// The future type of a store that always answers at once. It has no values, so [`Check::Pending`] cannot occur.
+/// The future of a store that always answers at once. The type has no values, so [`Check::Pending`] cannot occur.
 ///
 /// The documentation of [`Store`](super::Store) has a store that uses it.
 pub struct Never<T> {

@@ -1,10 +1,10 @@
-//! Units that a node admitted by itself, and the states that it gets in return.
+//! Units that a node admitted by itself, and the states that a store returns for them.
 
 use std::time::Duration;
 
 use crate::{algorithm::Algorithm, key::Key, policy::Policy, store::StateKey, time::Timestamp};
 
-/// Units that a node admitted by itself, to be added to the state of a key, by force and once.
+/// Units that a node admitted by itself. A store adds them to the state of a key, once, whatever is left.
 ///
 /// [`Store::sync`](super::Store::sync) takes them in.
 ///
@@ -39,12 +39,12 @@ pub struct Delta<'a, Rule> {
 pub struct Batch {
     /// The node, drawn at random for each start: below 2⁵³, because scripts count by such numbers.
     pub node: u64,
-    /// Greater than those of all earlier deltas of the node to the key; below 2⁵³, too.
+    /// The sequence number: greater than those of all earlier deltas of the node to the key, and below 2⁵³.
     pub number: u64,
 }
 
 impl<'a, Rule> Delta<'a, Rule> {
-    /// Creates a delta of `units`, the first of which was admitted this long before the delta is sent; of none, to ask for the state alone.
+    /// Creates a delta of `units`; 0 asks for the state alone. `age` is the time from the first admission to the sending of the delta.
     ///
     /// An age, and not an instant, because the clock of a node and that of the store differ. The store counts back from the arrival, which
     /// is later than the first unit by the time that the delta was under way: never too early, so no bucket refills what was spent later.
@@ -85,12 +85,12 @@ impl<'a, Rule> Delta<'a, Rule> {
         self.batch
     }
 
-    /// Returns how long before it was sent the first unit was admitted.
+    /// Returns the time from the first admission to the sending of the delta.
     pub fn age(&self) -> Duration {
         self.age
     }
 
-    /// Returns the instant of the first unit, if the delta arrives `now`.
+    /// Returns the instant of the first admission, by the clock of a store at which the delta arrives `now`.
     pub fn at(&self, now: Timestamp) -> Timestamp {
         now.saturating_sub(self.age)
     }
@@ -102,7 +102,7 @@ impl<'a, Rule> Delta<'a, Rule> {
 }
 
 impl<Rule: Algorithm> Delta<'_, Rule> {
-    /// Returns the rule as the key meets it, if that is [another one](Algorithm::for_key).
+    /// Returns the rule for the key, if it [differs](Algorithm::for_key) from the delta's rule.
     pub fn rule_for_key(&self) -> Option<Rule> {
         self.rule.for_key(&|| self.key.digest())
     }
@@ -126,6 +126,6 @@ impl<Rule: Algorithm> Delta<'_, Rule> {
 pub struct Pulled<State> {
     /// The instant by the clock of the store.
     pub at: Timestamp,
-    /// `None` if the key has none.
+    /// The state; `None` if the key has none.
     pub state: Option<State>,
 }

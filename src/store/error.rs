@@ -1,10 +1,10 @@
-//! The error of a store.
+//! The error of a store, and the traits of error types.
 
 use std::{convert::Infallible, fmt};
 
 type BoxedCause = Box<dyn std::error::Error + Send + Sync>;
 
-/// The reason why a store could not decide. Never a refusal.
+/// The reason why a store could not decide. It is never a refusal.
 ///
 /// [`Display`](fmt::Display) prints the whole cause, and what to do. So there is no [`source`](std::error::Error::source), which
 /// error reporters would print a second time; [`get_ref`](Self::get_ref) returns the cause.
@@ -238,7 +238,7 @@ impl std::error::Error for Error {}
             `tollgate::store::StoreExt`, which is in the prelude"
 )]
 pub trait NeverFails: sealed::Sealed {
-    /// Converts the error, of which there is none, into any type.
+    /// Converts the error, which cannot exist, into any type.
     fn never<T>(self) -> T;
 }
 

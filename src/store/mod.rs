@@ -1,4 +1,4 @@
-//! Stores: they keep the states of keys, and decide.
+//! Stores keep the states of keys, and decide.
 //!
 //! A store answers "may this key spend this cost now?" and remembers what was spent. Its atomic operations determine which rules
 //! it can run:

@@ -1,4 +1,4 @@
-//! The number of nodes that share limits.
+//! Counts of the nodes that share limits.
 
 use std::time::Duration;
 
@@ -16,60 +16,60 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeCounts {
-    /// Nodes in the period so far, with the one that asks.
+    /// Nodes in the period so far, including the caller.
     pub current: u64,
-    /// Nodes in the period before. Some stores also count those of one more, because the clocks of some nodes are ahead.
+    /// Nodes in the previous period. Some stores include the period before it, because the clocks of some nodes are ahead.
     pub previous: u64,
 }
 
 impl NodeCounts {
-    /// The length of a period. Periods are counted from the Unix epoch.
+    /// Length of a period. Periods are numbered from the Unix epoch.
     pub const PERIOD: Duration = Duration::from_secs(10);
 
-    /// Returns the greater count: the one before is complete, and the current one sees nodes that have come since.
+    /// Returns the greater of both counts. The previous one is complete; the current one includes nodes that joined since.
     pub fn nodes(self) -> u64 {
         self.current.max(self.previous)
     }
 }
 
-/// The periods that a group remembers.
+/// Number of periods that a group remembers.
 #[cfg(feature = "tokio")]
 const PERIODS: usize = 12;
 
-/// The counts under a key, for stores that keep them in one value and have no clock.
+/// The counts of a policy in one value, for stores that have no clock.
 ///
 /// Nodes count themselves by their own clocks. Those whose clocks agree within a minute are one group. A node that is far ahead or
 /// behind is in another one, so that it hides nobody.
 #[cfg(feature = "tokio")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CountedNodes {
-    /// The one that was counted last comes first.
+    /// The groups, most recently counted first.
     groups: Vec<ClockGroup>,
 }
 
 #[cfg(feature = "tokio")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ClockGroup {
-    /// The number of the last period in which a node was counted.
+    /// Number of the last period in which a node was counted.
     period: u64,
-    /// The nodes of that period and of those before it, the latest first.
+    /// Nodes counted in that period and in those before it, latest first.
     nodes: [u64; PERIODS],
-    /// The most periods by which a node came late in the last period, and in some before. Where a node is ahead, the periods that the others have
-    /// not come to are incomplete.
+    /// Maximum lateness of a node in periods, for the last period and some before. If one node's clock is ahead, the periods that the others
+    /// have not reached are incomplete.
     late: [u64; 4],
-    /// The periods that other groups have begun since.
+    /// Number of periods that other groups have begun since.
     missed: u64,
 }
 
 #[cfg(feature = "tokio")]
 impl ClockGroup {
-    /// The numbers of a group in a value.
+    /// Count of numbers that a group takes in a value.
     const NUMBERS: usize = 4 + 4 + PERIODS - 2;
 
-    /// Returns the nodes of the last period, and the most of those before it, as far as they matter.
+    /// Returns the count of the last period, and the maximum of the previous periods that may be complete.
     fn counts(&self) -> NodeCounts {
         let late = self.late.into_iter().max().unwrap_or(0) as usize;
-        // The one before may be incomplete, if the clock of a node is a little ahead.
+        // The previous period may be incomplete, if the clock of a node is a little ahead.
         let before = self.nodes.iter().skip(1).take(late + 2);
         NodeCounts {
             current: self.nodes[0],
@@ -77,13 +77,13 @@ impl ClockGroup {
         }
     }
 
-    /// Returns how far a period is from this group; `None` if it is too far to belong to it. A group without a call in a period or two is still there.
+    /// Returns the distance of a period from this group in periods; `None` if it is too far to belong to it. A group survives a period or two without a call.
     fn distance(&self, period: u64) -> Option<u64> {
         let is_near = period + PERIODS as u64 > self.period && period <= self.period + 3;
         is_near.then(|| period.abs_diff(self.period))
     }
 
-    /// Counts a node in a period that is near.
+    /// Counts a node in a period that belongs to the group.
     fn count(&mut self, period: u64) {
         while self.period < period {
             self.period += 1;
@@ -101,12 +101,12 @@ impl ClockGroup {
 
 #[cfg(feature = "tokio")]
 impl CountedNodes {
-    /// Values are kept for this time, in which they matter.
+    /// Time to live of a value. Older counts do not matter.
     pub(super) const KEEP: Duration = NodeCounts::PERIOD.saturating_mul(3);
-    /// Clocks of a service have fewer opinions.
+    /// Limit of groups. The clocks of one service differ less.
     const MOST_GROUPS: usize = 8;
 
-    /// Counts a node in a period, after those in a value. A value that cannot be read counts none.
+    /// Adds a node in a period to the counts in a value. A value that cannot be read counts as empty.
     pub(super) fn after(value: Option<&[u8]>, period: u64) -> Self {
         let mut groups = value.and_then(Self::read).unwrap_or_default();
         let near = groups.iter().enumerate();
@@ -134,7 +134,7 @@ impl CountedNodes {
         let number = |text: &str| text.parse().ok().filter(|number: &u64| *number < 1 << 53);
         let numbers = std::str::from_utf8(value).ok()?.split(' ').map(number);
         let numbers = numbers.collect::<Option<Vec<_>>>()?;
-        // The release before wrote the first three numbers of one group.
+        // The previous release wrote the first three numbers of one group.
         let groups = numbers.chunks(ClockGroup::NUMBERS).map(|group| {
             let [period, current, previous, ref rest @ ..] = *group else {
                 return None;
@@ -155,7 +155,7 @@ impl CountedNodes {
         groups.collect()
     }
 
-    /// Returns the counts, with all nodes of other groups in both.
+    /// Returns the counts, with the nodes of all other groups added to both.
     pub(super) fn counts(&self) -> NodeCounts {
         let Some((own, others)) = self.groups.split_first() else {
             return NodeCounts::default();

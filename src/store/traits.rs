@@ -1,4 +1,4 @@
-//! The traits of stores: what a store decides for a rule, and what it is whatever the rule.
+//! The traits of stores: [`Store`] decides under a type of rule, [`Backend`] is independent of the rule.
 
 use std::{future::Future, sync::Arc};
 
@@ -58,7 +58,7 @@ use crate::{algorithm::Algorithm, key::Key, policy::Policy};
 pub trait Store<Rule>: Backend {
     /// The future of an answer; [`Never`](super::Never) for a store that answers at once.
     type Answer: Future<Output = Result<Decisions, Self::Error>>;
-    /// The future of the end of `settle` and `reset`.
+    /// The future of `settle` and `reset`.
     type Done: Future<Output = Result<(), Self::Error>>;
 
     /// Spends the costs of all asks, or none of them.
@@ -71,7 +71,7 @@ pub trait Store<Rule>: Backend {
     /// A [`Check::Ready`] answer is spent already. A pending one that is dropped is spent once at most.
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer>;
 
-    /// Returns how keys stand. Changes nothing; the costs are ignored.
+    /// Returns the decisions without spending anything. The costs are ignored.
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer>;
 
     /// Corrects earlier charges to their actual costs.
@@ -85,7 +85,7 @@ pub trait Store<Rule>: Backend {
     /// Removes a key, with the states of all [kinds](crate::algorithm::Algorithm::state_kind) of rules that charged it.
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done>;
 
-    /// Checks that this store can run a rule, without asking a server. The default is that it runs every rule of its type.
+    /// Checks that this store can run a rule, without a call to a server. By default, it runs every rule of its type.
     ///
     /// Layers check their rules when they are [given a store](crate::RateLimitLayer::store). A store that does not run them all
     /// overrides it, and answers calls under the others by [`Error::unsupported`](super::Error::unsupported). Wrappers forward it.
@@ -148,11 +148,11 @@ pub trait Store<Rule>: Backend {
     }
 }
 
-/// The future of [`Store::sync`]: a state for each delta, or the error of that delta; or the error of all of them.
+/// The future of [`Store::sync`]: for each delta its state or its error, or one error for the whole call.
 pub type SyncFuture<Rule, E> =
     BoxFuture<Result<Vec<Result<Pulled<<Rule as Algorithm>::State>, E>>, E>>;
 
-/// The error of a store, and what its wrappers need to know, whatever rule it runs.
+/// The error type of a store and its properties that do not depend on the rule.
 ///
 /// ```
 /// use tollgate::store::{self, Backend};
@@ -183,15 +183,15 @@ pub trait Backend {
         None
     }
 
-    /// Returns what tells this store and its clones from others; `None`, the default, if it is not known. A wrapper returns that of its store.
+    /// Returns the identity of this store and its clones; `None`, the default, if it is not known. A wrapper returns that of its store.
     ///
-    /// By it, a layer notices that a request is charged twice by one limit, and limits that share a state because they have no names
+    /// A layer uses it to detect a request that is charged twice by one limit, and limits that share a state because they have no names
     /// ([`RateLimitLayer::collisions`](crate::RateLimitLayer::collisions)).
     fn id(&self) -> Option<StoreId> {
         None
     }
 
-    /// Returns how many settlements failed or may have failed, including those that no caller waited for.
+    /// Returns the number of settlements that failed or may have failed, including those that no caller waited for.
     ///
     /// Clones share the count. `None`, the default, means that the store does not count: [`OnFailure`](super::OnFailure) then counts the errors that it
     /// sees, and the settlements whose futures were dropped before they were ready.
@@ -217,8 +217,8 @@ pub trait Backend {
         false
     }
 
-    /// Notes a refusal that a wrapper around this store decides alone, such as [`RememberRefusals`](super::RememberRefusals). Returns `true` if this store has to decide it,
-    /// because more follows from it: then the wrapper asks it, and refuses if it cannot decide.
+    /// Records a refusal that a wrapper such as [`RememberRefusals`](super::RememberRefusals) decided without this store. Returns `true` if this store must decide the call,
+    /// because the refusal has consequences here. Then the wrapper calls it, and refuses if it cannot decide.
     ///
     /// `false`, the default, for a store to which refusals mean nothing. [`Blocks`](super::Blocks) counts them; a wrapper returns what its store does.
     fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
@@ -227,7 +227,7 @@ pub trait Backend {
     }
 }
 
-/// Tells a store and its clones from the other stores of this process, for [`Backend::id`](super::Backend::id).
+/// The identity of a store and its clones within this process, for [`Backend::id`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -254,7 +254,7 @@ pub trait Backend {
 pub struct StoreId(usize);
 
 impl StoreId {
-    /// Returns the identity of what the clones of a store share: theirs, and of no other store, while one of them lives.
+    /// Returns an identity from the value that the clones of a store share. No other store has it while one of them is alive.
     pub fn of<T: ?Sized>(shared: &Arc<T>) -> Self {
         Self(Arc::as_ptr(shared).addr())
     }

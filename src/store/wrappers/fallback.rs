@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// A remote store that is replaced by a local one, call by call, while it fails.
+/// A remote store with a local one that decides the calls that fail.
 ///
 /// Created by [`fall_back_to`](crate::store::StoreExt::fall_back_to). If a call fails, the local store decides it, under this
 /// node's [share of the rule](FallbackBuilder::share). Once the remote store answers again it decides; it does not learn
@@ -135,7 +135,7 @@ impl<S, L, Rule> Fallback<S, L, Rule> {
         self.stores.remote.failures()
     }
 
-    /// Returns how many of the [failures](Self::failures) were [writes that the server did not take](Error::is_unwritten).
+    /// Returns the number of [failures](Self::failures) that were [writes that the server did not take](Error::is_unwritten).
     pub fn unwritten(&self) -> u64 {
         self.stores.remote.unwritten()
     }
@@ -277,10 +277,10 @@ impl<S, L> FallbackBuilder<S, L> {
     }
 }
 
-/// A rule that can be divided among nodes, as [`FallbackBuilder::share`](FallbackBuilder::share) requires.
+/// A rule that can be divided among nodes, as [`FallbackBuilder::share`] requires.
 ///
 /// Implemented for [`TokenBucket`], for pairs of such rules, for [`Blockable`] ones, and for [`AnyRule`], where it fails unless the rule is a token
-/// bucket. For other rules, pass a function to [`FallbackBuilder::rule`](FallbackBuilder::rule).
+/// bucket. For other rules, pass a function to [`FallbackBuilder::rule`].
 ///
 /// ```
 /// use tollgate::{TokenBucket, store::Scalable};
@@ -313,7 +313,7 @@ impl<A: Scalable, B: Scalable> Scalable for (A, B) {
     }
 }
 
-/// A block is as long on each node.
+/// A block has the same length on each node.
 impl<Rule: Scalable> Scalable for Blockable<Rule> {
     fn try_scaled(&self, numerator: u64, denominator: u64) -> Result<Self, crate::Error> {
         match self {
@@ -455,7 +455,7 @@ struct StorePair<S, L, Rule> {
     turned_away: Counter,
 }
 
-/// The two operations that can fall back.
+/// An operation that can fall back.
 #[derive(Clone, Copy)]
 enum FallbackOperation {
     Acquire,

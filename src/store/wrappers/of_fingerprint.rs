@@ -1,8 +1,8 @@
-//! The hash of a fingerprint.
+//! A hasher for fingerprints, which are hashes already.
 
 use std::hash::Hasher;
 
-/// Takes a fingerprint as its own hash.
+/// Uses a fingerprint as its own hash.
 #[derive(Default)]
 pub(super) struct OfFingerprint(u64);
 

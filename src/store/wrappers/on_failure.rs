@@ -111,7 +111,7 @@ pub struct OnFailure<S> {
 }
 
 impl<S> OnFailure<S> {
-    /// `consequence` is the part of the log line that describes what happens to requests.
+    /// Wraps a store. `consequence` is the part of the log line that describes what happens to requests.
     pub(in crate::store) fn new(store: S, failed: FailureMode, consequence: &'static str) -> Self
     where
         S: Backend,
@@ -138,7 +138,7 @@ impl<S> OnFailure<S> {
         self.counters.failures.get()
     }
 
-    /// Returns how many of the [failures](Self::failures) were [writes that the server did not take](Error::is_unwritten).
+    /// Returns the number of [failures](Self::failures) that were [writes that the server did not take](Error::is_unwritten).
     pub fn unwritten(&self) -> u64 {
         self.counters.unwritten.get()
     }
@@ -156,12 +156,12 @@ impl<S> OnFailure<S> {
     }
 
     /// Returns the wrapped store, for example to read its counters.
-    // Callers in this crate that ask it `record` its errors.
+    // Callers in this crate that call it `record` its errors.
     pub fn get_ref(&self) -> &S {
         &self.store
     }
 
-    /// Logs that the store has answered a call, if a failure is the last that was logged.
+    /// Logs that the store has answered a call, if the last event in the log is a failure.
     pub(in crate::store) fn answered(&self) {
         self.counters.answered();
     }
@@ -394,7 +394,7 @@ where
         let result = ready!(this.future.poll(cx));
         let settling = this.handler.settling.take();
         if result.is_ok() {
-            // What comes at once may come from memory, and says nothing of the store.
+            // Only here: an answer that is ready at once may come from memory, and is no sign of a working server.
             this.handler.counters.answered();
             settling.into_iter().for_each(SettlementGuard::all_made);
         }
@@ -452,7 +452,7 @@ impl FailureCounters {
         }
     }
 
-    /// Logs that the store has answered a call, if a failure is the last that was logged.
+    /// Logs that the store has answered a call, if the last event in the log is a failure.
     #[inline]
     fn answered(&self) {
         #[cfg(feature = "tracing")]
@@ -487,7 +487,7 @@ impl FailureCounters {
     }
 }
 
-/// Limit of different lines: bounds the memory and, with [`OnceAMinute`], the rate.
+/// Maximum number of lines that are remembered. Bounds the memory and, with [`OnceAMinute`], the rate of the log.
 #[cfg(feature = "tracing")]
 const MAX_LINES: usize = 32;
 
@@ -497,11 +497,11 @@ struct StoreFailureLog {
     address: Option<Box<str>>,
     consequence: &'static str,
     lines: Mutex<Vec<FailureLine>>,
-    /// `true` if a failure was logged, and no answer of the store since.
+    /// `true` if the last event in the log is a failure.
     is_failing: AtomicBool,
 }
 
-/// The last log line of one cause and the policies of one call.
+/// A line of the log: a cause, and the policies of the call.
 #[cfg(feature = "tracing")]
 #[derive(Debug)]
 struct FailureLine {
@@ -521,10 +521,10 @@ impl StoreFailureLog {
         }
     }
 
-    /// Logs that the store answered, if the last line says that it failed. So there are no more of these lines than of those.
+    /// Logs that the store answered, if the last event in the log is a failure. So there are at most as many answers as failures in the log.
     #[inline]
     fn log_answer(&self, failures: impl FnOnce() -> u64) {
-        // Relaxed: a line that comes a call late is as good.
+        // Relaxed: the line may come a call late.
         if self.is_failing.load(Ordering::Relaxed) && self.is_failing.swap(false, Ordering::Relaxed)
         {
             tracing::warn!(

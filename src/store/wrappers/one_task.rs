@@ -1,4 +1,4 @@
-//! A task in the background, of which there is one at most.
+//! At most one background task.
 
 use std::{
     future::Future,
@@ -16,7 +16,7 @@ use crate::store::{Error, engine::runtime};
 const IS_RUNNING: u8 = 1;
 const IS_WANTED: u8 = 2;
 
-/// A task in the background, of which there is one at most. When this is dropped, its [sleep](Running::sleep) ends.
+/// A background task that runs at most once at a time. When this is dropped, the task's [sleep](Running::sleep) ends.
 #[derive(Default)]
 pub(super) struct OneTask(Arc<TaskState>);
 
@@ -26,7 +26,7 @@ struct TaskState {
     wake: Notify,
 }
 
-/// In the hands of the task.
+/// The task's side of a [`OneTask`].
 pub(super) struct Running {
     state: Arc<TaskState>,
     has_ended: bool,
@@ -37,15 +37,15 @@ impl OneTask {
         self.0.flags.load(Ordering::Acquire) & IS_RUNNING != 0
     }
 
-    /// Notes that there is something to do.
+    /// Records that there is something to do.
     pub(super) fn want(&self) {
-        // Few calls write, so that threads do not contend for it.
+        // Reads first, so that few calls write and threads do not contend.
         if self.0.flags.load(Ordering::Acquire) & IS_WANTED == 0 {
             self.0.flags.fetch_or(IS_WANTED, Ordering::AcqRel);
         }
     }
 
-    /// Returns `true` if there is something to do, and no task.
+    /// Returns `true` if there is something to do and no task runs.
     pub(super) fn is_due(&self) -> bool {
         self.0.flags.load(Ordering::Acquire) == IS_WANTED
     }
@@ -81,12 +81,12 @@ impl Drop for OneTask {
 }
 
 impl Running {
-    /// Notes that all is about to be done that was wanted before.
+    /// Begins to do all that was wanted so far.
     pub(super) fn begin(&self) {
         self.state.flags.fetch_and(!IS_WANTED, Ordering::AcqRel);
     }
 
-    /// Ends the task, unless something is wanted since it [began](Self::begin).
+    /// Ends the task, unless something was wanted since it [began](Self::begin).
     pub(super) fn end(mut self) -> Result<(), Self> {
         let ended =
             self.state
@@ -99,7 +99,7 @@ impl Running {
         }
     }
 
-    /// Waits for so long, or until the [`OneTask`] is dropped.
+    /// Sleeps for `time`, or until the [`OneTask`] is dropped.
     pub(super) async fn sleep(&self, time: Duration) {
         let _ = tokio::time::timeout(time, self.state.wake.notified()).await;
     }

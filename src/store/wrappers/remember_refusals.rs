@@ -1,4 +1,4 @@
-//! Refuses locally while a refusal of the store holds.
+//! Caches refusals, and refuses locally while one of them holds.
 
 use std::{
     fmt,
@@ -221,12 +221,12 @@ where
         let [ask] = asks else {
             return uncached(self.store.acquire(asks));
         };
-        // Whoever blocks a key relies on the answer, also after another node has unblocked it.
+        // The caller that blocks a key relies on the store's answer, because another node may have unblocked the key.
         if ask.policy().is_of_blocks() {
             return uncached(self.store.acquire(asks));
         }
         let (lookup, refusal) = self.cache.find(ask, self.clock.now());
-        // A refusal of a blocked key means nothing more.
+        // A refusal of a blocked key has no consequences in the store.
         if let Some(refusal) = refusal
             && (refusal.is_of_block() || !self.store.note_refusal(ask.policy(), ask.key()))
         {
@@ -299,12 +299,12 @@ struct PendingAsk<Rule, C> {
     cost: Cost,
     forever_for: Duration,
     clock: C,
-    /// A refusal that still holds, and that the store was only asked about because more may follow from it.
+    /// The cached refusal, if it still holds and the store is called only for the consequences of a refusal.
     kept: Option<Box<Decision>>,
 }
 
 impl<Rule, C: Clock> PendingAsk<Rule, C> {
-    /// Updates the cache with the answer, which is that of the call, unless a refusal still holds and the store has not decided.
+    /// Updates the cache with the store's answer, and returns the answer of the call: the cached refusal if the store has not decided.
     fn finish<E>(mut self, answer: Result<Decisions, E>) -> Result<Decisions, E> {
         let kept = self.kept.take();
         let decided = answer.as_ref().ok().and_then(Decisions::only);
@@ -470,7 +470,7 @@ struct CacheEntry<Rule> {
     refusal: CachedRefusal,
 }
 
-/// A lookup, for the answer of the store that follows it.
+/// The result of a lookup, needed to store the answer that follows.
 #[derive(Clone, Copy, Debug)]
 struct Lookup {
     hash: u64,
@@ -702,7 +702,7 @@ impl CachedRefusal {
 
     /// Returns the refusal of `cost` at `now`, if this one still holds for it.
     fn decision(&self, cost: Cost, now: Timestamp) -> Option<Decision> {
-        // After a clock that stepped back, it would hold for too long.
+        // If the clock stepped back, the refusal would hold for too long.
         if cost < self.cost || now < self.received_at || self.ends_at <= now {
             return None;
         }

@@ -1,4 +1,4 @@
-//! The calls of blocks: those that decide about asks whose keys may be blocked, and the one that blocks a key.
+//! The calls of blocks: [`Acquiring`] decides asks whose keys may be blocked, [`Blockage`] blocks a key.
 
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
@@ -12,10 +12,10 @@ use crate::{
     time::Clock,
 };
 
-/// The time that is left of the block of each ask's key; zero if it is not blocked.
+/// The remaining time of the block of each ask's key; zero if the key is not blocked.
 pub(super) type TimesLeft = SmallVec<[Duration; 2]>;
 
-/// Returns the time that is left of each block that a look found. A store that failed found none.
+/// Returns the remaining time of each block, from looks at them. An undecided look, of a store that failed, counts as no block.
 pub(super) fn times_left(blocks: &[Decision]) -> TimesLeft {
     let left = |block: &Decision| match block.is_undecided() {
         true => Duration::ZERO,
@@ -29,7 +29,7 @@ pub(super) fn is_any_blocked(left: &TimesLeft) -> bool {
     left.iter().any(|left| !left.is_zero())
 }
 
-/// Decides about asks: a look at the blocks, and then the call to the store, or a look that gives a refusal its numbers. Then it blocks the
+/// Decides asks. It looks at the blocks, and then calls the store, or looks at the limits for the numbers of a refusal. Then it blocks the
 /// keys that were refused too often.
 pub struct Acquiring<Rule, S, C> {
     blocks: Blocks<S, C>,
@@ -42,7 +42,7 @@ pub(super) enum AcquirePhase<Rule, S, C> {
     AtBlocks,
     /// Looks at the blocks and the limits, for a look.
     AtAll,
-    /// Looks at the limits, of which some are of blocked keys.
+    /// Looks at the limits, because some of the keys are blocked.
     AtLimits(TimesLeft),
     /// Charges the limits.
     Deciding,
@@ -132,7 +132,7 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Acquiring<Rul
         Progress::Answer(charge)
     }
 
-    /// Goes on after the charge of a block.
+    /// Takes in the charge of a block, and blocks the next key.
     fn charged(&mut self, answer: Result<Decisions, S::Error>) -> Progress<Self> {
         let AcquirePhase::Blocking {
             mut decisions,
@@ -146,7 +146,7 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Acquiring<Rul
         if let (Some((index, offender)), Ok(Some(left))) = (offenders.pop(), blockage.ended(answer))
         {
             offender.forget_refusals();
-            // This request is told when the block ends, too.
+            // The answer to this request shows the end of the block, too.
             if let Some(decision) = decisions.as_mut_slice().get_mut(index) {
                 let cost = self
                     .asks
@@ -211,7 +211,7 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Steps for Acq
     }
 }
 
-/// Returns the decision about a key that is blocked for some time, if any, from a look at its limit.
+/// Returns the decision for a key that is blocked for the time `left`, if any, from a look at its limit.
 fn while_blocked(look: &Decision, left: Duration, cost: u64) -> Decision {
     if left.is_zero() {
         return *look;
@@ -236,7 +236,7 @@ fn while_blocked(look: &Decision, left: Duration, cost: u64) -> Decision {
 /// The future of a block.
 pub(crate) type BlockFuture<Rule, S> = StepsFuture<Blockage<Rule, S>>;
 
-/// Blocks one key, by one charge.
+/// A call that blocks one key, by one charge.
 pub struct Blockage<Rule, S> {
     block: Block,
     attempt: Attempt,
@@ -291,7 +291,7 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>> Steps for Blockage<Rule, S> {
     }
 }
 
-/// An attempt to make a block. It failed unless it is found to be made or unneeded before it is dropped.
+/// An attempt to make a block. It counts as failed if it is dropped before it has succeeded or was skipped.
 #[derive(Debug)]
 struct Attempt(Option<Arc<BlockCounters>>);
 

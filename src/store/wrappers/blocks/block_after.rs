@@ -18,10 +18,10 @@ use crate::{
     time::Clock,
 };
 
-/// The most refusals after which a key can be blocked: each is remembered for the period.
+/// Maximum number of refusals after which a key is blocked: each is remembered for the period.
 const MOST_REFUSALS: u64 = 1000;
 
-/// When a key is blocked because of its refusals.
+/// Settings of blocks after refusals.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AfterRefusals {
     rule: SlidingLog,
@@ -43,7 +43,7 @@ impl AfterRefusals {
     }
 }
 
-/// The most keys whose refusals are counted at the same time.
+/// Maximum number of keys whose refusals are counted at the same time.
 const KEYS: usize = 16_384;
 
 /// Counts the refusals of keys in this process.
@@ -64,7 +64,7 @@ impl<C: Clock> BlockAfter<C> {
         }
     }
 
-    /// Counts a refusal. Returns the key if it was refused often enough and nobody else is blocking it.
+    /// Counts a refusal. Returns the key if it was refused often enough and no other call is blocking it.
     pub(super) fn refused(
         self: &Arc<Self>,
         policy: &Policy,
@@ -86,7 +86,7 @@ impl<C: Clock> BlockAfter<C> {
         count.is_admitted() && count.remaining() == Some(0)
     }
 
-    /// Adds a refusal to the log of its key. Undecided, and so without a number that remains, if there is no room for the key.
+    /// Adds a refusal to the log of its key. The result is undecided, without `remaining`, if there is no room for the key.
     fn count(&self, policy: &Policy, key: &Key, counters: &BlockCounters) -> Decision {
         let ask = Ask::new(policy, &self.settings.rule, *key, Cost::ONE);
         let count = self.refusals.decide(&ask);

@@ -1,4 +1,4 @@
-//! Blocks of keys: closed for some time, whatever the limit.
+//! Blocks of keys: all calls of a blocked key are refused for some time, whatever its limit.
 
 mod acquiring;
 mod block_after;
@@ -226,7 +226,7 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
         self.store.reset(&self.policies.of(policy), &key)
     }
 
-    /// Blocks a key. The second part takes in the answer.
+    /// Starts the call that blocks a key. The [`Blockage`] takes in its answer.
     fn charge<Rule>(
         &self,
         policy: &Policy,
@@ -306,7 +306,7 @@ impl<S, C> Blocks<S, C> {
     }
 }
 
-/// Checks that no blocks are in a store around which a wrapper admits calls from memory.
+/// Checks that a store has no blocks, because a wrapper around it admits calls from memory.
 ///
 /// # Errors
 ///
@@ -322,7 +322,7 @@ pub(in crate::store) fn no_blocks_inside(store: &impl Backend, wrapper: &str) ->
     Ok(())
 }
 
-/// The rules of asks as the store runs them.
+/// The rules of asks, as the store inside runs them.
 type BlockableRules<Rule> = SmallVec<[Blockable<Rule>; 1]>;
 
 fn rules_of<Rule: Algorithm>(asks: &[Ask<'_, Rule>]) -> BlockableRules<Rule> {
@@ -459,12 +459,12 @@ where
     }
 }
 
-/// The policies of blocks, by the digests of those whose keys they block. Those of further policies are made for each call.
+/// The policies under which blocks are kept, by the digest of the limit's policy. Beyond 32, they are created for each call.
 #[derive(Debug, Default)]
 struct BlockPolicies([OnceLock<(u64, Policy)>; 32]);
 
 impl BlockPolicies {
-    /// Returns the policy under which the blocks of a policy's keys are kept.
+    /// Returns the policy under which blocks are kept, for the policy of a limit.
     fn of(&self, policy: &Policy) -> Policy {
         let digest = policy.digest();
         for known in &self.0 {

@@ -1,4 +1,4 @@
-//! Keys that were not blocked when this node looked, so that calls which it admits from memory need not ask the server for that.
+//! A cache of keys that are not blocked, so that calls that are admitted from memory need no round trip to look for blocks.
 
 use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
@@ -16,11 +16,11 @@ use crate::{
     time::Timestamp,
 };
 
-/// The sets of slots, and the slots of each: 3 MB once a key was looked at.
+/// Number of sets, and of slots in each. They take 3 MB, once a key was looked at.
 const SETS: usize = 16_384;
 const WAYS: usize = 4;
 
-/// The keys of blocks that were looked at lately, and were not blocked.
+/// The keys that were looked at lately, and were not blocked.
 ///
 /// A look is good for the lag. After half of it, a call has the key looked at again in the background; one that comes later than
 /// that waits for a look of its own. So a block of another node is noticed within the lag, and a busy key costs no call a round trip.
@@ -30,16 +30,16 @@ pub(in crate::store::wrappers) struct Unblocked {
     lag: Duration,
 }
 
-/// A key that was looked at, or none.
+/// A slot of the cache: a key that was looked at, or none.
 #[derive(Clone, Copy, Default)]
 struct UnblockedSlot {
     fingerprint: u64,
-    /// When the last look was sent that found no block; 0 if there is none.
+    /// Time at which the last look that found no block was sent; 0 if there is none.
     looked_at: Timestamp,
-    /// When the last look was sent.
+    /// Time at which the last look was sent.
     asked_at: Timestamp,
     used_at: Timestamp,
-    /// When this node last wrote a block. Looks that were sent before are ignored.
+    /// Time at which this node last wrote a block. Looks that were sent before are ignored.
     wrote_at: Timestamp,
 }
 
@@ -53,10 +53,10 @@ impl UnblockedSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct IsDue(bool);
 
-/// The fingerprint of an ask that is not of blocks; no key has it.
+/// The fingerprint of an ask that is not for a block. No key has it.
 const NO_BLOCK: u64 = 0;
 
-/// Some keys, by their fingerprints.
+/// The fingerprints of some keys.
 type Fingerprints = SmallVec<[u64; 2]>;
 
 impl Unblocked {
@@ -73,7 +73,7 @@ impl Unblocked {
             .fingerprint(policy, key, StateKind::default())
     }
 
-    /// Works on the slot of a key, which may be free.
+    /// Runs `work` on the slot of a key, which is claimed if the key has none.
     fn with_slot<T>(&self, fingerprint: u64, work: impl FnOnce(&mut UnblockedSlot) -> T) -> T {
         let sets = self
             .sets
@@ -83,11 +83,11 @@ impl Unblocked {
         let own = slots
             .iter()
             .position(|slot| slot.fingerprint == fingerprint);
-        // The key makes room that was called least lately.
+        // Evicts the least recently used key.
         let oldest = (0..WAYS).min_by_key(|index| slots[*index].used_at);
         let index = own.or(oldest).unwrap_or(0);
         if own.is_none() {
-            // The key may be one that has made room since it was written.
+            // The key may have been evicted since its block was written.
             let wrote_at = slots.iter().map(|slot| slot.wrote_at).max();
             slots[index] = UnblockedSlot {
                 fingerprint,
@@ -98,7 +98,7 @@ impl Unblocked {
         work(&mut slots[index])
     }
 
-    /// Finds a key that is not blocked, as far as is known. The caller looks at it if it is due or not found.
+    /// Finds a key that is known not to be blocked. The caller looks at it if it is due or not found.
     fn find(&self, fingerprint: u64, now: Timestamp) -> Option<IsDue> {
         self.with_slot(fingerprint, |slot| {
             slot.used_at = now;
@@ -112,11 +112,11 @@ impl Unblocked {
         })
     }
 
-    /// Takes in looks that were sent at an instant. Those of blocks have a fingerprint.
+    /// Takes in the answers to looks that were sent at `sent_at`. Looks at blocks have a fingerprint.
     fn learn(&self, fingerprints: &[u64], sent_at: Timestamp, looks: &Decisions) {
         let looks = fingerprints.iter().zip(looks.as_slice());
         for (fingerprint, look) in looks.filter(|(fingerprint, _)| **fingerprint != NO_BLOCK) {
-            // Of a block, the end matters: each call asks the store.
+            // Blocked keys are not cached: the answer to each call shows the end of the block.
             let is_blocked = look.is_undecided() || !look.reset_after().is_zero();
             self.with_slot(*fingerprint, |slot| {
                 if sent_at > slot.wrote_at && sent_at >= slot.looked_at {
@@ -130,7 +130,7 @@ impl Unblocked {
         }
     }
 
-    /// Makes a call that may write blocks, after which this node looks for them anew.
+    /// Makes a call that may write blocks. After it, the keys are looked at anew.
     pub(in crate::store::wrappers) fn write<Rule, F>(
         self: &Arc<Self>,
         asks: &[Ask<'_, Rule>],
@@ -155,7 +155,7 @@ impl Unblocked {
         }
     }
 
-    /// Looks at keys: not at blocks that are known not to be there, and not at what the node knows of limits.
+    /// Looks at keys in the store, except those that are known not to be blocked and the limits that `known` decides.
     pub(in crate::store::wrappers) fn look<Rule, S>(
         self: &Arc<Self>,
         (store, asks, now): (&S, &[Ask<'_, Rule>], Timestamp),
@@ -219,7 +219,7 @@ impl Unblocked {
     ) where
         F: Future<Output = Result<Decisions, Error>> + Send + 'static,
     {
-        // A look that fails leaves what is known, for the rest of the lag. Then a call looks, and fails.
+        // A look that fails changes nothing: the key stays known for the rest of the lag. Then a call looks, and fails.
         match (look, runtime()) {
             (Check::Ready(Ok(looks)), _) => self.learn(&fingerprints, sent_at, &looks),
             (Check::Pending(looks), Ok(runtime)) => {

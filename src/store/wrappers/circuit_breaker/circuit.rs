@@ -1,4 +1,4 @@
-//! The circuits of a circuit breaker: the state machine of one, which reads no clock, and one for each shard, shared by clones.
+//! The circuits of a circuit breaker: the state machine of one circuit, which reads no clock, and the shared circuits of all shards.
 
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ use crate::{
     time::{Clock, Timestamp},
 };
 
-/// The settings of a circuit.
+/// Settings of a circuit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CircuitLimits {
     /// Failures, one after the other, that open the circuit; at least 1.
@@ -61,11 +61,11 @@ struct Permit {
 enum CallOutcome {
     Answered,
     Failed(Timestamp),
-    /// Dropped, or an error of the call alone: neither an answer nor a failure.
+    /// Neither an answer nor a failure: the call was dropped, or failed by itself.
     Unknown,
 }
 
-/// What the outcome of a call changed.
+/// The change of a circuit by the outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CircuitChange {
     None,
@@ -87,7 +87,7 @@ impl Circuit {
         }
     }
 
-    /// Returns the epoch, shifted left by one bit, and in the lowest bit 1 if calls pass and answers change nothing.
+    /// Returns the epoch, shifted left by one bit. The lowest bit is 1 if calls pass and answers change nothing.
     fn packed(&self) -> u64 {
         let is_calm = matches!(self.phase, CircuitPhase::Closed { failures: 0 });
         self.epoch << 1 | u64::from(is_calm)
@@ -134,7 +134,7 @@ impl Circuit {
         }
         match (&mut self.phase, outcome) {
             (CircuitPhase::Closed { failures: 0 }, CallOutcome::Answered) => {}
-            // Failures of calls that began before this answer say no more than it does.
+            // A new epoch: calls that began before this answer do not count if they fail.
             (CircuitPhase::Closed { .. }, CallOutcome::Answered) => {
                 self.change(CircuitPhase::Closed { failures: 0 });
             }
@@ -185,7 +185,7 @@ impl Circuit {
     }
 }
 
-/// Limit of circuits beside that of shard 0. A cluster has up to a thousand masters.
+/// Limit of circuits in addition to that of shard 0. A cluster has up to a thousand masters.
 const MAX_SHARDS: usize = 1024;
 
 /// One circuit per shard, and the counters of all.
@@ -436,7 +436,7 @@ impl fmt::Display for CircuitOpen {
 
 impl std::error::Error for CircuitOpen {}
 
-/// The last lines of one circuit.
+/// The log of one circuit.
 #[cfg(feature = "tracing")]
 #[derive(Debug, Default)]
 struct CircuitLog(Mutex<CircuitLines>);
@@ -444,9 +444,9 @@ struct CircuitLog(Mutex<CircuitLines>);
 #[cfg(feature = "tracing")]
 #[derive(Debug, Default)]
 struct CircuitLines {
-    /// Openings. A closing is logged if its opening was.
+    /// Bounds the openings. A closing is logged if its opening was.
     openings: OnceAMinute,
-    /// The last line is an opening.
+    /// `true` if the last line is an opening.
     is_open: bool,
 }
 

@@ -424,7 +424,7 @@ where
     {
         let first = deltas.first();
         let shard = first.map_or(0, |delta| self.store.shard(delta.policy(), delta.key()));
-        // Asked first: a store that cannot is no failure.
+        // Called first: a store without synchronisation is no failure.
         let syncing = self.store.sync(deltas)?;
         Some(match self.call(shard, |_| Check::Pending(syncing)) {
             Check::Ready(result) => Box::pin(future::ready(result)),
