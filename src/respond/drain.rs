@@ -1,19 +1,22 @@
 //! The unread bodies of refused requests, read on so that the client gets its answer.
 
-mod drains;
-mod stats;
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use std::sync::Arc;
-
+use bytes::Buf;
 use http::{Request, Version, header::EXPECT};
 use http_body::Body;
+use tokio::{runtime::Handle, task::yield_now, time::timeout};
 
-use self::drains::Drains;
-pub use self::stats::DrainStats;
-use crate::{
-    outcome::Outcome,
-    respond::{Http, Refusal, RefuseLate, Respond},
-};
+use super::{Http, Refusal, RefuseLate, Respond};
+use crate::{outcome::Outcome, store::stats};
 
 /// Refuses as another responder does, and reads the rest of a refused HTTP/1 upload, so that its client gets the answer.
 ///
@@ -173,4 +176,161 @@ fn is_unread_upload<B: Body>(req: &Request<B>) -> bool {
         && !req.headers().contains_key(EXPECT)
         && !body.is_end_stream()
         && body.size_hint().exact() != Some(0)
+}
+
+stats! {
+    /// Counters of a [`DrainBodies`] and its clones since it was made.
+    ///
+    /// `started` is the sum of `finished`, `failed`, `given_up` and `in_flight`.
+    ///
+    /// ```
+    /// use tollgate::respond::DrainStats;
+    ///
+    /// /// Uploads that were refused, and whose clients may have seen a reset instead.
+    /// fn without_answer(stats: &DrainStats) -> u64 {
+    ///     stats.given_up + stats.crowded + stats.no_runtime
+    /// }
+    /// # assert_eq!(without_answer(&DrainStats::default()), 0);
+    /// ```
+    pub struct DrainStats {
+        counted {
+            /// Bodies whose reading began.
+            started,
+            /// Bodies that were read to their end.
+            finished,
+            /// Bodies that ended with an error, as when the client hangs up, with a panic, or with their runtime.
+            failed,
+            /// Bodies that were dropped after 30 s, 5 s without a byte, or 32 MiB.
+            given_up,
+            /// Bodies that were dropped unread, because 256 others were being read.
+            crowded,
+            /// Bodies that were dropped unread, because the call was outside of a runtime of tokio.
+            no_runtime,
+        }
+        given {
+            /// Bodies that are being read.
+            in_flight: u64,
+        }
+    }
+    struct Counters;
+}
+
+const MAX_IN_FLIGHT: u64 = 256;
+const MAX_BYTES: u64 = 32 << 20;
+const MAX_TIME: Duration = Duration::from_secs(30);
+const MAX_SILENCE: Duration = Duration::from_secs(5);
+
+/// The bodies that a responder and its clones read.
+#[derive(Debug, Default)]
+struct Drains {
+    counters: Counters,
+    in_flight: AtomicU64,
+}
+
+impl Drains {
+    fn stats(&self) -> DrainStats {
+        self.counters.read(self.in_flight.load(Ordering::Relaxed))
+    }
+
+    /// Reads a body in the background and throws it away; drops it if there is no runtime, or too many others are read.
+    fn start<B: Body + Send + 'static>(self: &Arc<Self>, body: B) {
+        let Ok(runtime) = Handle::try_current() else {
+            self.counters.no_runtime.add(1);
+            return;
+        };
+        let Some(slot) = Slot::take(self) else {
+            self.counters.crowded.add(1);
+            return;
+        };
+        self.counters.started.add(1);
+        runtime.spawn(async move {
+            let end = timeout(MAX_TIME, read_to_end(body)).await;
+            slot.free(end.unwrap_or(End::GivenUp));
+        });
+    }
+}
+
+/// The end of a body.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Finished,
+    Failed,
+    GivenUp,
+}
+
+/// One of the places for bodies, freed when dropped.
+struct Slot {
+    drains: Arc<Drains>,
+    /// `Failed` until the task has ended, so also if it panics or its runtime shuts down.
+    end: End,
+}
+
+impl Slot {
+    fn take(drains: &Arc<Drains>) -> Option<Self> {
+        // Relaxed: the number orders nothing.
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        let next = |taken| (taken < MAX_IN_FLIGHT).then_some(taken + 1);
+        drains.in_flight.fetch_update(set, fetch, next).ok()?;
+        Some(Self {
+            drains: Arc::clone(drains),
+            end: End::Failed,
+        })
+    }
+
+    fn free(mut self, end: End) {
+        self.end = end;
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let counters = &self.drains.counters;
+        let counter = match self.end {
+            End::Finished => &counters.finished,
+            End::Failed => &counters.failed,
+            End::GivenUp => &counters.given_up,
+        };
+        counter.add(1);
+        self.drains.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn read_to_end<B: Body>(body: B) -> End {
+    let mut body = pin!(body);
+    let mut left = MAX_BYTES;
+    loop {
+        let read = timeout(MAX_SILENCE, next_bytes(body.as_mut())).await;
+        match read {
+            Ok(Some(Ok(bytes))) => match left.checked_sub(bytes) {
+                None => return End::GivenUp,
+                // The next frame may be an error instead: hyper reports one if the client hangs up right after its last byte.
+                Some(_) if body.is_end_stream() => return End::Finished,
+                Some(rest) => left = rest,
+            },
+            Ok(Some(Err(()))) => return End::Failed,
+            Ok(None) => return End::Finished,
+            Err(_) => return End::GivenUp,
+        }
+    }
+}
+
+/// Returns the number of bytes in the next frame that has some; `None` at the end of the body.
+async fn next_bytes<B: Body>(mut body: Pin<&mut B>) -> Option<Result<u64, ()>> {
+    loop {
+        // Counted within the poll: the task needs a body that is `Send`, but no such data and errors.
+        let bytes = poll_fn(|cx| {
+            body.as_mut().poll_frame(cx).map(|frame| {
+                frame.map(|frame| {
+                    let frame = frame.map_err(|_| ())?;
+                    Ok(frame.data_ref().map_or(0, Buf::remaining) as u64)
+                })
+            })
+        });
+        let bytes = bytes.await?;
+        // A body that is always ready would keep the thread, and the deadlines from being noticed.
+        yield_now().await;
+        if bytes != Ok(0) {
+            return Some(bytes);
+        }
+    }
 }
