@@ -9,13 +9,10 @@ use http::{
 };
 
 use super::{
-    Respond, grpc_status_details, header_value,
+    Respond, grpc_status_details,
     headers::{
-        Fields, Headers, UpstreamFields,
-        names::{
-            EXPOSED_HEADERS_LIST, GRPC_MESSAGE, GRPC_RETRY_PUSHBACK, GRPC_STATUS,
-            GRPC_STATUS_DETAILS,
-        },
+        EXPOSED_HEADERS_LIST, Fields, GRPC_MESSAGE, GRPC_RETRY_PUSHBACK, GRPC_STATUS,
+        GRPC_STATUS_DETAILS, Headers, UpstreamFields, value,
     },
     oversized::OversizedCode,
     refusal::{Cause, Refusal},
@@ -187,7 +184,7 @@ pub(super) fn write(
     let message = refusal.to_string();
     let wait = settings.retry_after(refusal);
     let pushback = match wait {
-        Some(wait) => milliseconds(wait).and_then(header_value::number),
+        Some(wait) => milliseconds(wait).and_then(value::number),
         None if refusal.is_forever() => Some(HeaderValue::from_static("-1")),
         None => None,
     };
@@ -197,7 +194,7 @@ pub(super) fn write(
         _ => grpc_status_details::header_value(code, &message, wait, refusal.outcome()),
     };
     for (name, value) in [
-        (GRPC_STATUS, header_value::number(code.into())),
+        (GRPC_STATUS, value::number(code.into())),
         (GRPC_MESSAGE, percent_encoded(&message)),
         (GRPC_RETRY_PUSHBACK, pushback),
         (GRPC_STATUS_DETAILS, details),

@@ -2,7 +2,7 @@
 
 use http::Response;
 
-use super::headers::names::GRPC_STATUS;
+use super::headers::GRPC_STATUS;
 
 /// Returns the status code of a gRPC response if it is among the header fields (gRPC over HTTP/2, Trailers-Only).
 ///

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use super::base64;
+use super::headers::value;
 use crate::outcome::Outcome;
 
 /// The longest `google.protobuf.Duration`: 10,000 years. A longer wait is omitted, because a shorter one would be wrong.
@@ -46,7 +46,7 @@ pub(super) fn header_value(
     push_number(&mut status, 1, code.into());
     push_bytes(&mut status, 2, message.as_bytes());
     status.extend_from_slice(&details);
-    HeaderValue::try_from(base64::encode(&status)).ok()
+    HeaderValue::try_from(value::base64(&status)).ok()
 }
 
 /// Returns `RetryInfo { retry_delay = 1 }`.

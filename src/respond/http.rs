@@ -12,13 +12,12 @@ use super::{
     Respond,
     body::{BodyFn, EmptyBody, MakeBody},
     grpc::{self, ContentType},
-    header_value,
-    headers::{Fields, Headers, UpstreamFields},
+    headers::{Fields, Headers, UpstreamFields, value},
     oversized::OversizedCode,
     problem_body::ProblemBody,
     refusal::{BodyForm, Cause, Refusal},
     refuse_late::RefuseLate,
-    reused_response, rounding,
+    reused_response,
     shared_settings::{SharedSettings, setters},
 };
 use crate::outcome::Outcome;
@@ -235,8 +234,8 @@ fn write(settings: &SharedSettings, refusal: &Refusal, parts: &mut Parts) {
     // Rounded as the `t` of the policies that refuse is, so never earlier than it.
     let seconds = settings
         .retry_after(refusal)
-        .map(|wait| rounding::seconds(wait).max(1));
-    if let Some(value) = seconds.and_then(header_value::number) {
+        .map(|wait| value::seconds(wait).max(1));
+    if let Some(value) = seconds.and_then(value::number) {
         headers.insert(RETRY_AFTER, value);
     }
 }

@@ -32,7 +32,6 @@
 //! as an argument. [`Http::outcome`] turns outcomes off.
 
 mod as_error;
-pub(crate) mod base64;
 mod body;
 mod carry_handle;
 #[cfg(all(feature = "http-body", feature = "tokio"))]
@@ -42,7 +41,6 @@ mod extract;
 mod grpc;
 mod grpc_code;
 mod grpc_status_details;
-mod header_value;
 mod headers;
 mod http;
 mod kept;
@@ -56,7 +54,6 @@ mod refused;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]
 mod respond;
 mod reused_response;
-mod rounding;
 mod shared_settings;
 mod wait_text;
 
@@ -65,6 +62,7 @@ mod wait_text;
 pub use self::drain::{DrainBodies, DrainStats};
 #[cfg(feature = "axum")]
 pub use self::extract::MissingOutcome;
+pub(crate) use self::headers::value::base64;
 #[cfg(feature = "http-body")]
 #[cfg_attr(docsrs, doc(cfg(feature = "http-body")))]
 pub use self::metered::{

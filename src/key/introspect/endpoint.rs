@@ -139,7 +139,7 @@ impl<C> Endpoint<C> {
     pub fn basic(self, client_id: &str, secret: &str) -> Self {
         let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
         let pair = format!("{}:{}", encoded(client_id), encoded(secret));
-        let digits = base64::encode(pair.as_bytes());
+        let digits = base64(pair.as_bytes());
         let padding = "=".repeat((4 - digits.len() % 4) % 4);
         let value = [b"Basic ", &digits[..], padding.as_bytes()].concat();
         // Base64 is always a valid value.

@@ -1,24 +1,23 @@
 //! The values of `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-08 to -11).
 //!
-//! Both are Lists (RFC 9651 §3.1) of Strings with parameters. Only this file writes them, and only `stacked` reads them.
+//! Both are Lists (RFC 9651 §3.1) of Strings with parameters. Only this file writes them, and only `upstream` reads them.
 
 use http::HeaderValue;
 
-use super::entry::PolicyEntry;
+use super::{
+    PolicyEntry,
+    value::{self, MAX_INTEGER, ValueBuffer, push_number},
+};
 use crate::{
     decision::{Decision, Verdict},
     policy::{Policy, Unit},
     quota::Quota,
-    respond::{
-        base64,
-        header_value::{self, ValueBuffer, push_number},
-        rounding::{self, MAX_INTEGER},
-    },
+    respond::kept::{FirstKept, Kept},
 };
 
 /// Returns the `RateLimit` of several policies: `"burst";r=50;t=30, …`.
 pub(super) fn ratelimit_list(entries: &[PolicyEntry<'_>]) -> Option<HeaderValue> {
-    header_value::list(entries, |buffer, entry| {
+    value::list(entries, |buffer, entry| {
         push_name(buffer, entry.policy);
         AvailableQuota::new(entry.decision, &entry.quota).push(buffer);
         push_partition(buffer, entry.policy);
@@ -27,11 +26,11 @@ pub(super) fn ratelimit_list(entries: &[PolicyEntry<'_>]) -> Option<HeaderValue>
 
 /// Returns the `RateLimit-Policy` of several policies: `"burst";q=100;w=60, …`.
 pub(super) fn policy_list(entries: &[PolicyEntry<'_>]) -> Option<HeaderValue> {
-    header_value::list(entries, |buffer, entry| {
+    value::list(entries, |buffer, entry| {
         push_name(buffer, entry.policy);
         buffer.extend_from_slice(b";q=");
         push_number(buffer, entry.limit.min(MAX_INTEGER));
-        if let Some(seconds) = rounding::window(entry.limit, &entry.quota) {
+        if let Some(seconds) = value::window(entry.limit, &entry.quota) {
             buffer.extend_from_slice(b";w=");
             push_number(buffer, seconds);
         }
@@ -45,7 +44,7 @@ pub(super) fn policy_list(entries: &[PolicyEntry<'_>]) -> Option<HeaderValue> {
 }
 
 /// Returns the beginning of a member of `RateLimit`: `"burst";r=`.
-pub(super) fn beginning(policy: &Policy) -> Vec<u8> {
+fn beginning(policy: &Policy) -> Vec<u8> {
     let mut buffer = ValueBuffer::new();
     push_name(&mut buffer, policy);
     buffer.extend_from_slice(b";r=");
@@ -67,7 +66,7 @@ fn push_name(buffer: &mut ValueBuffer, policy: &Policy) {
 /// Appends the partition key of a policy that has one, as a Byte Sequence (RFC 9651 §4.1.8).
 fn push_partition(buffer: &mut ValueBuffer, policy: &Policy) {
     if let Some(partition) = policy.partition_key() {
-        let digits = base64::encode(partition);
+        let digits = value::base64(partition);
         buffer.extend_from_slice(b";pk=:");
         buffer.extend_from_slice(&digits);
         buffer.extend_from_slice(&b"=="[..digits.len().wrapping_neg() % 4]);
@@ -99,17 +98,17 @@ impl AvailableQuota {
                     window: 0,
                 };
             };
-            rounding::seconds(wait)
+            value::seconds(wait)
         } else {
             // Neither the time until `remaining` grows nor until it is full: a client that
             // uses `r` in every `t` must stay within the rate.
             let more_after = decision.more_after_units(all_remaining);
-            rounding::seconds(more_after).max(rounding::seconds_for(remaining, quota))
+            value::seconds(more_after).max(value::seconds_for(remaining, quota))
         };
         let window = window.max(1);
         // An admission's `t` is long enough for its `r`, unless it was clamped.
         let units = if is_refused || window == MAX_INTEGER {
-            remaining.min(rounding::units_within(window, quota))
+            remaining.min(value::units_within(window, quota))
         } else {
             remaining
         };
@@ -124,7 +123,7 @@ impl AvailableQuota {
 
     /// Appends what follows the beginning: `50;t=30`.
     #[inline]
-    pub(super) fn push_numbers(&self, buffer: &mut ValueBuffer) {
+    fn push_numbers(&self, buffer: &mut ValueBuffer) {
         push_number(buffer, self.units);
         if self.window > 0 {
             buffer.extend_from_slice(b";t=");
@@ -133,11 +132,76 @@ impl AvailableQuota {
     }
 }
 
+/// The constant texts of one policy.
+#[derive(Debug)]
+pub(super) struct PolicyHeader {
+    policy: Policy,
+    limit: u64,
+    quota: Quota,
+    /// The beginning of `RateLimit`, up to the available units.
+    beginning: Vec<u8>,
+    /// The value of `RateLimit-Policy`.
+    value: HeaderValue,
+}
+
+static KEPT: Kept<PolicyHeader> = Kept::new();
+
+impl PolicyHeader {
+    #[cold]
+    fn new(entry: &PolicyEntry<'_>) -> Option<Self> {
+        let value = policy_list(std::slice::from_ref(entry))?;
+        let text: &'static str = Box::leak(value.to_str().ok()?.into());
+        Some(Self {
+            policy: entry.policy.clone(),
+            limit: entry.limit,
+            quota: entry.quota,
+            beginning: beginning(entry.policy),
+            value: HeaderValue::from_static(text),
+        })
+    }
+
+    #[inline]
+    fn matches(&self, entry: &PolicyEntry<'_>) -> bool {
+        self.policy.same_entry(entry.policy)
+            && (self.limit, self.quota) == (entry.limit, entry.quota)
+    }
+
+    /// Returns the value of `RateLimit`.
+    #[inline]
+    pub(super) fn ratelimit(&self, available: AvailableQuota) -> Option<HeaderValue> {
+        value::written(|buffer| {
+            buffer.extend_from_slice(&self.beginning);
+            available.push_numbers(buffer);
+        })
+    }
+
+    /// Returns the value of `RateLimit-Policy`.
+    #[inline]
+    pub(super) fn ratelimit_policy(&self) -> HeaderValue {
+        self.value.clone()
+    }
+}
+
+/// The header of a layer's only limit, set by its first decision.
+#[derive(Debug, Default)]
+pub(in crate::respond) struct CachedPolicyHeader(FirstKept<PolicyHeader>);
+
+impl CachedPolicyHeader {
+    /// Returns the header of this entry; `None` for an entry that differs from the first, and when the cache is full.
+    #[inline]
+    pub(super) fn get(&self, entry: &PolicyEntry<'_>) -> Option<&'static PolicyHeader> {
+        let matches = |header: &PolicyHeader| header.matches(entry);
+        self.0.get(&KEPT, matches, || PolicyHeader::new(entry))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
     use std::time::Duration;
 
-    use super::*;
+    use std::time::Duration;
+
     use crate::time::Timestamp;
 
     fn available(decision: Decision, quota: Quota) -> (u64, u64) {
@@ -161,5 +225,27 @@ mod tests {
             .with_limit(std::num::NonZeroU64::MIN, fast)
             .with_more_after(Duration::from_millis(1));
         assert_eq!(available(decision, fast), (0, 1));
+    }
+
+    use crate::{
+        decision::{Decision, Verdict},
+        time::Timestamp,
+    };
+
+    #[test]
+    fn equal_policies_share_a_header_and_others_are_not_cached() {
+        let decision = Decision::new(Verdict::Allow, Timestamp::default(), 1);
+        let (api, other) = (Policy::new("api"), Policy::new("other"));
+        let entry = |policy| PolicyEntry {
+            policy,
+            decision: &decision,
+            limit: 100,
+            quota: Quota::per_minute(100),
+        };
+        let (first, second) = (CachedPolicyHeader::default(), CachedPolicyHeader::default());
+        let header = first.get(&entry(&api)).unwrap();
+        assert_eq!(header.value, "\"api\";q=100;w=60");
+        assert!(std::ptr::eq(header, second.get(&entry(&api)).unwrap()));
+        assert!(first.get(&entry(&other)).is_none());
     }
 }

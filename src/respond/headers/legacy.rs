@@ -5,18 +5,11 @@
 use http::{HeaderName, HeaderValue};
 
 use super::{
-    entry::PolicyEntry,
-    format::Headers,
-    names::{DRAFT06, X_RATELIMIT},
+    DRAFT06, Headers, PolicyEntry, X_RATELIMIT,
     upstream::{Nearness, Numbers},
+    value::{self, MAX_INTEGER, push_number},
 };
-use crate::{
-    decision::Decision,
-    respond::{
-        header_value::{self, push_number},
-        rounding::{self, MAX_INTEGER},
-    },
-};
+use crate::decision::Decision;
 
 /// The limit, the remaining units and the reset of one policy.
 #[derive(Clone, Copy, Debug)]
@@ -30,9 +23,9 @@ impl LegacyNumbers {
     pub(super) fn new(decision: &Decision, headers: Headers) -> Self {
         let reset = match headers {
             Headers::Legacy => {
-                rounding::unix_seconds_after(decision.at().as_nanos(), decision.reset_after())
+                value::unix_seconds_after(decision.at().as_nanos(), decision.reset_after())
             }
-            _ => rounding::seconds(decision.reset_after()),
+            _ => value::seconds(decision.reset_after()),
         };
         Self {
             limit: decision.announced_limit().unwrap_or(0).min(MAX_INTEGER),
@@ -47,7 +40,7 @@ impl LegacyNumbers {
 
     /// Returns the Dictionary of draft-07: `limit=100, remaining=50, reset=5`.
     pub(super) fn dictionary(self) -> Option<HeaderValue> {
-        header_value::written(|buffer| {
+        value::written(|buffer| {
             for (key, number) in [
                 (&b"limit="[..], self.limit),
                 (b", remaining=", self.remaining),
@@ -91,9 +84,9 @@ impl Triple {
 
 /// Returns the `RateLimit-Policy` of draft-07: `100;w=60, …`.
 pub(super) fn policy_list(entries: &[PolicyEntry<'_>]) -> Option<HeaderValue> {
-    header_value::list(entries, |buffer, entry| {
+    value::list(entries, |buffer, entry| {
         push_number(buffer, entry.limit.min(MAX_INTEGER));
-        if let Some(seconds) = rounding::window(entry.limit, &entry.quota) {
+        if let Some(seconds) = value::window(entry.limit, &entry.quota) {
             buffer.extend_from_slice(b";w=");
             push_number(buffer, seconds);
         }

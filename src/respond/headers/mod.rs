@@ -1,28 +1,369 @@
-//! The rate limit fields of a response, in each of their formats.
+//! The rate limit fields of a response: their formats, their names, and all fields of one response.
 //!
 //! | file | content |
 //! |---|---|
-//! | `names` | the names of all fields |
-//! | `format` | the choice of the application, [`Headers`] |
-//! | `entry` | a decision with the numbers that fields need |
-//! | `draft` | the values of `RateLimit` and `RateLimit-Policy` |
-//! | `policy_header` | the values that are equal for all requests, cached |
+//! | `draft` | the values of `RateLimit` and `RateLimit-Policy`, and a cache of their constant parts |
 //! | `legacy` | the values and fields of older formats |
+//! | `value` | how values are written: a buffer, whole numbers, Base64 |
 //! | `structured` | a parser of structured fields |
-//! | `upstream` | the fields that a response has already, in any format |
-//! | `merge` | adding the fields of a layer to those |
-//! | `write` | all fields of one response, [`Fields`] |
+//! | `upstream` | the fields that a response has already, in any format, and the layer's added to them |
 
 mod draft;
-mod entry;
-mod format;
 mod legacy;
-mod merge;
-pub(super) mod names;
-mod policy_header;
 mod structured;
 mod upstream;
-mod write;
+pub(super) mod value;
 
-pub(super) use self::policy_header::CachedPolicyHeader;
-pub use self::{format::Headers, names::EXPOSED_HEADERS, upstream::UpstreamFields, write::Fields};
+pub(super) use self::draft::CachedPolicyHeader;
+pub use self::upstream::UpstreamFields;
+
+use std::{fmt, str::FromStr};
+
+use http::{HeaderMap, HeaderName, HeaderValue, header::RETRY_AFTER};
+use smallvec::SmallVec;
+
+use self::{
+    draft::{AvailableQuota, PolicyHeader},
+    legacy::{LegacyNumbers, Triple},
+};
+use crate::{decision::Decision, error::Error, outcome::Outcome, policy::Policy, quota::Quota};
+
+/// The format of the rate limit fields in responses.
+///
+/// | | text | fields |
+/// |---|---|---|
+/// | `Draft` | `draft` | `RateLimit: "api";r=50;t=30` and `RateLimit-Policy: "api";q=100;w=60` |
+/// | `Draft07` | `draft-07` | `RateLimit: limit=100, remaining=50, reset=5` and `RateLimit-Policy: 100;w=60` |
+/// | `Draft06` | `draft-06` | `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset` |
+/// | `Legacy` | `legacy` | `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` as Unix seconds |
+/// | `LegacyDelta` | `legacy-delta` | as `Legacy`, with the reset as seconds from now |
+/// | `None` | `none` | none; `Retry-After` stays |
+///
+/// `Draft` reports every policy, the nearest to exhaustion first. Stacked layers add theirs; if two of them have the same
+/// name by mistake, the one that leaves less is reported. [`UpstreamFields`](crate::respond::UpstreamFields) has the rules for fields of an upstream. The other formats report the policy that is nearest to
+/// exhaustion (draft-07 reports all of them in `RateLimit-Policy`), and their reset counts down to a full quota.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::respond::{Headers, Http};
+///
+/// let respond = Http::new().headers(Headers::Legacy);
+/// # let _ = respond;
+///
+/// // As a setting in a configuration file.
+/// assert_eq!("draft-07".parse(), Ok(Headers::Draft07));
+/// assert_eq!(Headers::default().to_string(), "draft");
+/// assert!("x-ratelimit".parse::<Headers>().is_err());
+/// ```
+#[doc(alias = "x-ratelimit")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Headers {
+    /// draft-ietf-httpapi-ratelimit-headers-08 to -11: the default.
+    #[default]
+    Draft,
+    /// draft-ietf-httpapi-ratelimit-headers-07.
+    Draft07,
+    /// draft-ietf-httpapi-ratelimit-headers-06 and earlier ones.
+    Draft06,
+    /// `X-RateLimit-*` with the reset in Unix seconds, as GitHub sends them.
+    Legacy,
+    /// `X-RateLimit-*` with the reset in seconds from now.
+    LegacyDelta,
+    /// No rate limit fields.
+    None,
+}
+
+const NAMES: [(&str, Headers); 6] = [
+    ("draft", Headers::Draft),
+    ("draft-07", Headers::Draft07),
+    ("draft-06", Headers::Draft06),
+    ("legacy", Headers::Legacy),
+    ("legacy-delta", Headers::LegacyDelta),
+    ("none", Headers::None),
+];
+
+impl FromStr for Headers {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let known = NAMES.iter().find(|(name, _)| *name == text);
+        known.map(|(_, headers)| *headers).ok_or_else(|| {
+            Error::new(format!(
+                "unknown format of headers `{text}`: expected draft, draft-07, draft-06, legacy, \
+                 legacy-delta or none; write `draft` if no client reads them yet"
+            ))
+            .at_column(1)
+        })
+    }
+}
+
+impl fmt::Display for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = NAMES.iter().find(|(_, headers)| headers == self);
+        f.write_str(named.map_or("draft", |(name, _)| name))
+    }
+}
+
+/// The rate limit fields of one response, computed with the decision.
+///
+/// [`Http`](crate::respond::Http) and [`Grpc`](crate::respond::Grpc) add them to the response of an admitted request. A
+/// responder that wraps one of the two passes them through:
+///
+/// ```
+/// use http::{Request, Response, header::SERVER, HeaderValue};
+/// use tollgate::{Outcome, respond::{Fields, Http, Refusal, Respond}};
+///
+/// /// `Http`, with a `Server` field on every answer.
+/// struct Named(Http);
+///
+/// impl<E> Respond<Request<String>, Response<String>, E> for Named {
+///     type Annotation = Fields;
+///
+///     fn wants_outcome(&self) -> bool {
+///         true
+///     }
+///
+///     fn admit(&self, req: &mut Request<String>, outcome: Outcome) -> Fields {
+///         Respond::<_, Response<String>, E>::admit(&self.0, req, outcome)
+///     }
+///
+///     fn annotate(fields: Fields, res: &mut Response<String>) {
+///         <Http as Respond<Request<String>, _, E>>::annotate(fields, res);
+///         res.headers_mut().insert(SERVER, HeaderValue::from_static("example"));
+///     }
+///
+///     fn refuse(&self, req: Request<String>, refusal: Refusal) -> Result<Response<String>, E> {
+///         let mut res = self.0.refuse(req, refusal)?;
+///         res.headers_mut().insert(SERVER, HeaderValue::from_static("example"));
+///         Ok(res)
+///     }
+/// }
+/// # use tollgate::{Decision, Policy, Timestamp, Verdict};
+/// # let mut outcome = Outcome::new();
+/// # outcome.push(Policy::new("api"), Decision::new(Verdict::Refuse, Timestamp::default(), 1));
+/// # let answer: Result<_, ()> = Named(Http::new()).refuse(Request::default(), Refusal::new(outcome));
+/// # assert_eq!(answer.unwrap().headers()[SERVER], "example");
+/// ```
+#[derive(Debug)]
+pub struct Fields(FieldValues);
+
+/// The values of the fields. Small, because the response future holds it: values of rare formats are boxed.
+#[derive(Debug)]
+enum FieldValues {
+    /// The current draft with one policy, whose header is cached.
+    SinglePolicy {
+        header: &'static PolicyHeader,
+        available: AvailableQuota,
+        upstream: UpstreamFields,
+    },
+    Boxed(Box<Boxed>, UpstreamFields),
+    Triple {
+        format: Triple,
+        numbers: LegacyNumbers,
+        upstream: UpstreamFields,
+    },
+    Nothing,
+}
+
+/// `RateLimit` and `RateLimit-Policy` of formats that are long to move.
+#[derive(Debug)]
+enum Boxed {
+    /// The current draft with several policies.
+    Lists {
+        ratelimit: HeaderValue,
+        policies: HeaderValue,
+    },
+    Draft07 {
+        numbers: LegacyNumbers,
+        policies: HeaderValue,
+    },
+}
+
+impl Fields {
+    /// Computes the fields of all decisions that carry numbers.
+    #[inline]
+    pub(super) fn new(
+        outcome: &Outcome,
+        headers: Headers,
+        upstream: UpstreamFields,
+        cached: &CachedPolicyHeader,
+    ) -> Self {
+        // Most requests have one limit, whose policy is the same for all keys.
+        if let (Headers::Draft, Some(only)) = (headers, outcome.only()) {
+            let entry =
+                PolicyEntry::new(only).filter(|entry| entry.policy.partition_key().is_none());
+            if let Some(entry) = entry
+                && let Some(header) = cached.get(&entry)
+            {
+                let available = AvailableQuota::new(entry.decision, &entry.quota);
+                return Self(FieldValues::SinglePolicy {
+                    header,
+                    available,
+                    upstream,
+                });
+            }
+        }
+        Self(FieldValues::new(outcome, headers, upstream).unwrap_or(FieldValues::Nothing))
+    }
+
+    /// Adds the fields to those of an upstream or an inner layer, as [`UpstreamFields`] says.
+    #[inline]
+    pub(super) fn write(self, headers: &mut HeaderMap) {
+        match self.0 {
+            FieldValues::SinglePolicy {
+                header,
+                available,
+                upstream,
+            } => {
+                if let Some(ratelimit) = header.ratelimit(available) {
+                    upstream::add_lists(headers, upstream, ratelimit, header.ratelimit_policy());
+                }
+            }
+            FieldValues::Boxed(boxed, upstream) => match *boxed {
+                Boxed::Lists {
+                    ratelimit,
+                    policies,
+                } => upstream::add_lists(headers, upstream, ratelimit, policies),
+                Boxed::Draft07 { numbers, policies } => {
+                    upstream::add_single(headers, upstream, numbers, policies);
+                }
+            },
+            FieldValues::Triple {
+                format,
+                numbers,
+                upstream,
+            } => upstream::add_triple(headers, upstream, numbers, format),
+            FieldValues::Nothing => {}
+        }
+    }
+}
+
+impl FieldValues {
+    #[cold]
+    fn new(outcome: &Outcome, headers: Headers, upstream: UpstreamFields) -> Option<Self> {
+        if headers == Headers::None {
+            return None;
+        }
+        let mut entries: SmallVec<[PolicyEntry<'_>; 2]> =
+            outcome.iter().filter_map(PolicyEntry::new).collect();
+        entries.sort_by(|a, b| a.decision.nearness(b.decision));
+        let nearest = entries.first()?.decision;
+        let numbers = LegacyNumbers::new(nearest, headers);
+        let triple = |format| Self::Triple {
+            format,
+            numbers,
+            upstream,
+        };
+        let boxed = |boxed| Self::Boxed(Box::new(boxed), upstream);
+        Some(match headers {
+            Headers::Draft => boxed(Boxed::Lists {
+                ratelimit: draft::ratelimit_list(&entries)?,
+                policies: draft::policy_list(&entries)?,
+            }),
+            Headers::Draft07 => boxed(Boxed::Draft07 {
+                numbers,
+                policies: legacy::policy_list(&entries)?,
+            }),
+            Headers::Draft06 => triple(Triple::Draft06),
+            Headers::Legacy => triple(Triple::UnixSeconds),
+            Headers::LegacyDelta => triple(Triple::Delta),
+            Headers::None => Self::Nothing,
+        })
+    }
+}
+
+/// A decision that carries a limit and a quota, with its policy.
+struct PolicyEntry<'a> {
+    policy: &'a Policy,
+    decision: &'a Decision,
+    limit: u64,
+    quota: Quota,
+}
+
+impl<'a> PolicyEntry<'a> {
+    /// Returns `None` for an undecided answer, which carries no numbers.
+    #[inline]
+    fn new((policy, decision): (&'a Policy, &'a Decision)) -> Option<Self> {
+        if decision.is_undecided() {
+            return None;
+        }
+        Some(Self {
+            policy,
+            decision,
+            limit: decision.announced_limit()?,
+            quota: decision.quota()?,
+        })
+    }
+}
+
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+
+const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// The fields of draft-06: the limit, the remaining units and the reset.
+const DRAFT06: [HeaderName; 3] = [RATELIMIT_LIMIT, RATELIMIT_REMAINING, RATELIMIT_RESET];
+/// The same fields as `X-RateLimit-*`.
+const X_RATELIMIT: [HeaderName; 3] = [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET];
+
+pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+pub(super) const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+pub(super) const GRPC_STATUS_DETAILS: HeaderName =
+    HeaderName::from_static("grpc-status-details-bin");
+pub(super) const GRPC_RETRY_PUSHBACK: HeaderName =
+    HeaderName::from_static("grpc-retry-pushback-ms");
+
+/// The header names to list in `Access-Control-Expose-Headers` (WHATWG Fetch, CORS protocol).
+///
+/// Browsers hide other fields from scripts of other origins. The list contains every field that this crate writes under
+/// any setting. Naming a field that is never sent does no harm.
+/// With tower-http: `CorsLayer::new().expose_headers(EXPOSED_HEADERS)`.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::respond::EXPOSED_HEADERS;
+///
+/// assert!(EXPOSED_HEADERS.iter().any(|name| name == "ratelimit"));
+/// ```
+#[doc(alias = "cors")]
+pub const EXPOSED_HEADERS: [HeaderName; 13] = [
+    RETRY_AFTER,
+    RATELIMIT,
+    RATELIMIT_POLICY,
+    RATELIMIT_LIMIT,
+    RATELIMIT_REMAINING,
+    RATELIMIT_RESET,
+    X_RATELIMIT_LIMIT,
+    X_RATELIMIT_REMAINING,
+    X_RATELIMIT_RESET,
+    GRPC_STATUS,
+    GRPC_MESSAGE,
+    GRPC_STATUS_DETAILS,
+    GRPC_RETRY_PUSHBACK,
+];
+
+/// [`EXPOSED_HEADERS`] as the value of `Access-Control-Expose-Headers`.
+pub(super) const EXPOSED_HEADERS_LIST: &str = "retry-after, ratelimit, ratelimit-policy, ratelimit-limit, \
+     ratelimit-remaining, ratelimit-reset, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, \
+     grpc-status, grpc-message, grpc-status-details-bin, grpc-retry-pushback-ms";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_that_of_the_array() {
+        let headers = EXPOSED_HEADERS;
+        let names: Vec<_> = headers.iter().map(HeaderName::as_str).collect();
+        assert_eq!(EXPOSED_HEADERS_LIST, names.join(", "));
+    }
+}

@@ -1,17 +1,16 @@
-//! The rate limit fields that a response has already, in any format.
+//! The rate limit fields that a response has already, in any format, and the fields of a layer added to them.
 
 use std::{cmp::Reverse, time::Duration};
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
-    names::{DRAFT06, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT},
+    DRAFT06, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT,
+    legacy::{LegacyNumbers, Triple},
     structured::{self, BareItem, Item},
+    value,
 };
-use crate::{
-    respond::rounding,
-    time::{Clock, SystemClock},
-};
+use crate::time::{Clock, SystemClock};
 
 /// Treatment of rate limit fields that a response has already, for example from a proxied upstream.
 ///
@@ -94,7 +93,7 @@ pub(super) fn unix_seconds_as(ours: u64, reset: u64) -> u64 {
     match reset < FIRST_UNIX && ours >= FIRST_UNIX {
         true => {
             let now = SystemClock::new().now().as_nanos();
-            rounding::unix_seconds_after(now, Duration::from_secs(reset))
+            value::unix_seconds_after(now, Duration::from_secs(reset))
         }
         false => reset,
     }
@@ -357,4 +356,164 @@ pub(super) fn set_lines(headers: &mut HeaderMap, name: &HeaderName, lines: &[Str
     for value in lines.iter().filter_map(|line| line.parse().ok()) {
         let _ = headers.try_append(name, value);
     }
+}
+
+/// Adds `RateLimit` and `RateLimit-Policy` of the current draft.
+#[inline]
+pub(super) fn add_lists(
+    headers: &mut HeaderMap,
+    upstream: UpstreamFields,
+    ratelimit: HeaderValue,
+    policies: HeaderValue,
+) {
+    if prepare(headers, upstream) {
+        return;
+    }
+    if headers.contains_key(RATELIMIT) {
+        return merge_lists(headers, &ratelimit, &policies);
+    }
+    // A map that is full (32768 fields) is left as it is.
+    let _ = headers.try_append(RATELIMIT, ratelimit);
+    if let Ok(true) = headers.try_append(RATELIMIT_POLICY, policies) {
+        let named = Existing::of(headers).named_policies;
+        set_lines(headers, &RATELIMIT_POLICY, &named);
+    }
+}
+
+#[cold]
+fn merge_lists(headers: &mut HeaderMap, ratelimit: &HeaderValue, policies: &HeaderValue) {
+    let existing = Existing::of(headers);
+    let (lists, named) = existing.lists();
+    // Ours can be read, as all that this crate writes.
+    let [ratelimit, policies] =
+        [ratelimit, policies].map(|value| value.to_str().unwrap_or_default().to_owned());
+    let inner = lists.iter().filter_map(|line| available(line));
+    let inner: Vec<_> = inner.flatten().collect();
+    let (mut replaced, mut dropped) = (Vec::new(), Vec::new());
+    for member in available(&ratelimit).unwrap_or_default() {
+        let same = |other: &&Item<'_>| id(other) == id(&member);
+        let nearest = inner.iter().filter(same).map(nearness).min();
+        match nearest {
+            None => {}
+            Some(nearest) if nearest <= nearness(&member) => {
+                dropped.push(id(&member));
+            }
+            Some(_) => replaced.push(id(&member)),
+        }
+    }
+    for (name, theirs, ours) in [
+        (RATELIMIT, &lists, &ratelimit),
+        (RATELIMIT_POLICY, &named, &policies),
+    ] {
+        let lines = theirs.iter().filter_map(|line| without(line, &replaced));
+        let lines: Vec<_> = lines.chain(without(ours, &dropped)).collect();
+        set_lines(headers, &name, &lines);
+    }
+}
+
+/// Returns a line without the members of these names; `None` if no member remains.
+fn without(line: &str, ids: &[MemberId<'_>]) -> Option<String> {
+    let all = structured::list(line)?;
+    let left = all.iter().filter(|item| !ids.contains(&id(item)));
+    let left: Vec<_> = left.map(|item| item.text).collect();
+    match left.len() {
+        0 => None,
+        _ if left.len() == all.len() => Some(line.to_owned()),
+        _ => Some(left.join(", ")),
+    }
+}
+
+/// Adds `RateLimit` and `RateLimit-Policy` of draft-07.
+pub(super) fn add_single(
+    headers: &mut HeaderMap,
+    upstream: UpstreamFields,
+    numbers: LegacyNumbers,
+    policies: HeaderValue,
+) {
+    if prepare(headers, upstream) {
+        return;
+    }
+    if headers.contains_key(RATELIMIT) {
+        return merge_single(headers, numbers, &policies);
+    }
+    if let Some(value) = numbers.dictionary() {
+        let _ = headers.try_insert(RATELIMIT, value);
+    }
+    if let Ok(true) = headers.try_append(RATELIMIT_POLICY, policies) {
+        let numbered = Existing::of(headers).numbered_policies;
+        set_lines(headers, &RATELIMIT_POLICY, &numbered);
+    }
+}
+
+#[cold]
+fn merge_single(headers: &mut HeaderMap, ours: LegacyNumbers, policies: &HeaderValue) {
+    let existing = Existing::of(headers);
+    let theirs = existing.nearest();
+    let theirs = theirs.filter(|theirs| theirs.nearness() <= ours.nearness());
+    let nearest = theirs.map_or(ours, |theirs| LegacyNumbers {
+        limit: theirs.limit.unwrap_or(ours.limit),
+        remaining: theirs.remaining,
+        reset: theirs.reset.map_or(ours.reset, seconds_from_now),
+    });
+    if let Some(value) = nearest.dictionary() {
+        let _ = headers.try_insert(RATELIMIT, value);
+    }
+    let named = existing.named_policies.iter();
+    let named = named.filter_map(|line| named_policies(line));
+    let converted = named.map(|policies| {
+        let policies: Vec<_> = policies.iter().filter_map(numbered_policy).collect();
+        policies.join(", ")
+    });
+    let mut lines = existing.numbered_policies.clone();
+    lines.extend(converted.filter(|line| !line.is_empty()));
+    lines.extend(policies.to_str().map(str::to_owned));
+    set_lines(headers, &RATELIMIT_POLICY, &lines);
+}
+
+/// Returns a policy of the current draft as one of draft-07.
+fn numbered_policy(policy: &Item<'_>) -> Option<String> {
+    let quota = policy.number("q")?;
+    Some(match policy.number("w") {
+        Some(window) => format!("{quota};w={window}"),
+        None => quota.to_string(),
+    })
+}
+
+/// Adds the three fields of draft-06, or `X-RateLimit-*`.
+pub(super) fn add_triple(
+    headers: &mut HeaderMap,
+    upstream: UpstreamFields,
+    numbers: LegacyNumbers,
+    format: Triple,
+) {
+    if prepare(headers, upstream) {
+        return;
+    }
+    let names = format.names();
+    let Numbers {
+        limit,
+        remaining,
+        reset,
+    } = match headers.contains_key(&names[1]) {
+        true => stricter_triple(headers, numbers, format),
+        false => numbers.into(),
+    };
+    for (name, number) in names.into_iter().zip([limit, Some(remaining), reset]) {
+        if let Some(value) = number.and_then(value::number) {
+            let _ = headers.try_insert(name, value);
+        }
+    }
+}
+
+#[cold]
+fn stricter_triple(headers: &HeaderMap, ours: LegacyNumbers, format: Triple) -> Numbers {
+    let theirs = triple(headers, &format.names());
+    let theirs = theirs.filter(|theirs| theirs.nearness() <= ours.nearness());
+    theirs.map_or(ours.into(), |theirs| Numbers {
+        reset: theirs.reset.map(|reset| match format {
+            Triple::UnixSeconds => unix_seconds_as(ours.reset, reset),
+            Triple::Draft06 | Triple::Delta => seconds_from_now(reset),
+        }),
+        ..theirs
+    })
 }
