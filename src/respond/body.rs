@@ -1,10 +1,18 @@
-//! The bodies of refusals.
+//! The bodies of refusals: problem documents (RFC 9457), none, or those of a closure.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, sync::Arc};
 
-use http::response::Parts;
+use http::{
+    HeaderValue, StatusCode,
+    header::{CONTENT_LENGTH, CONTENT_TYPE},
+    response::Parts,
+};
 
-use super::{problem_body::ProblemBody, refusal::Refusal};
+use super::{
+    kept::{FirstKept, Kept},
+    refusal::{BodyForm, Cause, Refusal},
+};
+use crate::policy::Policy;
 
 /// Makes the body of a refusal.
 ///
@@ -90,5 +98,231 @@ impl<F> fmt::Debug for BodyFn<F> {
 impl<B: From<Cow<'static, str>>> MakeBody<B> for ProblemBody {
     fn make(&self, refusal: &Refusal, parts: &mut Parts) -> B {
         self.text(refusal, parts).into()
+    }
+}
+
+/// A problem document as the body: the default of [`Http`](super::Http).
+///
+/// `application/problem+json` (RFC 9457) with the types of draft-ietf-httpapi-ratelimit-headers-11 §5:
+///
+/// | | status | type |
+/// |---|---|---|
+/// | a limit was reached | 429 | `…#quota-exceeded` |
+/// | a limit was reached whose policy [marks abnormal usage](crate::Policy::with_abnormal_usage) | 429 | `…#abnormal-usage-detected` |
+/// | the request [can never pass](Refusal::is_oversized) | [413](super::Http::oversized_status) | `about:blank`, with `detail` and `"retryable":false` |
+/// | the store could not decide | 503 | `…#temporary-reduced-capacity` |
+/// | the store [does not support](crate::store::Error::unsupported) the call | 500 | `about:blank` |
+/// | no key | that of the [`MissingKey`](crate::key::MissingKey) | `about:blank` |
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::respond::{Http, ProblemBody};
+///
+/// // For response bodies that are `From<Cow<'static, str>>`.
+/// let respond: Http<ProblemBody> = Http::new();
+/// # let _ = respond;
+/// ```
+///
+/// The body of a refusal:
+///
+/// ```text
+/// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",
+///  "title":"Request cannot be satisfied as assigned quota has been exceeded",
+///  "status":429,"violated-policies":["api"]}
+/// ```
+#[doc(alias = "rfc9457")]
+#[derive(Clone, Debug, Default)]
+pub struct ProblemBody {
+    /// The document of the layer's only limit.
+    kept: Arc<FirstKept<PolicyDocument>>,
+}
+
+/// The document of a refusal by one policy, which is equal for all requests.
+#[derive(Debug)]
+struct PolicyDocument {
+    policy: Policy,
+    text: String,
+}
+
+static KEPT: Kept<PolicyDocument> = Kept::new();
+
+/// The beginning of a document of a registered problem type, up to its status.
+macro_rules! head {
+    ($name:literal, $title:literal) => {
+        concat!(
+            r#"{"type":"https://iana.org/assignments/http-problem-types#"#,
+            $name,
+            r#"","title":""#,
+            $title,
+            r#"","status":"#
+        )
+    };
+}
+
+const QUOTA_EXCEEDED: &str = head!(
+    "quota-exceeded",
+    "Request cannot be satisfied as assigned quota has been exceeded"
+);
+const ABNORMAL_USAGE: &str = head!(
+    "abnormal-usage-detected",
+    "Request not satisfied due to detection of abnormal request pattern"
+);
+const REDUCED_CAPACITY: &str = head!(
+    "temporary-reduced-capacity",
+    "Request cannot be satisfied due to temporary server capacity constraints"
+);
+/// The document of a request that can never pass, after its status and up to the names of the policies.
+///
+/// The draft has no type for it: clients that know `quota-exceeded` come again.
+const OVERSIZED: &str = concat!(
+    r#","detail":"The request costs more than these policies can ever admit at once. Do not send it again as it is.","#,
+    r#""retryable":false,"violated-policies":["#
+);
+/// The beginning of a document without a registered problem type, up to its title.
+const ABOUT_BLANK: &str = r#"{"type":"about:blank","title":""#;
+
+impl ProblemBody {
+    /// Returns the document, or an empty text if the response must not have a body.
+    fn text(&self, refusal: &Refusal, parts: &mut Parts) -> Cow<'static, str> {
+        if refusal.form() != BodyForm::Grpc {
+            let json = HeaderValue::from_static("application/problem+json");
+            parts.headers.insert(CONTENT_TYPE, json);
+        }
+        match refusal.form() {
+            BodyForm::Full => self.document(refusal, parts.status),
+            BodyForm::Head => {
+                // The length for GET (RFC 9110 §8.6); a framework would otherwise set that of the empty body.
+                let length = HeaderValue::from(self.document(refusal, parts.status).len());
+                parts.headers.insert(CONTENT_LENGTH, length);
+                Cow::Borrowed("")
+            }
+            BodyForm::Grpc => Cow::Borrowed(""),
+        }
+    }
+
+    #[inline]
+    fn document(&self, refusal: &Refusal, status: StatusCode) -> Cow<'static, str> {
+        // Most layers have one limit, and its refusals have one document.
+        if let (Cause::Limit, Some((policy, _))) = (refusal.cause(), refusal.outcome().only())
+            && status == StatusCode::TOO_MANY_REQUESTS
+            && !refusal.is_oversized()
+            && let Some(kept) = self.kept.get(
+                &KEPT,
+                |kept| kept.policy.same_problem(policy),
+                || Some(PolicyDocument::new(policy.clone(), status)),
+            )
+        {
+            return Cow::Borrowed(&kept.text);
+        }
+        Cow::Owned(document(refusal, status))
+    }
+}
+
+impl PolicyDocument {
+    #[cold]
+    fn new(policy: Policy, status: StatusCode) -> Self {
+        let text = quota_exceeded(&[&policy], status);
+        Self { policy, text }
+    }
+}
+
+/// Returns the document, in as much memory as it needs: then `Bytes` takes it over as it is.
+fn document(refusal: &Refusal, status: StatusCode) -> String {
+    let about_blank = || {
+        let reason = status.canonical_reason();
+        let title = reason.unwrap_or("Request refused");
+        [ABOUT_BLANK, title, r#"","status":"#, status.as_str()]
+    };
+    match refusal.cause() {
+        Cause::Limit if refusal.is_oversized() => {
+            let outcome = refusal.outcome().iter();
+            let oversized = outcome.filter(|(_, decision)| decision.is_oversized());
+            let names = names(oversized.map(|(policy, _)| policy));
+            let [start, title, middle, status] = about_blank();
+            [start, title, middle, status, OVERSIZED, &names, "]}"].concat()
+        }
+        Cause::Limit => {
+            let refusing = refusal.outcome().refusals().map(|(policy, _)| policy);
+            quota_exceeded(&refusing.collect::<Vec<_>>(), status)
+        }
+        Cause::Undecided => [REDUCED_CAPACITY, status.as_str(), "}"].concat(),
+        // A fault of the server is not described to clients.
+        Cause::MissingKey(missing) if !missing.is_server_fault() => {
+            let [start, title, middle, status] = about_blank();
+            let detail = escaped(missing.detail());
+            [
+                start,
+                title,
+                middle,
+                status,
+                r#","detail":""#,
+                &detail,
+                r#""}"#,
+            ]
+            .concat()
+        }
+        Cause::Unsupported | Cause::MissingKey(_) => {
+            let [start, title, middle, status] = about_blank();
+            [start, title, middle, status, "}"].concat()
+        }
+    }
+}
+
+/// Returns the document of a refusal by these policies.
+fn quota_exceeded(refusing: &[&Policy], status: StatusCode) -> String {
+    let head = match refusing.iter().any(|policy| policy.is_abnormal_usage()) {
+        true => ABNORMAL_USAGE,
+        false => QUOTA_EXCEEDED,
+    };
+    let names = names(refusing.iter().copied());
+    [
+        head,
+        status.as_str(),
+        r#","violated-policies":["#,
+        &names,
+        "]}",
+    ]
+    .concat()
+}
+
+/// Returns the names of policies as the elements of a JSON array.
+fn names<'a>(policies: impl Iterator<Item = &'a Policy>) -> String {
+    let names: Vec<_> = policies
+        .map(|policy| ["\"", &escaped(policy.name()), "\""].concat())
+        .collect();
+    names.join(",")
+}
+
+/// Returns the content of a JSON string (RFC 8259 §7).
+fn escaped(text: &str) -> Cow<'_, str> {
+    let must_escape = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    // Without an early return, so that it is vectorized.
+    let any = |any, byte| any | must_escape(byte);
+    if !text.bytes().fold(false, any) {
+        return text.into();
+    }
+    let mut escaped = String::with_capacity(2 * text.len());
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => escaped.extend(['\\', char]),
+            '\0'..='\x1f' => escaped.push_str(&format!("\\u{:04x}", u32::from(char))),
+            _ => escaped.push(char),
+        }
+    }
+    escaped.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_parse_to_the_original() {
+        let all: String = ('\0'..'\u{100}')
+            .chain("\u{2028}\u{ffff}😀".chars())
+            .collect();
+        let json = format!("\"{}\"", escaped(&all));
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), all);
     }
 }

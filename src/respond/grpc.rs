@@ -1,4 +1,4 @@
-//! The responder for gRPC.
+//! The responder for gRPC: its codes, fields and status details.
 
 use std::time::Duration;
 
@@ -9,16 +9,13 @@ use http::{
 };
 
 use super::{
-    Respond, grpc_status_details,
+    RefuseLate, Respond,
     headers::{
         EXPOSED_HEADERS_LIST, Fields, GRPC_MESSAGE, GRPC_RETRY_PUSHBACK, GRPC_STATUS,
         GRPC_STATUS_DETAILS, Headers, UpstreamFields, value,
     },
-    oversized::OversizedCode,
     refusal::{Cause, Refusal},
-    refuse_late::RefuseLate,
-    reused_response,
-    shared_settings::{SharedSettings, setters},
+    settings::{self, OversizedCode, SharedSettings, setters},
 };
 use crate::outcome::Outcome;
 
@@ -101,9 +98,9 @@ impl<BIn, BOut: Default, E> Respond<Request<BIn>, Response<BOut>, E> for Grpc {
 
     fn refuse(&self, mut req: Request<BIn>, mut refusal: Refusal) -> Result<Response<BOut>, E> {
         let content_type = content_type(&req).unwrap_or(ContentType::Grpc);
-        let (mut parts, outer) = reused_response::empty_parts(&mut req);
+        let (mut parts, outer) = settings::empty_parts(&mut req);
         write(&self.settings, &refusal, content_type, &mut parts);
-        reused_response::finish(&mut parts, outer, &mut refusal);
+        settings::finish(&mut parts, outer, &mut refusal);
         Ok(Response::from_parts(parts, BOut::default()))
     }
 }
@@ -114,7 +111,7 @@ impl<B: Default, E> RefuseLate<Response<B>, E> for Grpc {
         let content_type = type_of_response(&res).unwrap_or(ContentType::Grpc);
         let (mut parts, ()) = Response::new(()).into_parts();
         write(&self.settings, &refusal, content_type, &mut parts);
-        reused_response::finish(&mut parts, None, &mut refusal);
+        settings::finish(&mut parts, None, &mut refusal);
         Ok(Response::from_parts(parts, B::default()))
     }
 }
@@ -191,7 +188,7 @@ pub(super) fn write(
     let details = match refusal.cause() {
         // The other limits are not the reason for this refusal.
         Cause::Unsupported => None,
-        _ => grpc_status_details::header_value(code, &message, wait, refusal.outcome()),
+        _ => status_details(code, &message, wait, refusal.outcome()),
     };
     for (name, value) in [
         (GRPC_STATUS, value::number(code.into())),
@@ -246,4 +243,124 @@ fn percent_encoded(message: &str) -> Option<HeaderValue> {
         }
     }
     HeaderValue::try_from(buffer).ok()
+}
+
+/// Returns the status code of a gRPC response if it is among the header fields (gRPC over HTTP/2, Trailers-Only).
+///
+/// So are the errors of unary calls, and those of streams before their first message. A call that succeeds has its status in the trailers, after the
+/// body, and so has a stream that fails later: both return `None`, as responses without gRPC do.
+///
+/// ```
+/// use http::Response;
+/// use tollgate::{Limit, TokenBucket, respond::grpc_code};
+///
+/// // Charges calls that failed with `UNAUTHENTICATED`.
+/// let limit = Limit::new(TokenBucket::per_hour(3)).charge_after(|response: &Response<()>| grpc_code(response) == Some(16));
+///
+/// let failed = Response::builder().header("grpc-status", "16").body(()).unwrap();
+/// assert_eq!(grpc_code(&failed), Some(16));
+/// # let _ = limit;
+/// ```
+pub fn grpc_code<B>(response: &Response<B>) -> Option<u32> {
+    let value = response.headers().get(GRPC_STATUS)?;
+    value.to_str().ok()?.parse().ok()
+}
+
+/// The longest `google.protobuf.Duration`: 10,000 years. A longer wait is omitted, because a shorter one would be wrong.
+const LONGEST: Duration = Duration::from_secs(315_576_000_000);
+
+/// Returns the value of `grpc-status-details-bin`: a `google.rpc.Status` in protobuf, in Base64; `None` if there are no details.
+///
+/// `RetryInfo` contains the wait in nanoseconds, unless it is too long. `QuotaFailure` contains the names and quotas of the
+/// policies that refuse, and nothing about the client.
+fn status_details(
+    code: u32,
+    message: &str,
+    wait: Option<Duration>,
+    outcome: &Outcome,
+) -> Option<HeaderValue> {
+    // By hand: four small messages (googleapis `google/rpc/status.proto` and `error_details.proto`)
+    // are no reason for a code generator in every user's build.
+    let mut details = Vec::new();
+    if let Some(wait) = wait.filter(|wait| *wait <= LONGEST) {
+        push_any(
+            &mut details,
+            "type.googleapis.com/google.rpc.RetryInfo",
+            &retry_info(wait),
+        );
+    }
+    let failure = quota_failure(outcome);
+    if !failure.is_empty() {
+        push_any(
+            &mut details,
+            "type.googleapis.com/google.rpc.QuotaFailure",
+            &failure,
+        );
+    }
+    if details.is_empty() {
+        return None;
+    }
+    let mut status = Vec::with_capacity(message.len() + details.len() + 8);
+    push_number(&mut status, 1, code.into());
+    push_bytes(&mut status, 2, message.as_bytes());
+    status.extend_from_slice(&details);
+    HeaderValue::try_from(value::base64(&status)).ok()
+}
+
+/// Returns `RetryInfo { retry_delay = 1 }`.
+fn retry_info(wait: Duration) -> Vec<u8> {
+    let mut duration = Vec::new();
+    push_number(&mut duration, 1, wait.as_secs());
+    push_number(&mut duration, 2, wait.subsec_nanos().into());
+    let mut info = Vec::new();
+    push_bytes(&mut info, 1, &duration);
+    info
+}
+
+/// Returns `QuotaFailure { violations = 1: [Violation { subject = 1, description = 2 }] }`.
+fn quota_failure(outcome: &Outcome) -> Vec<u8> {
+    let mut failure = Vec::new();
+    for (policy, decision) in outcome.refusals() {
+        let description = match (decision.quota(), decision.retry_after()) {
+            (Some(quota), Some(_)) => format!("the quota of {quota} is exhausted"),
+            (Some(_), None) => "the request costs more than could ever pass".to_owned(),
+            (None, _) => "the quota is exhausted".to_owned(),
+        };
+        let mut violation = Vec::new();
+        push_bytes(&mut violation, 1, policy.name().as_bytes());
+        push_bytes(&mut violation, 2, description.as_bytes());
+        push_bytes(&mut failure, 1, &violation);
+    }
+    failure
+}
+
+/// Appends an element of `Status.details`: `Any { type_url = 1, value = 2 }`.
+fn push_any(status: &mut Vec<u8>, type_url: &str, value: &[u8]) {
+    let mut any = Vec::with_capacity(type_url.len() + value.len() + 8);
+    push_bytes(&mut any, 1, type_url.as_bytes());
+    push_bytes(&mut any, 2, value);
+    push_bytes(status, 3, &any);
+}
+
+/// Appends a length-delimited field.
+fn push_bytes(message: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    message.push(field << 3 | 2);
+    push_varint(message, bytes.len() as u64);
+    message.extend_from_slice(bytes);
+}
+
+/// Appends a field that is a number. 0 is the default and is omitted.
+fn push_number(message: &mut Vec<u8>, field: u8, number: u64) {
+    if number > 0 {
+        message.push(field << 3);
+        push_varint(message, number);
+    }
+}
+
+fn push_varint(message: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        message.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    message.push(number as u8);
 }

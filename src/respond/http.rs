@@ -9,18 +9,17 @@ use http::{
 };
 
 use super::{
-    Respond,
-    body::{BodyFn, EmptyBody, MakeBody},
+    RefuseLate, Respond,
+    body::{BodyFn, EmptyBody, MakeBody, ProblemBody},
     grpc::{self, ContentType},
     headers::{Fields, Headers, UpstreamFields, value},
-    oversized::OversizedCode,
-    problem_body::ProblemBody,
     refusal::{BodyForm, Cause, Refusal},
-    refuse_late::RefuseLate,
-    reused_response,
-    shared_settings::{SharedSettings, setters},
+    settings::{self, OversizedCode, SharedSettings, setters},
 };
-use crate::outcome::Outcome;
+use crate::{
+    charging::{CarryHandle, ChargeHandle},
+    outcome::Outcome,
+};
 
 /// Answers `http` requests. This is the default responder.
 ///
@@ -158,9 +157,9 @@ where
     fn refuse(&self, mut req: Request<BIn>, mut refusal: Refusal) -> Result<Response<BOut>, E> {
         let is_head = req.method() == Method::HEAD;
         let grpc_content_type = grpc::content_type(&req);
-        let (mut parts, outer) = reused_response::empty_parts(&mut req);
+        let (mut parts, outer) = settings::empty_parts(&mut req);
         let body = self.answer(&mut parts, grpc_content_type, is_head, &mut refusal);
-        reused_response::finish(&mut parts, outer, &mut refusal);
+        settings::finish(&mut parts, outer, &mut refusal);
         Ok(Response::from_parts(parts, body))
     }
 }
@@ -173,7 +172,7 @@ impl<B, E, M: MakeBody<B>> RefuseLate<Response<B>, E> for Http<M> {
         let (mut parts, ()) = Response::new(()).into_parts();
         // The server drops the body of a response to HEAD.
         let body = self.answer(&mut parts, grpc_content_type, false, &mut refusal);
-        reused_response::finish(&mut parts, None, &mut refusal);
+        settings::finish(&mut parts, None, &mut refusal);
         Ok(Response::from_parts(parts, body))
     }
 }
@@ -237,5 +236,17 @@ fn write(settings: &SharedSettings, refusal: &Refusal, parts: &mut Parts) {
         .map(|wait| value::seconds(wait).max(1));
     if let Some(value) = seconds.and_then(value::number) {
         headers.insert(RETRY_AFTER, value);
+    }
+}
+
+/// HTTP requests carry charge handles in their extensions.
+impl<B> CarryHandle for Request<B> {
+    fn carry(&mut self, handle: ChargeHandle) {
+        let extensions = self.extensions_mut();
+        let handle = match extensions.remove::<ChargeHandle>() {
+            None => handle,
+            Some(outer) => outer.beside(handle),
+        };
+        extensions.insert(handle);
     }
 }

@@ -31,31 +31,19 @@
 //! [empty](crate::Outcome::is_empty) outcome. With the feature `axum`, a handler takes an `Outcome` or an `Option<Outcome>`
 //! as an argument. [`Http::outcome`] turns outcomes off.
 
-mod as_error;
 mod body;
-mod carry_handle;
 #[cfg(all(feature = "http-body", feature = "tokio"))]
 mod drain;
 #[cfg(feature = "axum")]
 mod extract;
 mod grpc;
-mod grpc_code;
-mod grpc_status_details;
 mod headers;
 mod http;
 mod kept;
 #[cfg(feature = "http-body")]
 mod metered;
-mod oversized;
-mod problem_body;
 mod refusal;
-mod refuse_late;
-mod refused;
-#[expect(clippy::module_inception, reason = "a file is named for what is in it")]
-mod respond;
-mod reused_response;
-mod shared_settings;
-mod wait_text;
+mod settings;
 
 #[cfg(all(feature = "http-body", feature = "tokio"))]
 #[cfg_attr(docsrs, doc(cfg(all(feature = "http-body", feature = "tokio"))))]
@@ -69,16 +57,149 @@ pub use self::metered::{
     MeteredBody, MeteredUnit, SettleByBody, SettleByBodyFuture, SettleByBodyService,
 };
 pub use self::{
-    as_error::AsError,
-    body::{BodyFn, EmptyBody, MakeBody},
-    grpc::Grpc,
-    grpc_code::grpc_code,
+    body::{BodyFn, EmptyBody, MakeBody, ProblemBody},
+    grpc::{Grpc, grpc_code},
     headers::{EXPOSED_HEADERS, Fields, Headers, UpstreamFields},
     http::Http,
-    oversized::OversizedCode,
-    problem_body::ProblemBody,
-    refusal::{Cause, Refusal},
-    refuse_late::RefuseLate,
-    refused::Refused,
-    respond::Respond,
+    refusal::{AsError, Cause, Refusal, Refused},
+    settings::OversizedCode,
 };
+
+use crate::outcome::Outcome;
+
+/// Turns refusals into responses or errors of the inner service, and annotates admitted responses.
+///
+/// `Req`, `Res` and `Err` are the request, response and error of the inner service. [`Http`](Http) answers `http`
+/// requests, including gRPC; [`Grpc`](Grpc) answers all of them as gRPC; [`AsError`](AsError) makes a refusal
+/// the service's error, for services without HTTP.
+///
+/// # Examples
+///
+/// A responder for a service of lines, as in a text protocol:
+///
+/// ```
+/// use std::convert::Infallible;
+/// use tollgate::{Outcome, RateLimitLayer, TokenBucket, respond::{Refusal, Respond}};
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// #[derive(Clone)]
+/// struct Lines;
+///
+/// impl<E> Respond<String, String, E> for Lines {
+///     /// The units that remain, from the decision to the response.
+///     type Annotation = Option<u64>;
+///
+///     fn wants_outcome(&self) -> bool {
+///         true
+///     }
+///
+///     fn admit(&self, _: &mut String, outcome: Outcome) -> Option<u64> {
+///         outcome.nearest().and_then(|(_, decision)| decision.remaining())
+///     }
+///
+///     fn annotate(remaining: Option<u64>, line: &mut String) {
+///         if let Some(remaining) = remaining {
+///             line.push_str(&format!(" ({remaining} left)"));
+///         }
+///     }
+///
+///     fn refuse(&self, _: String, refusal: Refusal) -> Result<String, E> {
+///         let seconds = refusal.retry_after().map_or(0, |wait| wait.as_secs() + 1);
+///         Ok(format!("BUSY {seconds}"))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+/// let echo = ServiceBuilder::new()
+///     .layer(RateLimitLayer::new(TokenBucket::per_hour(1)).respond(Lines))
+///     .service(service_fn(async |line: String| Ok::<_, Infallible>(line)));
+///
+/// assert_eq!(echo.clone().oneshot("hello".to_owned()).await?, "hello (0 left)");
+/// assert_eq!(echo.oneshot("hello".to_owned()).await?, "BUSY 3600");
+/// # Ok(()) }
+/// ```
+#[doc(alias = "error handler")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot answer `{Req}` with `{Res}` or the error `{Err}`",
+    note = "`Http` (the default) needs `http::Request` and an `http::Response<B>` whose body is `From<Cow<'static, str>>`; \
+            `Http::empty()` and `Grpc` need `B: Default`; `Http::body(|refusal, parts| …)` builds any body that you can build; \
+            without HTTP, `.respond(AsError)` needs the service's error to be `From<Refused>`",
+    note = "if `B` is the body of a layer below, such as tower-http's `TraceLayer` or an interceptor of tonic, turn it back just below the limit: \
+            `.layer(tower_http::map_response_body::MapResponseBodyLayer::new(Body::new))` with the `Body` of axum or tonic"
+)]
+pub trait Respond<Req, Res, Err> {
+    /// The data that [`admit`](Self::admit) hands to [`annotate`](Self::annotate).
+    type Annotation;
+
+    /// Returns `true` if admitted requests or their responses carry their outcome.
+    ///
+    /// If `false`, the layer builds no outcome for them, and calls neither [`admit`](Self::admit) nor
+    /// [`annotate`](Self::annotate).
+    fn wants_outcome(&self) -> bool;
+
+    /// Receives the outcome of an admitted request before the inner service is called.
+    ///
+    /// The outcome of a request that is exempt from all limits is [empty](Outcome::is_empty), and its response is not
+    /// [annotated](Self::annotate).
+    fn admit(&self, req: &mut Req, outcome: Outcome) -> Self::Annotation;
+
+    /// Returns the outcome that a layer outside of this one has handed to a request; `None`, the default, if that is not known.
+    ///
+    /// By it, a layer notices that it [charges a request twice](crate::RateLimitLayer::misconfigured).
+    fn outer_outcome<'a>(&self, req: &'a Req) -> Option<&'a Outcome> {
+        let _ = req;
+        None
+    }
+
+    /// Annotates the response of an admitted request, for example with header fields.
+    // No `self`: the response future need not share the layer's settings.
+    fn annotate(annotation: Self::Annotation, res: &mut Res);
+
+    /// Changes the annotation of a request whose charges were corrected before its response. `outcome` has the decisions of now.
+    ///
+    /// Called for limits with [`charge_handle`](crate::Limit::charge_handle), [`charge_if`](crate::Limit::charge_if) and
+    /// [`charge_after`](crate::Limit::charge_after), if the store answers at once. The default leaves the annotation as it is.
+    fn revise(&self, annotation: Self::Annotation, outcome: &Outcome) -> Self::Annotation {
+        let _ = outcome;
+        annotation
+    }
+
+    /// Answers a request that was refused.
+    ///
+    /// # Errors
+    ///
+    /// Returns the service's error if that is how the service reports a refusal.
+    fn refuse(&self, req: Req, refusal: Refusal) -> Result<Res, Err>;
+}
+
+/// Refuses a request whose handler has responded already.
+///
+/// A limit with [`charge_after`](crate::Limit::charge_after) charges after the response. If it refuses the charge, the client must not see the
+/// response. [`Http`](Http), [`Grpc`](Grpc) and [`AsError`](AsError) implement it; implement it for a responder
+/// of your own to use it with such limits.
+///
+/// ```
+/// use tollgate::respond::{Refusal, RefuseLate};
+///
+/// /// A responder of a service of lines.
+/// struct Lines;
+///
+/// impl<E> RefuseLate<String, E> for Lines {
+///     fn refuse_late(&self, _: String, refusal: Refusal) -> Result<String, E> {
+///         Ok(format!("BUSY: {refusal}"))
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "the responder `{Self}` cannot refuse a request after its response",
+    note = "`.charge_after(…)` needs that: use the responder `Http`, `Grpc` or `AsError`, implement `respond::RefuseLate` for your own, or \
+            take `.charge_if(…)` instead, which charges before the request"
+)]
+pub trait RefuseLate<Res, Err> {
+    /// Replaces a response by a refusal.
+    ///
+    /// # Errors
+    ///
+    /// Returns the service's error if that is how the service reports a refusal.
+    fn refuse_late(&self, res: Res, refusal: Refusal) -> Result<Res, Err>;
+}

@@ -1,8 +1,8 @@
-//! Refusals and their causes.
+//! Refusals, their causes, and refusals as errors of services without HTTP.
 
-use std::{fmt, time::Duration};
+use std::{error::Error, fmt, time::Duration};
 
-use super::wait_text::WaitText;
+use super::{RefuseLate, Respond};
 use crate::{
     decision::{Decision, Decisions, Verdict},
     key::{MissingKey, OperatorHelp},
@@ -243,6 +243,229 @@ impl fmt::Display for Refusal {
             Cause::Undecided => f.write_str("the rate limit could not be checked"),
             Cause::Unsupported => f.write_str("internal error"),
             Cause::MissingKey(missing) => missing.fmt(f),
+        }
+    }
+}
+
+/// The error of a refused request, made by [`AsError`].
+///
+/// `Display` and `Debug` are fit for clients, as those of a [`Refusal`] are. Details for the operator are in
+/// [`Refusal::help`].
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::respond::Refused;
+///
+/// /// The status that a job queue reports for an error of its worker.
+/// fn status(error: &(dyn std::error::Error + 'static)) -> String {
+///     match error.downcast_ref::<Refused>() {
+///         Some(refused) if refused.is_oversized() => "the job is too large".to_owned(),
+///         Some(refused) if refused.is_limit() => match refused.retry_after() {
+///             Some(wait) => format!("try again in {} s", wait.as_secs() + 1),
+///             None => "try again later".to_owned(),
+///         },
+///         _ => "failed".to_owned(),
+///     }
+/// }
+///
+/// assert_eq!(status(&std::fmt::Error), "failed");
+/// ```
+pub struct Refused {
+    // Boxed, so that a `Result` without an error stays small.
+    refusal: Box<Refusal>,
+}
+
+impl Refused {
+    /// Returns the refusal, with its cause and outcome.
+    pub fn refusal(&self) -> &Refusal {
+        &self.refusal
+    }
+
+    /// Returns the least wait after which the same request may pass.
+    ///
+    /// Returns `None` when it never may, or the wait is unknown.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.refusal.retry_after()
+    }
+
+    /// Returns `true` if a limit was reached.
+    pub fn is_limit(&self) -> bool {
+        matches!(self.refusal.cause(), Cause::Limit)
+    }
+
+    /// Returns `true` if the request costs more than a limit can ever admit, so that it must not be sent again as it is.
+    pub fn is_oversized(&self) -> bool {
+        self.refusal.is_oversized()
+    }
+
+    /// Returns `true` if the store could not decide, and is configured to refuse in that case.
+    pub fn is_undecided(&self) -> bool {
+        matches!(self.refusal.cause(), Cause::Undecided)
+    }
+
+    /// Returns `true` if the store [does not support](crate::store::Error::unsupported) the call, which is the server's
+    /// fault.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self.refusal.cause(), Cause::Unsupported)
+    }
+
+    /// Returns `true` if the request has no key.
+    pub fn is_missing_key(&self) -> bool {
+        matches!(self.refusal.cause(), Cause::MissingKey(_))
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self {
+            refusal: Box::new(refusal),
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.refusal.fmt(f)
+    }
+}
+
+impl fmt::Debug for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Refused({self})")
+    }
+}
+
+impl Error for Refused {}
+
+/// Returns refusals as the service's error, for services whose error is `From<Refused>`.
+///
+/// `tower::BoxError` is, and so is the error of most other tower middleware. Admitted responses are not annotated.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{RateLimitLayer, TokenBucket, respond::{AsError, Refused}};
+/// use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), BoxError> {
+/// let mut jobs = ServiceBuilder::new()
+///     .layer(RateLimitLayer::new(TokenBucket::per_minute(1)).respond(AsError))
+///     .service(service_fn(async |job: u32| Ok::<_, BoxError>(job + 1)));
+///
+/// assert_eq!(jobs.ready().await?.call(1).await?, 2);
+/// let error = jobs.ready().await?.call(1).await.unwrap_err();
+/// let refused = error.downcast_ref::<Refused>().ok_or("another error")?;
+/// assert!(refused.is_limit());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AsError;
+
+#[diagnostic::do_not_recommend]
+impl<Req, Res, E: From<Refused>> Respond<Req, Res, E> for AsError {
+    type Annotation = ();
+
+    #[inline]
+    fn wants_outcome(&self) -> bool {
+        false
+    }
+
+    fn admit(&self, _: &mut Req, _: Outcome) {}
+
+    fn annotate((): (), _: &mut Res) {}
+
+    fn refuse(&self, _: Req, refusal: Refusal) -> Result<Res, E> {
+        Err(Refused::from(refusal).into())
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<Res, E: From<Refused>> RefuseLate<Res, E> for AsError {
+    fn refuse_late(&self, _: Res, refusal: Refusal) -> Result<Res, E> {
+        Err(Refused::from(refusal).into())
+    }
+}
+
+/// Displays a wait, as in `30 s`, `2 min 5 s` or `3 d 4 h`.
+///
+/// The wait is rounded up, so a client that obeys it never comes too early. It is in milliseconds below a second, in
+/// seconds below 100 s, and in two units above.
+struct WaitText(Duration);
+
+impl fmt::Display for WaitText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // In 128 bits: the longest wait, rounded up, exceeds 64.
+        let millis = self.0.as_nanos().div_ceil(1_000_000);
+        let seconds = millis.div_ceil(1000);
+        let minutes = seconds.div_ceil(60);
+        let (count, small, each, large) = match (millis, seconds, minutes) {
+            (1..1000, ..) => return write!(f, "{millis} ms"),
+            (_, ..100, _) => return write!(f, "{seconds} s"),
+            (_, ..3600, _) => (seconds, "s", 60, "min"),
+            (.., ..1440) => (minutes, "min", 60, "h"),
+            _ => (minutes.div_ceil(60), "h", 24, "d"),
+        };
+        write!(f, "{} {large}", count / each)?;
+        match count % each {
+            0 => Ok(()),
+            rest => write!(f, " {rest} {small}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn waits_are_round() {
+        for (nanos, text) in [
+            (0, "0 s"),
+            (1, "1 ms"),
+            (1_500_000, "2 ms"),
+            (999_000_000, "999 ms"),
+            (999_000_001, "1 s"),
+            (1_000_000_001, "2 s"),
+            (29_999_028_483, "30 s"),
+            (99_000_000_000, "99 s"),
+            (99_000_000_001, "1 min 40 s"),
+            (120_000_000_000, "2 min"),
+            (3_599_000_000_001, "1 h"),
+            (5_399_000_000_001, "1 h 30 min"),
+            (86_340_000_000_001, "1 d"),
+            (90_000_000_000_001, "1 d 2 h"),
+        ] {
+            assert_eq!(
+                WaitText(Duration::from_nanos(nanos)).to_string(),
+                text,
+                "{nanos}"
+            );
+        }
+        assert_eq!(WaitText(Duration::MAX).to_string(), "213503982334601 d 8 h");
+    }
+
+    proptest! {
+        #[test]
+        fn a_wait_is_never_rounded_down(nanos in prop_oneof![0..5_000_000_000_u64, 0..400_000_000_000_000_u64, any::<u64>()]) {
+            let text = WaitText(Duration::from_nanos(nanos)).to_string();
+            let words: Vec<_> = text.split(' ').collect();
+            let parsed = words.chunks(2).map(|pair| {
+                let unit: u128 = match pair[1] {
+                    "ms" => 1_000_000,
+                    "s" => 1_000_000_000,
+                    "min" => 60_000_000_000,
+                    "h" => 3_600_000_000_000,
+                    _ => 86_400_000_000_000,
+                };
+                pair[0].parse::<u128>().unwrap() * unit
+            });
+            let (wait, nanos) = (parsed.sum::<u128>(), u128::from(nanos));
+            prop_assert!(wait >= nanos, "{}", text);
+            // By less than a millisecond, or than a part in ten; within a minute of an hour and an hour of a day.
+            prop_assert!(wait - nanos < 1_000_000 || wait - nanos <= nanos.max(10_000_000_000) / 10, "{}", text);
         }
     }
 }

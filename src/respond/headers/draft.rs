@@ -197,11 +197,9 @@ impl CachedPolicyHeader {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use std::time::Duration;
-
-    use std::time::Duration;
-
     use crate::time::Timestamp;
 
     fn available(decision: Decision, quota: Quota) -> (u64, u64) {
@@ -226,11 +224,6 @@ mod tests {
             .with_more_after(Duration::from_millis(1));
         assert_eq!(available(decision, fast), (0, 1));
     }
-
-    use crate::{
-        decision::{Decision, Verdict},
-        time::Timestamp,
-    };
 
     #[test]
     fn equal_policies_share_a_header_and_others_are_not_cached() {

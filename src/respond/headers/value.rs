@@ -120,8 +120,9 @@ pub(crate) fn base64(bytes: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use ::base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
+
+    use super::*;
 
     #[test]
     fn numbers_are_written_in_full() {

@@ -1,12 +1,14 @@
-//! The settings that `Http` and `Grpc` share.
+//! What the responders `Http` and `Grpc` share: their settings, and the response to a refused request.
 
 use std::{mem, sync::Arc, time::Duration};
 
-use http::{Extensions, HeaderMap};
+use http::{
+    Extensions, HeaderMap, HeaderValue, Request, Response, StatusCode, header::CACHE_CONTROL,
+    response::Parts,
+};
 
 use super::{
     headers::{CachedPolicyHeader, Fields, Headers, UpstreamFields},
-    oversized::Oversized,
     refusal::Refusal,
 };
 use crate::{
@@ -154,3 +156,87 @@ macro_rules! setters {
 }
 
 pub(super) use setters;
+
+/// The code of gRPC for a call that [can never pass](super::Refusal::is_oversized).
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::respond::{Grpc, OversizedCode};
+///
+/// let respond = Grpc::new().oversized_code(OversizedCode::FailedPrecondition);
+/// # let _ = respond;
+/// assert_eq!(OversizedCode::default() as u32, 3);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OversizedCode {
+    /// 3 `INVALID_ARGUMENT`: the call is at fault, whatever the state of the server. The default; no client retries it.
+    #[default]
+    InvalidArgument = 3,
+    /// 8 `RESOURCE_EXHAUSTED`, as for a call that may pass later. Some clients retry it at once.
+    ResourceExhausted = 8,
+    /// 9 `FAILED_PRECONDITION`: not before the server was changed. No client retries it.
+    FailedPrecondition = 9,
+    /// 11 `OUT_OF_RANGE`. Exporters of OpenTelemetry retry it.
+    OutOfRange = 11,
+}
+
+/// The answers to requests that can never pass.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Oversized {
+    pub(super) status: StatusCode,
+    pub(super) code: OversizedCode,
+}
+
+impl Default for Oversized {
+    fn default() -> Self {
+        Self {
+            status: StatusCode::PAYLOAD_TOO_LARGE,
+            code: OversizedCode::default(),
+        }
+    }
+}
+
+/// The outcome of outer layers. Boxed, because it is rare.
+pub(super) type OuterOutcome = Option<Box<Outcome>>;
+
+/// Returns the parts of an empty response that reuse the maps of the request, so that they take no allocation.
+#[inline]
+pub(super) fn empty_parts<B>(req: &mut Request<B>) -> (Parts, OuterOutcome) {
+    let (mut parts, ()) = Response::new(()).into_parts();
+    mem::swap(&mut parts.headers, req.headers_mut());
+    parts.headers.clear();
+    mem::swap(&mut parts.extensions, req.extensions_mut());
+    let outer = parts.extensions.remove::<Outcome>().map(Box::new);
+    parts.extensions.clear();
+    (parts, outer)
+}
+
+/// Adds `Cache-Control: no-store` and the outcome, which every refusal carries.
+///
+/// Called last, so that the closure of [`Http::body`](super::Http::body) cannot remove them.
+#[inline]
+pub(super) fn finish(parts: &mut Parts, outer: OuterOutcome, refusal: &mut Refusal) {
+    let no_store = HeaderValue::from_static("no-store");
+    // A map that is full (32768 fields) is left as it is.
+    let _ = parts.headers.try_insert(CACHE_CONTROL, no_store);
+    // A request without a key has no outcome.
+    if refusal.outcome().is_empty() {
+        return;
+    }
+    match outer {
+        None => {
+            let outcome = refusal.outcome_mut();
+            let kept = parts.extensions.get_or_insert_with(|| mem::take(outcome));
+            // The closure may have put another one there.
+            if !outcome.is_empty() {
+                *kept = mem::take(outcome);
+            }
+        }
+        Some(mut all) => {
+            all.append(mem::take(refusal.outcome_mut()));
+            parts.extensions.insert(*all);
+        }
+    }
+}
