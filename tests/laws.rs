@@ -363,7 +363,7 @@ fn observers_use_neither_the_middleware_nor_responses() {
     let publish = [&allowed[..], &publish[..]].concat();
     let sources = sources();
     for (path, lines) in below(&sources, &["observe"]) {
-        let publishes = path.starts_with("observe/publish");
+        let publishes = path.starts_with("observe/metrics");
         let allowed = if publishes {
             &publish[..]
         } else {
@@ -461,7 +461,7 @@ const OUTWARD: [(&str, &[&str]); 4] = [
     ("key::introspect", &["outcome", "pace", "respond"]),
     ("limiter", &["store::wrappers"]),
     // Publishes the counters of every store.
-    ("observe::publish", &["store"]),
+    ("observe::metrics", &["store"]),
     // Has a method for each wrapper.
     (
         "store::store_ext",

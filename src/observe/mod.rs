@@ -12,34 +12,241 @@
 //! Observers of your own can use [`TopKeys`], the most frequent keys of any events, and [`DistinctKeys`], the number of distinct keys. `Publish` (feature
 //! `metrics`) reports what stores, wrappers and layers count anyway.
 
+mod counters;
 mod distinct_keys;
-mod event;
-mod event_counters;
-mod event_counts;
-mod key_index;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod observer;
-#[cfg(feature = "metrics")]
-mod publish;
 #[cfg(feature = "tracing")]
 mod refusal_log;
-#[cfg(feature = "tracing")]
-mod sampler;
-mod space_saving;
 mod stripe;
-mod top_key;
 mod top_keys;
-mod top_refused;
 
+#[cfg(feature = "metrics")]
+#[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
+pub use self::metrics::{Metrics, Publish};
 #[cfg(feature = "tracing")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
 pub use self::refusal_log::RefusalLog;
 pub use self::{
-    distinct_keys::DistinctKeys, event::Event, event_counters::EventCounters,
-    event_counts::EventCounts, observer::Observer, top_key::TopKey, top_keys::TopKeys,
-    top_refused::TopRefused,
+    counters::{EventCounters, EventCounts},
+    distinct_keys::DistinctKeys,
+    top_keys::{TopKey, TopKeys, TopRefused},
 };
-#[cfg(feature = "metrics")]
-#[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
-pub use self::{metrics::Metrics, publish::Publish};
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    decision::Decision,
+    key::{Key, MissingKey},
+    policy::Policy,
+};
+
+/// Receives the events of a layer, one method for each.
+///
+/// Given to [`RateLimitLayer::observe`](crate::RateLimitLayer::observe). The methods are called within the request, so they must be fast and
+/// must not block; all of them do nothing unless implemented. A layer with several limits reports each limit by itself. A pair of
+/// observers is one, and `()` is the one that does nothing.
+///
+/// | event of a limit | when |
+/// |---|---|
+/// | [`admitted`](Self::admitted) | all limits of the layer admitted the request, and this one charged it |
+/// | [`delayed`](Self::delayed) | as above, and this limit delays it |
+/// | [`refused`](Self::refused) | this limit refused the request. Limits that would have admitted it have no event: they spent nothing |
+/// | [`undecided`](Self::undecided) | the store could not decide; [`is_admitted`](crate::Decision::is_admitted) tells if the request proceeds |
+/// | [`exempt`](Self::exempt) | the key extractors of all limits of the layer exempted the request |
+/// | [`missing_key`](Self::missing_key) | the request has no key |
+/// | [`settled`](Self::settled) | a charge was corrected to its actual cost, or made [after the response](crate::Limit::charge_after) |
+/// | [`dry_run`](Self::dry_run) | a limit on a dry run decided, without effect |
+///
+/// ```
+/// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+/// use tollgate::{RateLimitLayer, TokenBucket, observe::{Event, Observer}};
+///
+/// #[derive(Default)]
+/// struct Refusals(AtomicU64);
+///
+/// impl Observer for Refusals {
+///     fn refused(&self, _: &Event<'_>) {
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///     }
+/// }
+///
+/// let refusals = Arc::new(Refusals::default());
+/// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).observe(Arc::clone(&refusals));
+/// # let _ = layer;
+/// ```
+#[doc(alias = "metrics")]
+pub trait Observer {
+    /// Set if no method does anything, so that a layer need not prepare events.
+    #[doc(hidden)]
+    const SILENT: bool = false;
+
+    /// A limit admitted a request, which proceeds at once.
+    #[inline]
+    fn admitted(&self, event: &Event<'_>) {
+        let _ = event;
+    }
+
+    /// A limit admitted a request, which proceeds after `wait`.
+    #[inline]
+    fn delayed(&self, event: &Event<'_>, wait: Duration) {
+        let _ = (event, wait);
+    }
+
+    /// A limit refused a request.
+    #[inline]
+    fn refused(&self, event: &Event<'_>) {
+        let _ = event;
+    }
+
+    /// The store could not decide about a request.
+    #[inline]
+    fn undecided(&self, event: &Event<'_>) {
+        let _ = event;
+    }
+
+    /// A request is exempt from all limits of the layer.
+    #[inline]
+    fn exempt(&self) {}
+
+    /// A request has no key. It is refused.
+    #[inline]
+    fn missing_key(&self, missing: &MissingKey) {
+        let _ = missing;
+    }
+
+    /// A charge of `charged` units is corrected to `actual` units. A charge that is made [after the response](crate::Limit::charge_after) is one
+    /// from 0 units.
+    ///
+    /// It is reported when the settlement is made; a store may still fail to make it, which it [counts](crate::store::Backend::unsettled).
+    #[inline]
+    fn settled(&self, policy: &Policy, key: &Key, charged: u64, actual: u64) {
+        let _ = (policy, key, charged, actual);
+    }
+
+    /// A limit on a dry run decided about a request, without effect on it.
+    ///
+    /// The decision is the one that the limit would have made if it were enforced: its [verdict](crate::Decision::verdict) may be a refusal.
+    #[inline]
+    fn dry_run(&self, event: &Event<'_>) {
+        let _ = event;
+    }
+}
+
+/// Does nothing.
+impl Observer for () {
+    const SILENT: bool = true;
+}
+
+/// Forwards the events to another observer.
+macro_rules! forward {
+    ($self:ident, $($observer:expr),+) => {
+        #[inline]
+        fn admitted(&$self, event: &Event<'_>) {
+            $($observer.admitted(event);)+
+        }
+
+        #[inline]
+        fn delayed(&$self, event: &Event<'_>, wait: Duration) {
+            $($observer.delayed(event, wait);)+
+        }
+
+        #[inline]
+        fn refused(&$self, event: &Event<'_>) {
+            $($observer.refused(event);)+
+        }
+
+        #[inline]
+        fn undecided(&$self, event: &Event<'_>) {
+            $($observer.undecided(event);)+
+        }
+
+        #[inline]
+        fn exempt(&$self) {
+            $($observer.exempt();)+
+        }
+
+        #[inline]
+        fn missing_key(&$self, missing: &MissingKey) {
+            $($observer.missing_key(missing);)+
+        }
+
+        #[inline]
+        fn settled(&$self, policy: &Policy, key: &Key, charged: u64, actual: u64) {
+            $($observer.settled(policy, key, charged, actual);)+
+        }
+
+        #[inline]
+        fn dry_run(&$self, event: &Event<'_>) {
+            $($observer.dry_run(event);)+
+        }
+    };
+}
+
+impl<O: Observer> Observer for Arc<O> {
+    const SILENT: bool = O::SILENT;
+
+    forward!(self, (**self));
+}
+
+/// Both observers, in this order.
+impl<A: Observer, B: Observer> Observer for (A, B) {
+    const SILENT: bool = A::SILENT && B::SILENT;
+
+    forward!(self, self.0, self.1);
+}
+
+/// One limit's part in a request: its policy, the key, and the decision.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use tollgate::observe::{Event, Observer};
+///
+/// /// Counts the units that clients were refused.
+/// #[derive(Default)]
+/// struct Units(AtomicU64);
+///
+/// impl Observer for Units {
+///     fn refused(&self, event: &Event<'_>) {
+///         if event.policy().name() == "uploads" {
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///         }
+///     }
+/// }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    policy: &'a Policy,
+    key: &'a Key,
+    decision: &'a Decision,
+}
+
+impl<'a> Event<'a> {
+    /// Creates the event of a decision about a key, for tests of observers.
+    #[inline]
+    pub const fn new(policy: &'a Policy, key: &'a Key, decision: &'a Decision) -> Self {
+        Self {
+            policy,
+            key,
+            decision,
+        }
+    }
+
+    /// Returns the policy of the limit.
+    #[inline]
+    pub const fn policy(&self) -> &'a Policy {
+        self.policy
+    }
+
+    /// Returns the key that the limit counts by.
+    #[inline]
+    pub const fn key(&self) -> &'a Key {
+        self.key
+    }
+
+    /// Returns the decision.
+    #[inline]
+    pub const fn decision(&self) -> &'a Decision {
+        self.decision
+    }
+}

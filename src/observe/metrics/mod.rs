@@ -1,10 +1,423 @@
-//! Metrics through the facade `metrics`.
+//! Metrics through the facade `metrics`: an observer of layers, and the counters of stores and layers.
 
-pub(super) mod families;
-mod family;
-#[expect(clippy::module_inception, reason = "a file is named for what is in it")]
-mod metrics;
-mod policies;
-mod policy_metrics;
+mod families;
+mod publish;
 
-pub use self::metrics::Metrics;
+pub use self::publish::Publish;
+
+use std::{
+    fmt, iter,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use metrics::{Counter, Histogram, Label};
+
+use self::families::{ALL, DELAY, DRY_RUN, EXEMPT, MISSING_KEYS, REQUESTS, SETTLED_UNITS, table};
+use super::{Event, Observer};
+use crate::{
+    decision::{Decision, Verdict},
+    key::{Key, MissingKey},
+    policy::Policy,
+};
+
+/// Reports the events of a layer through the facade [`metrics`], for Prometheus and others.
+///
+/// Install the recorder of your exporter first: metrics are registered at the first event of a policy, and those that are registered
+/// before there is a recorder are lost. Clones share what they have registered. Several layers may report to one `Metrics`, or to one each.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use http::{Request, Response};
+/// use tollgate::{RateLimitLayer, TokenBucket, observe::Metrics};
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+/// let recorder = metrics_util::debugging::DebuggingRecorder::new();
+/// let metrics = recorder.snapshotter();
+/// recorder.install().expect("there is no other recorder");
+///
+/// Metrics::describe();
+/// let service = ServiceBuilder::new()
+///     .layer(RateLimitLayer::new(TokenBucket::per_minute(2)).named("api").observe(Metrics::new()))
+///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
+/// for _ in 0..5 {
+///     service.clone().oneshot(Request::new(())).await?;
+/// }
+///
+/// // tollgate_requests_total{policy="api",outcome="admitted"} 2
+/// // tollgate_requests_total{policy="api",outcome="refused"}  3
+/// # let mut counts: Vec<_> = metrics.snapshot().into_vec().into_iter().map(|(key, _, _, value)| (key.key().labels().map(|label| label.value().to_owned()).collect::<Vec<_>>().join(" "), value)).collect();
+/// # counts.retain(|(_, value)| *value != metrics_util::debugging::DebugValue::Counter(0));
+/// # counts.sort_by(|a, b| a.0.cmp(&b.0));
+/// # use metrics_util::debugging::DebugValue::Counter;
+/// # assert_eq!(counts, [("api admitted".to_owned(), Counter(2)), ("api refused".to_owned(), Counter(3))]);
+/// # Ok(()) }
+/// ```
+///
+/// # Metrics
+///
+/// The first six are reported by this observer. The others are set by [`Publish`](crate::observe::Publish).
+///
+#[doc = table!()]
+///
+/// A limit's decision is one request, so a layer with two limits counts an admitted request for two policies.
+///
+/// # Labels
+///
+/// Keys are no labels, and no label has a value from a request. A policy is a label, because the program names its policies. For programs that
+/// name them from data, only the [first 64](Self::with_capacity) policies have a label of their own; all others have the label `other`.
+/// The labels `store` and `layer` are the names that `Publish` is given.
+///
+/// # Histograms
+///
+/// Choose the buckets of `tollgate_delay_seconds` in your exporter: the longest delay is the longest queue that a rule allows.
+///
+/// # Cost
+///
+/// An event looks its policy up by a number, without a lock and without allocation, and adds to a counter of the recorder.
+#[derive(Clone)]
+#[must_use = "metrics count nothing until a layer reports to them"]
+pub struct Metrics {
+    registered: Arc<Registered>,
+}
+
+/// The metrics that all clones have registered.
+struct Registered {
+    policies: Policies,
+    exempt: OnceLock<Counter>,
+    missing_by_client: OnceLock<Counter>,
+    missing_by_server: OnceLock<Counter>,
+}
+
+impl Metrics {
+    /// Creates an observer with labels for 64 policies.
+    pub fn new() -> Self {
+        Self::with_capacity(64)
+    }
+
+    /// Creates an observer with labels for so many policies; further ones have the label `other`.
+    ///
+    /// ```
+    /// use tollgate::{RateLimitLayer, TokenBucket, observe::Metrics};
+    ///
+    /// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).observe(Metrics::with_capacity(500));
+    /// # let _ = layer;
+    /// ```
+    pub fn with_capacity(policies: usize) -> Self {
+        Self {
+            registered: Arc::new(Registered {
+                policies: Policies::new(policies),
+                exempt: OnceLock::new(),
+                missing_by_client: OnceLock::new(),
+                missing_by_server: OnceLock::new(),
+            }),
+        }
+    }
+
+    /// Tells the recorder the units and descriptions of [all metrics](#metrics), once it is installed.
+    pub fn describe() {
+        for family in ALL {
+            family.describe();
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Observer for Metrics {
+    #[inline]
+    fn admitted(&self, event: &Event<'_>) {
+        self.registered.policies.get(event.policy()).admitted();
+    }
+
+    fn delayed(&self, event: &Event<'_>, wait: Duration) {
+        self.registered.policies.get(event.policy()).delayed(wait);
+    }
+
+    #[inline]
+    fn refused(&self, event: &Event<'_>) {
+        self.registered.policies.get(event.policy()).refused();
+    }
+
+    fn undecided(&self, event: &Event<'_>) {
+        let metrics = self.registered.policies.get(event.policy());
+        metrics.undecided(event.decision());
+    }
+
+    fn exempt(&self) {
+        let exempt = &self.registered.exempt;
+        exempt
+            .get_or_init(|| EXEMPT.counter(Vec::new()))
+            .increment(1);
+    }
+
+    fn missing_key(&self, missing: &MissingKey) {
+        let (counter, fault) = if missing.is_server_fault() {
+            (&self.registered.missing_by_server, "server")
+        } else {
+            (&self.registered.missing_by_client, "client")
+        };
+        let register = || MISSING_KEYS.counter(vec![Label::from_static_parts("fault", fault)]);
+        counter.get_or_init(register).increment(1);
+    }
+
+    fn settled(&self, policy: &Policy, _: &Key, charged: u64, actual: u64) {
+        self.registered
+            .policies
+            .get(policy)
+            .settled(charged, actual);
+    }
+
+    fn dry_run(&self, event: &Event<'_>) {
+        let metrics = self.registered.policies.get(event.policy());
+        metrics.dry_run(event.decision());
+    }
+}
+
+/// A table of the metrics of a bounded number of policies. It is never changed but by additions.
+#[derive(Debug)]
+struct Policies {
+    /// A power of two, more than there may be policies. A policy is in the first slot from that of its digest on that no
+    /// other policy has taken before.
+    slots: Box<[OnceLock<Entry>]>,
+    /// Number of policies that may still be added.
+    room: Mutex<usize>,
+    is_full: AtomicBool,
+    /// All further policies.
+    other: OnceLock<PolicyMetrics>,
+}
+
+/// A policy stands in the table by its digest, as in stores.
+#[derive(Debug)]
+struct Entry {
+    digest: u64,
+    metrics: PolicyMetrics,
+}
+
+impl Policies {
+    /// Creates a table for `most` policies.
+    fn new(most: usize) -> Self {
+        let slots = most.saturating_mul(2).saturating_add(1);
+        let slots = slots.checked_next_power_of_two().unwrap_or(slots);
+        Self {
+            slots: iter::repeat_with(OnceLock::new).take(slots).collect(),
+            room: Mutex::new(most),
+            is_full: AtomicBool::new(most == 0),
+            other: OnceLock::new(),
+        }
+    }
+
+    /// Returns the metrics of a policy, or those of all further policies if it is one too many.
+    #[inline]
+    fn get(&self, policy: &Policy) -> &PolicyMetrics {
+        let digest = policy.digest();
+        for slot in self.probe(digest) {
+            match slot.get() {
+                Some(entry) if entry.digest == digest => return &entry.metrics,
+                Some(_) => {}
+                None => break,
+            }
+        }
+        self.add(policy)
+    }
+
+    /// Returns all slots, beginning with that of a digest.
+    #[inline]
+    fn probe(&self, digest: u64) -> impl Iterator<Item = &OnceLock<Entry>> {
+        let (before, from) = self
+            .slots
+            .split_at(digest as usize & (self.slots.len() - 1));
+        from.iter().chain(before)
+    }
+
+    #[cold]
+    fn add(&self, policy: &Policy) -> &PolicyMetrics {
+        // Relaxed: at worst, the lock is taken once more.
+        if self.is_full.load(Ordering::Relaxed) {
+            return self.other();
+        }
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let digest = policy.digest();
+        for slot in self.probe(digest) {
+            match slot.get() {
+                Some(entry) if entry.digest == digest => return &entry.metrics,
+                Some(_) => continue,
+                None if *room == 0 => break,
+                None => {}
+            }
+            *room -= 1;
+            if *room == 0 {
+                self.is_full.store(true, Ordering::Relaxed);
+            }
+            let entry = || Entry {
+                digest,
+                metrics: PolicyMetrics::new(policy.name()),
+            };
+            return &slot.get_or_init(entry).metrics;
+        }
+        self.other()
+    }
+
+    fn other(&self) -> &PolicyMetrics {
+        self.other.get_or_init(|| PolicyMetrics::new("other"))
+    }
+}
+
+/// The registered metrics of one policy. Those of rare features are registered when first needed.
+#[derive(Debug)]
+struct PolicyMetrics {
+    label: Label,
+    admitted: Counter,
+    delayed: Counter,
+    refused: Counter,
+    undecided_admitted: Counter,
+    undecided_refused: Counter,
+    delay: OnceLock<Histogram>,
+    settled: OnceLock<Settled>,
+    dry_run: OnceLock<DryRun>,
+}
+
+#[derive(Debug)]
+struct Settled {
+    returned: Counter,
+    added: Counter,
+}
+
+#[derive(Debug)]
+struct DryRun {
+    admitted: Counter,
+    delayed: Counter,
+    refused: Counter,
+    undecided: Counter,
+}
+
+impl PolicyMetrics {
+    /// Registers the metrics of the policy of this name.
+    fn new(policy: &str) -> Self {
+        let label = Label::new("policy", policy.to_owned());
+        let outcome = |outcome| {
+            let outcome = Label::from_static_parts("outcome", outcome);
+            REQUESTS.counter(vec![label.clone(), outcome])
+        };
+        Self {
+            admitted: outcome("admitted"),
+            delayed: outcome("delayed"),
+            refused: outcome("refused"),
+            undecided_admitted: outcome("undecided_admitted"),
+            undecided_refused: outcome("undecided_refused"),
+            delay: OnceLock::new(),
+            settled: OnceLock::new(),
+            dry_run: OnceLock::new(),
+            label,
+        }
+    }
+
+    #[inline]
+    fn admitted(&self) {
+        self.admitted.increment(1);
+    }
+
+    fn delayed(&self, wait: Duration) {
+        self.delayed.increment(1);
+        let delay = self
+            .delay
+            .get_or_init(|| DELAY.histogram(vec![self.label.clone()]));
+        delay.record(wait);
+    }
+
+    #[inline]
+    fn refused(&self) {
+        self.refused.increment(1);
+    }
+
+    fn undecided(&self, decision: &Decision) {
+        let counter = if decision.is_admitted() {
+            &self.undecided_admitted
+        } else {
+            &self.undecided_refused
+        };
+        counter.increment(1);
+    }
+
+    fn settled(&self, charged: u64, actual: u64) {
+        let settled = self.settled.get_or_init(|| {
+            let direction = |direction| {
+                let direction = Label::from_static_parts("direction", direction);
+                SETTLED_UNITS.counter(vec![self.label.clone(), direction])
+            };
+            Settled {
+                returned: direction("returned"),
+                added: direction("added"),
+            }
+        });
+        settled.returned.increment(charged.saturating_sub(actual));
+        settled.added.increment(actual.saturating_sub(charged));
+    }
+
+    fn dry_run(&self, decision: &Decision) {
+        let dry_run = self.dry_run.get_or_init(|| {
+            let verdict = |verdict| {
+                let verdict = Label::from_static_parts("verdict", verdict);
+                DRY_RUN.counter(vec![self.label.clone(), verdict])
+            };
+            DryRun {
+                admitted: verdict("admitted"),
+                delayed: verdict("delayed"),
+                refused: verdict("refused"),
+                undecided: verdict("undecided"),
+            }
+        });
+        let counter = match decision.verdict() {
+            Verdict::Allow | Verdict::DryRun { admitted: true } => &dry_run.admitted,
+            Verdict::Delay(_) => &dry_run.delayed,
+            Verdict::Refuse | Verdict::DryRun { admitted: false } => &dry_run.refused,
+            Verdict::Undecided { .. } => &dry_run.undecided,
+        };
+        counter.increment(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    #[test]
+    fn policies_beyond_the_maximum_share_one_entry() {
+        for most in [0, 1, 2, 5, 64] {
+            let policies = Policies::new(most);
+            let names: Vec<_> = (0..200)
+                .map(|number| Policy::new(&number.to_string()))
+                .collect();
+            // Twice: what was found once is found again.
+            for _ in 0..2 {
+                let entries: Vec<_> = names.iter().map(|name| policies.get(name)).collect();
+                for (at, entry) in entries.iter().enumerate() {
+                    for (before, other) in entries[..at].iter().enumerate() {
+                        let shared = at >= most && before >= most;
+                        assert_eq!(
+                            ptr::eq(*entry, *other),
+                            shared,
+                            "{before} and {at} of {most}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
