@@ -47,12 +47,12 @@ use crate::{
 #[must_use = "counters count nothing until a layer reports to them"]
 pub struct EventCounters {
     /// A power of two of them.
-    stripes: Arc<[Stripe]>,
+    stripes: Arc<[EventStripe]>,
 }
 
 /// The kinds of events that are counted apart.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum EventKind {
     Admitted,
     Delayed,
     Refused,
@@ -65,17 +65,17 @@ enum Kind {
     DryRunPassed,
 }
 
-const KINDS: usize = Kind::DryRunPassed as usize + 1;
+const EVENT_KINDS: usize = EventKind::DryRunPassed as usize + 1;
 
 /// The counters of some threads, on cache lines of their own. Processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Stripe([AtomicU64; KINDS]);
+struct EventStripe([AtomicU64; EVENT_KINDS]);
 
 impl EventCounters {
     /// Creates counters at 0.
     pub fn new() -> Self {
-        let stripes = iter::repeat_with(Stripe::default);
+        let stripes = iter::repeat_with(EventStripe::default);
         Self {
             stripes: stripes.take(number_of_stripes()).collect(),
         }
@@ -85,28 +85,28 @@ impl EventCounters {
     ///
     /// Each count is exact once its requests are over. Events that happen meanwhile may or may not be included.
     pub fn snapshot(&self) -> EventCounts {
-        let sums: [u64; KINDS] = array::from_fn(|kind| {
+        let sums: [u64; EVENT_KINDS] = array::from_fn(|kind| {
             let counts = self.stripes.iter().filter_map(|stripe| stripe.0.get(kind));
             let counts = counts.map(|count| count.load(Ordering::Relaxed));
             counts.fold(0, u64::wrapping_add)
         });
-        let of = |kind: Kind| sums[kind as usize];
+        let of = |kind: EventKind| sums[kind as usize];
         EventCounts {
-            admitted: of(Kind::Admitted),
-            delayed: of(Kind::Delayed),
-            refused: of(Kind::Refused),
-            undecided_admitted: of(Kind::UndecidedAdmitted),
-            undecided_refused: of(Kind::UndecidedRefused),
-            exempt: of(Kind::Exempt),
-            missing_key: of(Kind::MissingKey),
-            settled: of(Kind::Settled),
-            dry_run_refused: of(Kind::DryRunRefused),
-            dry_run_passed: of(Kind::DryRunPassed),
+            admitted: of(EventKind::Admitted),
+            delayed: of(EventKind::Delayed),
+            refused: of(EventKind::Refused),
+            undecided_admitted: of(EventKind::UndecidedAdmitted),
+            undecided_refused: of(EventKind::UndecidedRefused),
+            exempt: of(EventKind::Exempt),
+            missing_key: of(EventKind::MissingKey),
+            settled: of(EventKind::Settled),
+            dry_run_refused: of(EventKind::DryRunRefused),
+            dry_run_passed: of(EventKind::DryRunPassed),
         }
     }
 
     #[inline]
-    fn count(&self, kind: Kind) {
+    fn count(&self, kind: EventKind) {
         let stripe = thread_number() & (self.stripes.len() - 1);
         // Always there: the number of stripes is a power of two.
         if let Some(stripe) = self.stripes.get(stripe) {
@@ -125,49 +125,49 @@ impl Default for EventCounters {
 impl Observer for EventCounters {
     #[inline]
     fn admitted(&self, _: &Event<'_>) {
-        self.count(Kind::Admitted);
+        self.count(EventKind::Admitted);
     }
 
     #[inline]
     fn delayed(&self, _: &Event<'_>, _: Duration) {
-        self.count(Kind::Delayed);
+        self.count(EventKind::Delayed);
     }
 
     #[inline]
     fn refused(&self, _: &Event<'_>) {
-        self.count(Kind::Refused);
+        self.count(EventKind::Refused);
     }
 
     #[inline]
     fn undecided(&self, event: &Event<'_>) {
         self.count(if event.decision().is_admitted() {
-            Kind::UndecidedAdmitted
+            EventKind::UndecidedAdmitted
         } else {
-            Kind::UndecidedRefused
+            EventKind::UndecidedRefused
         });
     }
 
     #[inline]
     fn exempt(&self) {
-        self.count(Kind::Exempt);
+        self.count(EventKind::Exempt);
     }
 
     #[inline]
     fn missing_key(&self, _: &MissingKey) {
-        self.count(Kind::MissingKey);
+        self.count(EventKind::MissingKey);
     }
 
     #[inline]
     fn settled(&self, _: &Policy, _: &Key, _: u64, _: u64) {
-        self.count(Kind::Settled);
+        self.count(EventKind::Settled);
     }
 
     #[inline]
     fn dry_run(&self, event: &Event<'_>) {
         self.count(if event.decision().verdict() == Verdict::Refuse {
-            Kind::DryRunRefused
+            EventKind::DryRunRefused
         } else {
-            Kind::DryRunPassed
+            EventKind::DryRunPassed
         });
     }
 }

@@ -56,11 +56,11 @@ use crate::{decision::Decision, key::Key};
 pub struct TopKeys {
     counts: Mutex<SpaceSaving>,
     hasher: RandomState,
-    label: Arc<Label>,
+    label: Arc<KeyLabel>,
 }
 
 /// Returns the text of a key for people.
-type Label = dyn Fn(&Key) -> String + Send + Sync;
+type KeyLabel = dyn Fn(&Key) -> String + Send + Sync;
 
 impl TopKeys {
     /// The greatest capacity.
@@ -84,7 +84,7 @@ impl TopKeys {
         self.with_label(Arc::new(label))
     }
 
-    fn with_label(self, label: Arc<Label>) -> Self {
+    fn with_label(self, label: Arc<KeyLabel>) -> Self {
         Self { label, ..self }
     }
 
@@ -254,7 +254,7 @@ impl TopRefused {
     /// Sets the function that returns the [text of a key](TopKeys#labels) for people; the digest by default.
     #[must_use]
     pub fn labelled_by(self, label: impl Fn(&Key) -> String + Send + Sync + 'static) -> Self {
-        let label: Arc<Label> = Arc::new(label);
+        let label: Arc<KeyLabel> = Arc::new(label);
         Self {
             refused: self.refused.with_label(Arc::clone(&label)),
             nearly: self.nearly.with_label(label),
@@ -310,7 +310,7 @@ impl Observer for TopRefused {
 /// Each kept key has a counter. A key without one takes over the counter with the least count.
 struct SpaceSaving {
     capacity: usize,
-    counters: Vec<Counter>,
+    counters: Vec<KeyCount>,
     /// A binary heap of indexes of counters, with the least count first.
     heap: Vec<u32>,
     index: KeyIndex,
@@ -319,7 +319,7 @@ struct SpaceSaving {
 
 /// The count of a key, which is too high by at most the error.
 #[derive(Clone, Copy)]
-struct Counter {
+struct KeyCount {
     key: Key,
     count: u64,
     error: u64,
@@ -348,7 +348,7 @@ impl SpaceSaving {
         self.total
     }
 
-    fn counters(&self) -> &[Counter] {
+    fn counters(&self) -> &[KeyCount] {
         &self.counters
     }
 
@@ -368,7 +368,7 @@ impl SpaceSaving {
             let position = self.counters.len();
             self.index.insert(hash, position);
             self.heap.push(position as u32);
-            self.counters.push(Counter {
+            self.counters.push(KeyCount {
                 key: *key,
                 count,
                 error: 0,
@@ -382,7 +382,7 @@ impl SpaceSaving {
             self.index.remove(index, hash_of);
             self.index.insert(hash, index);
             let counter = &mut self.counters[index];
-            *counter = Counter {
+            *counter = KeyCount {
                 key: *key,
                 count: counter.count.saturating_add(count),
                 error: counter.count,

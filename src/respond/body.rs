@@ -9,7 +9,7 @@ use http::{
 };
 
 use super::{
-    kept::{FirstKept, Kept},
+    interner::{FirstInterned, Interner},
     refusal::{BodyForm, Cause, Refusal},
 };
 use crate::policy::Policy;
@@ -135,7 +135,7 @@ impl<B: From<Cow<'static, str>>> MakeBody<B> for ProblemBody {
 #[derive(Clone, Debug, Default)]
 pub struct ProblemBody {
     /// The document of the layer's only limit.
-    kept: Arc<FirstKept<PolicyDocument>>,
+    document: Arc<FirstInterned<PolicyDocument>>,
 }
 
 /// The document of a refusal by one policy, which is equal for all requests.
@@ -145,7 +145,7 @@ struct PolicyDocument {
     text: String,
 }
 
-static KEPT: Kept<PolicyDocument> = Kept::new();
+static DOCUMENTS: Interner<PolicyDocument> = Interner::new();
 
 /// The beginning of a document of a registered problem type, up to its status.
 macro_rules! head {
@@ -207,13 +207,13 @@ impl ProblemBody {
         if let (Cause::Limit, Some((policy, _))) = (refusal.cause(), refusal.outcome().only())
             && status == StatusCode::TOO_MANY_REQUESTS
             && !refusal.is_oversized()
-            && let Some(kept) = self.kept.get(
-                &KEPT,
-                |kept| kept.policy.same_problem(policy),
+            && let Some(interned) = self.document.get(
+                &DOCUMENTS,
+                |interned| interned.policy.same_problem(policy),
                 || Some(PolicyDocument::new(policy.clone(), status)),
             )
         {
-            return Cow::Borrowed(&kept.text);
+            return Cow::Borrowed(&interned.text);
         }
         Cow::Owned(document(refusal, status))
     }

@@ -212,7 +212,7 @@ stats! {
             in_flight: u64,
         }
     }
-    struct Counters;
+    struct DrainCounters;
 }
 
 const MAX_IN_FLIGHT: u64 = 256;
@@ -223,7 +223,7 @@ const MAX_SILENCE: Duration = Duration::from_secs(5);
 /// The bodies that a responder and its clones read.
 #[derive(Debug, Default)]
 struct Drains {
-    counters: Counters,
+    counters: DrainCounters,
     in_flight: AtomicU64,
 }
 
@@ -238,34 +238,34 @@ impl Drains {
             self.counters.no_runtime.add(1);
             return;
         };
-        let Some(slot) = Slot::take(self) else {
+        let Some(slot) = DrainSlot::take(self) else {
             self.counters.crowded.add(1);
             return;
         };
         self.counters.started.add(1);
         runtime.spawn(async move {
             let end = timeout(MAX_TIME, read_to_end(body)).await;
-            slot.free(end.unwrap_or(End::GivenUp));
+            slot.free(end.unwrap_or(BodyEnd::GivenUp));
         });
     }
 }
 
 /// The end of a body.
 #[derive(Clone, Copy, Debug)]
-enum End {
+enum BodyEnd {
     Finished,
     Failed,
     GivenUp,
 }
 
 /// One of the places for bodies, freed when dropped.
-struct Slot {
+struct DrainSlot {
     drains: Arc<Drains>,
     /// `Failed` until the task has ended, so also if it panics or its runtime shuts down.
-    end: End,
+    end: BodyEnd,
 }
 
-impl Slot {
+impl DrainSlot {
     fn take(drains: &Arc<Drains>) -> Option<Self> {
         // Relaxed: the number orders nothing.
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -273,43 +273,43 @@ impl Slot {
         drains.in_flight.fetch_update(set, fetch, next).ok()?;
         Some(Self {
             drains: Arc::clone(drains),
-            end: End::Failed,
+            end: BodyEnd::Failed,
         })
     }
 
-    fn free(mut self, end: End) {
+    fn free(mut self, end: BodyEnd) {
         self.end = end;
     }
 }
 
-impl Drop for Slot {
+impl Drop for DrainSlot {
     fn drop(&mut self) {
         let counters = &self.drains.counters;
         let counter = match self.end {
-            End::Finished => &counters.finished,
-            End::Failed => &counters.failed,
-            End::GivenUp => &counters.given_up,
+            BodyEnd::Finished => &counters.finished,
+            BodyEnd::Failed => &counters.failed,
+            BodyEnd::GivenUp => &counters.given_up,
         };
         counter.add(1);
         self.drains.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-async fn read_to_end<B: Body>(body: B) -> End {
+async fn read_to_end<B: Body>(body: B) -> BodyEnd {
     let mut body = pin!(body);
     let mut left = MAX_BYTES;
     loop {
         let read = timeout(MAX_SILENCE, next_bytes(body.as_mut())).await;
         match read {
             Ok(Some(Ok(bytes))) => match left.checked_sub(bytes) {
-                None => return End::GivenUp,
+                None => return BodyEnd::GivenUp,
                 // The next frame may be an error instead: hyper reports one if the client hangs up right after its last byte.
-                Some(_) if body.is_end_stream() => return End::Finished,
+                Some(_) if body.is_end_stream() => return BodyEnd::Finished,
                 Some(rest) => left = rest,
             },
-            Ok(Some(Err(()))) => return End::Failed,
-            Ok(None) => return End::Finished,
-            Err(_) => return End::GivenUp,
+            Ok(Some(Err(()))) => return BodyEnd::Failed,
+            Ok(None) => return BodyEnd::Finished,
+            Err(_) => return BodyEnd::GivenUp,
         }
     }
 }

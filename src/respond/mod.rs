@@ -39,7 +39,7 @@ mod extract;
 mod grpc;
 mod headers;
 mod http;
-mod kept;
+mod interner;
 #[cfg(feature = "http-body")]
 mod metered;
 mod refusal;

@@ -87,7 +87,7 @@ pub struct Metrics {
 
 /// The metrics that all clones have registered.
 struct Registered {
-    policies: Policies,
+    policies: PolicyTable,
     exempt: OnceLock<Counter>,
     missing_by_client: OnceLock<Counter>,
     missing_by_server: OnceLock<Counter>,
@@ -110,7 +110,7 @@ impl Metrics {
     pub fn with_capacity(policies: usize) -> Self {
         Self {
             registered: Arc::new(Registered {
-                policies: Policies::new(policies),
+                policies: PolicyTable::new(policies),
                 exempt: OnceLock::new(),
                 missing_by_client: OnceLock::new(),
                 missing_by_server: OnceLock::new(),
@@ -190,10 +190,10 @@ impl Observer for Metrics {
 
 /// A table of the metrics of a bounded number of policies. It is never changed but by additions.
 #[derive(Debug)]
-struct Policies {
+struct PolicyTable {
     /// A power of two, more than there may be policies. A policy is in the first slot from that of its digest on that no
     /// other policy has taken before.
-    slots: Box<[OnceLock<Entry>]>,
+    slots: Box<[OnceLock<RegisteredPolicy>]>,
     /// Number of policies that may still be added.
     room: Mutex<usize>,
     is_full: AtomicBool,
@@ -203,12 +203,12 @@ struct Policies {
 
 /// A policy stands in the table by its digest, as in stores.
 #[derive(Debug)]
-struct Entry {
+struct RegisteredPolicy {
     digest: u64,
     metrics: PolicyMetrics,
 }
 
-impl Policies {
+impl PolicyTable {
     /// Creates a table for `most` policies.
     fn new(most: usize) -> Self {
         let slots = most.saturating_mul(2).saturating_add(1);
@@ -237,7 +237,7 @@ impl Policies {
 
     /// Returns all slots, beginning with that of a digest.
     #[inline]
-    fn probe(&self, digest: u64) -> impl Iterator<Item = &OnceLock<Entry>> {
+    fn probe(&self, digest: u64) -> impl Iterator<Item = &OnceLock<RegisteredPolicy>> {
         let (before, from) = self
             .slots
             .split_at(digest as usize & (self.slots.len() - 1));
@@ -263,7 +263,7 @@ impl Policies {
             if *room == 0 {
                 self.is_full.store(true, Ordering::Relaxed);
             }
-            let entry = || Entry {
+            let entry = || RegisteredPolicy {
                 digest,
                 metrics: PolicyMetrics::new(policy.name()),
             };
@@ -287,18 +287,18 @@ struct PolicyMetrics {
     undecided_admitted: Counter,
     undecided_refused: Counter,
     delay: OnceLock<Histogram>,
-    settled: OnceLock<Settled>,
-    dry_run: OnceLock<DryRun>,
+    settled: OnceLock<SettledUnits>,
+    dry_run: OnceLock<DryRunVerdicts>,
 }
 
 #[derive(Debug)]
-struct Settled {
+struct SettledUnits {
     returned: Counter,
     added: Counter,
 }
 
 #[derive(Debug)]
-struct DryRun {
+struct DryRunVerdicts {
     admitted: Counter,
     delayed: Counter,
     refused: Counter,
@@ -359,7 +359,7 @@ impl PolicyMetrics {
                 let direction = Label::from_static_parts("direction", direction);
                 SETTLED_UNITS.counter(vec![self.label.clone(), direction])
             };
-            Settled {
+            SettledUnits {
                 returned: direction("returned"),
                 added: direction("added"),
             }
@@ -374,7 +374,7 @@ impl PolicyMetrics {
                 let verdict = Label::from_static_parts("verdict", verdict);
                 DRY_RUN.counter(vec![self.label.clone(), verdict])
             };
-            DryRun {
+            DryRunVerdicts {
                 admitted: verdict("admitted"),
                 delayed: verdict("delayed"),
                 refused: verdict("refused"),
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn policies_beyond_the_maximum_share_one_entry() {
         for most in [0, 1, 2, 5, 64] {
-            let policies = Policies::new(most);
+            let policies = PolicyTable::new(most);
             let names: Vec<_> = (0..200)
                 .map(|number| Policy::new(&number.to_string()))
                 .collect();

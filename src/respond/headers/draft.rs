@@ -12,7 +12,7 @@ use crate::{
     decision::{Decision, Verdict},
     policy::{Policy, Unit},
     quota::Quota,
-    respond::kept::{FirstKept, Kept},
+    respond::interner::{FirstInterned, Interner},
 };
 
 /// Returns the `RateLimit` of several policies: `"burst";r=50;t=30, …`.
@@ -144,7 +144,7 @@ pub(super) struct PolicyHeader {
     value: HeaderValue,
 }
 
-static KEPT: Kept<PolicyHeader> = Kept::new();
+static HEADERS: Interner<PolicyHeader> = Interner::new();
 
 impl PolicyHeader {
     #[cold]
@@ -184,14 +184,14 @@ impl PolicyHeader {
 
 /// The header of a layer's only limit, set by its first decision.
 #[derive(Debug, Default)]
-pub(in crate::respond) struct CachedPolicyHeader(FirstKept<PolicyHeader>);
+pub(in crate::respond) struct CachedPolicyHeader(FirstInterned<PolicyHeader>);
 
 impl CachedPolicyHeader {
     /// Returns the header of this entry; `None` for an entry that differs from the first, and when the cache is full.
     #[inline]
     pub(super) fn get(&self, entry: &PolicyEntry<'_>) -> Option<&'static PolicyHeader> {
         let matches = |header: &PolicyHeader| header.matches(entry);
-        self.0.get(&KEPT, matches, || PolicyHeader::new(entry))
+        self.0.get(&HEADERS, matches, || PolicyHeader::new(entry))
     }
 }
 

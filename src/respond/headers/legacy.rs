@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::{
     DRAFT06, Headers, PolicyEntry, X_RATELIMIT,
-    upstream::{Nearness, Numbers},
+    upstream::{Nearness, UpstreamLimit},
     value::{self, MAX_INTEGER, push_number},
 };
 use crate::decision::Decision;
@@ -35,7 +35,7 @@ impl LegacyNumbers {
     }
 
     pub(super) fn nearness(self) -> Nearness {
-        Numbers::from(self).nearness()
+        UpstreamLimit::from(self).nearness()
     }
 
     /// Returns the Dictionary of draft-07: `limit=100, remaining=50, reset=5`.
@@ -53,7 +53,7 @@ impl LegacyNumbers {
     }
 }
 
-impl From<LegacyNumbers> for Numbers {
+impl From<LegacyNumbers> for UpstreamLimit {
     fn from(numbers: LegacyNumbers) -> Self {
         Self {
             limit: Some(numbers.limit),

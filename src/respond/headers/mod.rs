@@ -158,7 +158,7 @@ enum FieldValues {
         available: AvailableQuota,
         upstream: UpstreamFields,
     },
-    Boxed(Box<Boxed>, UpstreamFields),
+    Boxed(Box<BoxedValues>, UpstreamFields),
     Triple {
         format: Triple,
         numbers: LegacyNumbers,
@@ -169,7 +169,7 @@ enum FieldValues {
 
 /// `RateLimit` and `RateLimit-Policy` of formats that are long to move.
 #[derive(Debug)]
-enum Boxed {
+enum BoxedValues {
     /// The current draft with several policies.
     Lists {
         ratelimit: HeaderValue,
@@ -222,11 +222,11 @@ impl Fields {
                 }
             }
             FieldValues::Boxed(boxed, upstream) => match *boxed {
-                Boxed::Lists {
+                BoxedValues::Lists {
                     ratelimit,
                     policies,
                 } => upstream::add_lists(headers, upstream, ratelimit, policies),
-                Boxed::Draft07 { numbers, policies } => {
+                BoxedValues::Draft07 { numbers, policies } => {
                     upstream::add_single(headers, upstream, numbers, policies);
                 }
             },
@@ -258,11 +258,11 @@ impl FieldValues {
         };
         let boxed = |boxed| Self::Boxed(Box::new(boxed), upstream);
         Some(match headers {
-            Headers::Draft => boxed(Boxed::Lists {
+            Headers::Draft => boxed(BoxedValues::Lists {
                 ratelimit: draft::ratelimit_list(&entries)?,
                 policies: draft::policy_list(&entries)?,
             }),
-            Headers::Draft07 => boxed(Boxed::Draft07 {
+            Headers::Draft07 => boxed(BoxedValues::Draft07 {
                 numbers,
                 policies: legacy::policy_list(&entries)?,
             }),

@@ -4,14 +4,14 @@
 
 /// A member of a List, with its parameters.
 #[derive(Clone, Debug)]
-pub(super) struct Item<'a> {
+pub(super) struct Member<'a> {
     /// The member with its parameters, as it was sent.
     pub(super) text: &'a str,
     pub(super) value: BareItem<'a>,
     parameters: Vec<(&'a str, BareItem<'a>)>,
 }
 
-impl<'a> Item<'a> {
+impl<'a> Member<'a> {
     /// Returns the value of a parameter; the last one, if there are several of its name.
     pub(super) fn parameter(&self, name: &str) -> Option<BareItem<'a>> {
         let named = self.parameters.iter().rev().find(|(key, _)| *key == name);
@@ -55,7 +55,7 @@ impl<'a> BareItem<'a> {
 }
 
 /// Returns the members of a List (RFC 9651 §4.2.1); `None` if it is invalid or empty.
-pub(super) fn list(text: &str) -> Option<Vec<Item<'_>>> {
+pub(super) fn list(text: &str) -> Option<Vec<Member<'_>>> {
     let mut cursor = Cursor::new(text);
     let mut items = Vec::new();
     loop {
@@ -69,7 +69,7 @@ pub(super) fn list(text: &str) -> Option<Vec<Item<'_>>> {
 }
 
 /// Returns the members of a Dictionary (RFC 9651 §4.2.2); `None` if it is invalid or empty.
-pub(super) fn dictionary(text: &str) -> Option<Vec<(&str, Item<'_>)>> {
+pub(super) fn dictionary(text: &str) -> Option<Vec<(&str, Member<'_>)>> {
     let mut cursor = Cursor::new(text);
     let mut members = Vec::new();
     loop {
@@ -146,7 +146,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the parameters of a member that began at `start`.
-    fn with_parameters(&mut self, start: usize, value: BareItem<'a>) -> Option<Item<'a>> {
+    fn with_parameters(&mut self, start: usize, value: BareItem<'a>) -> Option<Member<'a>> {
         let mut parameters = Vec::new();
         while self.eat(b';') {
             self.take(|byte| byte == b' ');
@@ -157,7 +157,7 @@ impl<'a> Cursor<'a> {
             };
             parameters.push((key, value));
         }
-        Some(Item {
+        Some(Member {
             text: self.since(start),
             value,
             parameters,

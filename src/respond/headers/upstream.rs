@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::{
     DRAFT06, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT,
     legacy::{LegacyNumbers, Triple},
-    structured::{self, BareItem, Item},
+    structured::{self, BareItem, Member},
     value,
 };
 use crate::time::{Clock, SystemClock};
@@ -63,7 +63,7 @@ const UPSTREAM: &str = "\"upstream\"";
 
 /// The limit of an upstream in a format that has room for one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Numbers {
+pub(super) struct UpstreamLimit {
     pub(super) limit: Option<u64>,
     pub(super) remaining: u64,
     /// In Unix seconds from [`FIRST_UNIX`] on, below in seconds from now.
@@ -73,7 +73,7 @@ pub(super) struct Numbers {
 /// How near to exhaustion a limit is: fewer units are nearer, then a longer wait.
 pub(super) type Nearness = (u64, Reverse<u64>);
 
-impl Numbers {
+impl UpstreamLimit {
     pub(super) fn nearness(&self) -> Nearness {
         let wait = self.reset.map_or(u64::MAX, seconds_from_now);
         (self.remaining, Reverse(wait))
@@ -105,7 +105,7 @@ pub(super) struct Existing {
     /// Lines of `RateLimit` in the current draft.
     pub(super) lists: Vec<String>,
     /// The `RateLimit` of draft-07 that is nearest to exhaustion, and its numbers.
-    pub(super) single: Option<(String, Numbers)>,
+    pub(super) single: Option<(String, UpstreamLimit)>,
     /// Lines of `RateLimit-Policy` in the current draft.
     pub(super) named_policies: Vec<String>,
     /// Lines of `RateLimit-Policy` in older drafts.
@@ -160,7 +160,7 @@ impl Existing {
     }
 
     /// Returns the quota of the policy with the name and the partition of a member.
-    fn quota(&self, member: &Item<'_>) -> Option<u64> {
+    fn quota(&self, member: &Member<'_>) -> Option<u64> {
         let policies = self.named_policies.iter();
         let mut policies = policies.filter_map(|line| named_policies(line)).flatten();
         policies
@@ -169,21 +169,21 @@ impl Existing {
     }
 
     /// Returns the limit that is nearest to exhaustion, of those that have all numbers of draft-07.
-    pub(super) fn nearest(&self) -> Option<Numbers> {
+    pub(super) fn nearest(&self) -> Option<UpstreamLimit> {
         let members = self
             .lists
             .iter()
             .filter_map(|line| available(line))
             .flatten();
         let members = members.filter_map(|member| {
-            Some(Numbers {
+            Some(UpstreamLimit {
                 limit: Some(self.quota(&member)?),
                 remaining: member.number("r")?,
                 reset: Some(member.number("t")?),
             })
         });
         let all = members.chain(self.single.as_ref().map(|(_, numbers)| *numbers));
-        all.min_by_key(Numbers::nearness)
+        all.min_by_key(UpstreamLimit::nearness)
     }
 }
 
@@ -210,28 +210,28 @@ fn readable(lines: &[String], can_be_read: impl Fn(&str) -> bool) -> Vec<String>
 /// The name of a member and its partition key.
 pub(super) type MemberId<'a> = (BareItem<'a>, Option<BareItem<'a>>);
 
-pub(super) fn id<'a>(member: &Item<'a>) -> MemberId<'a> {
+pub(super) fn id<'a>(member: &Member<'a>) -> MemberId<'a> {
     (member.value, member.parameter("pk"))
 }
 
 /// Returns how near to exhaustion a member of `RateLimit` is.
-pub(super) fn nearness(member: &Item<'_>) -> Nearness {
+pub(super) fn nearness(member: &Member<'_>) -> Nearness {
     let number = |name| member.number(name).unwrap_or(u64::MAX);
     (number("r"), Reverse(number("t")))
 }
 
 /// Returns the members of a List of Strings that all have a number as this parameter.
-fn strings_with<'a>(line: &'a str, parameter: &str) -> Option<Vec<Item<'a>>> {
+fn strings_with<'a>(line: &'a str, parameter: &str) -> Option<Vec<Member<'a>>> {
     let items = structured::list(line)?;
-    let is_member = |item: &Item<'_>| {
+    let is_member = |item: &Member<'_>| {
         matches!(item.value, BareItem::String(_)) && item.number(parameter).is_some()
     };
     items.iter().all(is_member).then_some(items)
 }
 
 /// Returns the members of a `RateLimit` of the current draft: `"burst";r=50;t=30`.
-pub(super) fn available(line: &str) -> Option<Vec<Item<'_>>> {
-    let is_number = |item: &Item<'_>| {
+pub(super) fn available(line: &str) -> Option<Vec<Member<'_>>> {
+    let is_number = |item: &Member<'_>| {
         let window = item.parameter("t");
         window.is_none_or(|window| window.number().is_some())
     };
@@ -239,25 +239,25 @@ pub(super) fn available(line: &str) -> Option<Vec<Item<'_>>> {
 }
 
 /// Returns the members of a `RateLimit-Policy` of the current draft: `"burst";q=100;w=60`.
-pub(super) fn named_policies(line: &str) -> Option<Vec<Item<'_>>> {
+pub(super) fn named_policies(line: &str) -> Option<Vec<Member<'_>>> {
     strings_with(line, "q")
 }
 
 /// Returns the members of a `RateLimit-Policy` of older drafts: `100;w=60`.
-pub(super) fn numbered_policies(line: &str) -> Option<Vec<Item<'_>>> {
+pub(super) fn numbered_policies(line: &str) -> Option<Vec<Member<'_>>> {
     let items = structured::list(line)?;
-    let is_number = |item: &Item<'_>| item.value.number().is_some();
+    let is_number = |item: &Member<'_>| item.value.number().is_some();
     items.iter().all(is_number).then_some(items)
 }
 
 /// Reads a `RateLimit` of draft-07: `limit=100, remaining=50, reset=5`.
-fn single(line: &str) -> Option<Numbers> {
+fn single(line: &str) -> Option<UpstreamLimit> {
     let members = structured::dictionary(line)?;
     let number = |name: &str| {
         let (_, item) = members.iter().rev().find(|(key, _)| *key == name)?;
         item.value.number()
     };
-    Some(Numbers {
+    Some(UpstreamLimit {
         limit: Some(number("limit")?),
         remaining: number("remaining")?,
         reset: Some(number("reset")?),
@@ -267,9 +267,9 @@ fn single(line: &str) -> Option<Numbers> {
 /// Reads the fields of draft-06 or `X-RateLimit-*`; `None` without remaining units, and if one of them cannot be read.
 ///
 /// The limit may be followed by policies, as in `100, 100;w=60` of early drafts, and the reset may have a fraction.
-pub(super) fn triple(headers: &HeaderMap, names: &[HeaderName; 3]) -> Option<Numbers> {
+pub(super) fn triple(headers: &HeaderMap, names: &[HeaderName; 3]) -> Option<UpstreamLimit> {
     let [limit, remaining, reset] = names;
-    Some(Numbers {
+    Some(UpstreamLimit {
         limit: number_in(headers, limit, |items| items.first()?.value.number())?,
         remaining: number_in(headers, remaining, |items| match items {
             [item] => item.value.number(),
@@ -286,7 +286,7 @@ pub(super) fn triple(headers: &HeaderMap, names: &[HeaderName; 3]) -> Option<Num
 fn number_in(
     headers: &HeaderMap,
     name: &HeaderName,
-    read: impl Fn(&[Item<'_>]) -> Option<u64>,
+    read: impl Fn(&[Member<'_>]) -> Option<u64>,
 ) -> Option<Option<u64>> {
     let mut lines = headers.get_all(name).iter();
     match (lines.next(), lines.next()) {
@@ -391,7 +391,7 @@ fn merge_lists(headers: &mut HeaderMap, ratelimit: &HeaderValue, policies: &Head
     let inner: Vec<_> = inner.flatten().collect();
     let (mut replaced, mut dropped) = (Vec::new(), Vec::new());
     for member in available(&ratelimit).unwrap_or_default() {
-        let same = |other: &&Item<'_>| id(other) == id(&member);
+        let same = |other: &&Member<'_>| id(other) == id(&member);
         let nearest = inner.iter().filter(same).map(nearness).min();
         match nearest {
             None => {}
@@ -471,7 +471,7 @@ fn merge_single(headers: &mut HeaderMap, ours: LegacyNumbers, policies: &HeaderV
 }
 
 /// Returns a policy of the current draft as one of draft-07.
-fn numbered_policy(policy: &Item<'_>) -> Option<String> {
+fn numbered_policy(policy: &Member<'_>) -> Option<String> {
     let quota = policy.number("q")?;
     Some(match policy.number("w") {
         Some(window) => format!("{quota};w={window}"),
@@ -490,7 +490,7 @@ pub(super) fn add_triple(
         return;
     }
     let names = format.names();
-    let Numbers {
+    let UpstreamLimit {
         limit,
         remaining,
         reset,
@@ -506,10 +506,10 @@ pub(super) fn add_triple(
 }
 
 #[cold]
-fn stricter_triple(headers: &HeaderMap, ours: LegacyNumbers, format: Triple) -> Numbers {
+fn stricter_triple(headers: &HeaderMap, ours: LegacyNumbers, format: Triple) -> UpstreamLimit {
     let theirs = triple(headers, &format.names());
     let theirs = theirs.filter(|theirs| theirs.nearness() <= ours.nearness());
-    theirs.map_or(ours.into(), |theirs| Numbers {
+    theirs.map_or(ours.into(), |theirs| UpstreamLimit {
         reset: theirs.reset.map(|reset| match format {
             Triple::UnixSeconds => unix_seconds_as(ours.reset, reset),
             Triple::Draft06 | Triple::Delta => seconds_from_now(reset),
