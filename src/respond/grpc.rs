@@ -15,7 +15,7 @@ use super::{
         GRPC_STATUS_DETAILS, Headers, UpstreamFields, value,
     },
     refusal::{Cause, Refusal},
-    settings::{self, OversizedCode, SharedSettings, setters},
+    settings::{self, OversizedCode, SharedSettings, admissions, setters},
 };
 use crate::outcome::Outcome;
 
@@ -72,29 +72,7 @@ impl Grpc {
 
 #[diagnostic::do_not_recommend]
 impl<BIn, BOut: Default, E> Respond<Request<BIn>, Response<BOut>, E> for Grpc {
-    type Annotation = Fields;
-
-    #[inline]
-    fn wants_outcome(&self) -> bool {
-        self.settings.wants_outcome()
-    }
-
-    fn admit(&self, req: &mut Request<BIn>, mut outcome: Outcome) -> Fields {
-        self.settings.admit(req.extensions_mut(), &mut outcome)
-    }
-
-    #[inline]
-    fn outer_outcome<'a>(&self, req: &'a Request<BIn>) -> Option<&'a Outcome> {
-        req.extensions().get()
-    }
-
-    fn annotate(fields: Fields, res: &mut Response<BOut>) {
-        fields.write(res.headers_mut());
-    }
-
-    fn revise(&self, _: Fields, outcome: &Outcome) -> Fields {
-        self.settings.fields(outcome)
-    }
+    admissions!(BIn, BOut);
 
     fn refuse(&self, mut req: Request<BIn>, mut refusal: Refusal) -> Result<Response<BOut>, E> {
         let content_type = content_type(&req).unwrap_or(ContentType::Grpc);

@@ -14,7 +14,7 @@ use super::{
     grpc::{self, ContentType},
     headers::{Fields, Headers, UpstreamFields, value},
     refusal::{BodyForm, Cause, Refusal},
-    settings::{self, OversizedCode, SharedSettings, setters},
+    settings::{self, OversizedCode, SharedSettings, admissions, setters},
 };
 use crate::{
     charging::{CarryHandle, ChargeHandle},
@@ -130,29 +130,7 @@ impl<BIn, BOut, E, M> Respond<Request<BIn>, Response<BOut>, E> for Http<M>
 where
     M: MakeBody<BOut>,
 {
-    type Annotation = Fields;
-
-    #[inline]
-    fn wants_outcome(&self) -> bool {
-        self.settings.wants_outcome()
-    }
-
-    fn admit(&self, req: &mut Request<BIn>, mut outcome: Outcome) -> Fields {
-        self.settings.admit(req.extensions_mut(), &mut outcome)
-    }
-
-    #[inline]
-    fn outer_outcome<'a>(&self, req: &'a Request<BIn>) -> Option<&'a Outcome> {
-        req.extensions().get()
-    }
-
-    fn annotate(fields: Fields, res: &mut Response<BOut>) {
-        fields.write(res.headers_mut());
-    }
-
-    fn revise(&self, _: Fields, outcome: &Outcome) -> Fields {
-        self.settings.fields(outcome)
-    }
+    admissions!(BIn, BOut);
 
     fn refuse(&self, mut req: Request<BIn>, mut refusal: Refusal) -> Result<Response<BOut>, E> {
         let is_head = req.method() == Method::HEAD;

@@ -16,6 +16,47 @@ use crate::{
     random::{self, Random},
 };
 
+/// The code of gRPC for a call that [can never pass](super::Refusal::is_oversized).
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::respond::{Grpc, OversizedCode};
+///
+/// let respond = Grpc::new().oversized_code(OversizedCode::FailedPrecondition);
+/// # let _ = respond;
+/// assert_eq!(OversizedCode::default() as u32, 3);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OversizedCode {
+    /// 3 `INVALID_ARGUMENT`: the call is at fault, whatever the state of the server. The default; no client retries it.
+    #[default]
+    InvalidArgument = 3,
+    /// 8 `RESOURCE_EXHAUSTED`, as for a call that may pass later. Some clients retry it at once.
+    ResourceExhausted = 8,
+    /// 9 `FAILED_PRECONDITION`: not before the server was changed. No client retries it.
+    FailedPrecondition = 9,
+    /// 11 `OUT_OF_RANGE`. Exporters of OpenTelemetry retry it.
+    OutOfRange = 11,
+}
+
+/// The answers to requests that can never pass.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Oversized {
+    pub(super) status: StatusCode,
+    pub(super) code: OversizedCode,
+}
+
+impl Default for Oversized {
+    fn default() -> Self {
+        Self {
+            status: StatusCode::PAYLOAD_TOO_LARGE,
+            code: OversizedCode::default(),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedSettings {
     headers: Headers,
@@ -157,46 +198,36 @@ macro_rules! setters {
 
 pub(super) use setters;
 
-/// The code of gRPC for a call that [can never pass](super::Refusal::is_oversized).
-///
-/// # Examples
-///
-/// ```
-/// use tollgate::respond::{Grpc, OversizedCode};
-///
-/// let respond = Grpc::new().oversized_code(OversizedCode::FailedPrecondition);
-/// # let _ = respond;
-/// assert_eq!(OversizedCode::default() as u32, 3);
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum OversizedCode {
-    /// 3 `INVALID_ARGUMENT`: the call is at fault, whatever the state of the server. The default; no client retries it.
-    #[default]
-    InvalidArgument = 3,
-    /// 8 `RESOURCE_EXHAUSTED`, as for a call that may pass later. Some clients retry it at once.
-    ResourceExhausted = 8,
-    /// 9 `FAILED_PRECONDITION`: not before the server was changed. No client retries it.
-    FailedPrecondition = 9,
-    /// 11 `OUT_OF_RANGE`. Exporters of OpenTelemetry retry it.
-    OutOfRange = 11,
-}
+/// Writes the part of [`Respond`](super::Respond) about admitted requests, for a responder with a field `settings`.
+macro_rules! admissions {
+    ($BIn:ident, $BOut:ident) => {
+        type Annotation = Fields;
 
-/// The answers to requests that can never pass.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Oversized {
-    pub(super) status: StatusCode,
-    pub(super) code: OversizedCode,
-}
-
-impl Default for Oversized {
-    fn default() -> Self {
-        Self {
-            status: StatusCode::PAYLOAD_TOO_LARGE,
-            code: OversizedCode::default(),
+        #[inline]
+        fn wants_outcome(&self) -> bool {
+            self.settings.wants_outcome()
         }
-    }
+
+        fn admit(&self, req: &mut Request<$BIn>, mut outcome: Outcome) -> Fields {
+            self.settings.admit(req.extensions_mut(), &mut outcome)
+        }
+
+        #[inline]
+        fn outer_outcome<'a>(&self, req: &'a Request<$BIn>) -> Option<&'a Outcome> {
+            req.extensions().get()
+        }
+
+        fn annotate(fields: Fields, res: &mut Response<$BOut>) {
+            fields.write(res.headers_mut());
+        }
+
+        fn revise(&self, _: Fields, outcome: &Outcome) -> Fields {
+            self.settings.fields(outcome)
+        }
+    };
 }
+
+pub(super) use admissions;
 
 /// The outcome of outer layers. Boxed, because it is rare.
 pub(super) type OuterOutcome = Option<Box<Outcome>>;
