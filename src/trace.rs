@@ -2,14 +2,14 @@
 
 use crate::store::{Ask, Backend};
 
-/// The span `tollgate.decide`, from the question to the answer; nothing without the feature `tracing`.
+/// The span `tollgate.decide`, from the call to the store's answer; empty without the feature `tracing`.
 pub(crate) struct DecisionSpan {
     #[cfg(feature = "tracing")]
     span: tracing::Span,
 }
 
 impl DecisionSpan {
-    /// Opens the span of the answer to some asks.
+    /// Opens the span of a call with some asks.
     pub(crate) fn new<Rule>(asks: &[Ask<'_, Rule>], store: &impl Backend) -> Self {
         let _ = (asks, store);
         Self {

@@ -19,7 +19,7 @@ use crate::{
     policy::Policy,
 };
 
-/// Counts the events of a layer, for all its policies together.
+/// Counts the events of a layer, merged over its policies.
 ///
 /// An event takes a few nanoseconds: each thread adds to counters of its own, as long as there are not more threads than twice the number of
 /// CPUs. Clones share the counts; given to several layers, they count the events of all of them.
@@ -50,7 +50,7 @@ pub struct EventCounters {
     stripes: Arc<[EventStripe]>,
 }
 
-/// The kinds of events that are counted apart.
+/// The kinds of events that are counted separately.
 #[derive(Clone, Copy, Debug)]
 enum EventKind {
     Admitted,
@@ -172,7 +172,7 @@ impl Observer for EventCounters {
     }
 }
 
-/// The counts of the events of a layer, as [`EventCounters`] has them.
+/// The counts of the events of a layer, a snapshot of [`EventCounters`].
 ///
 /// A layer with several limits reports each limit by itself, so one request may count several times.
 ///

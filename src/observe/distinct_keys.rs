@@ -16,7 +16,7 @@ use crate::key::Key;
 /// Number of hashes that are kept.
 const KEPT: usize = 1024;
 
-/// Marks a slot without a hash. It is greater than every hash.
+/// The value of a free slot. It is greater than every hash.
 const FREE: u64 = u64::MAX;
 
 /// Estimates how many distinct keys were added, in 8 KiB.
@@ -74,7 +74,7 @@ impl DistinctKeys {
         }
     }
 
-    /// Adds a key. To add it again changes nothing.
+    /// Adds a key. Adding it again changes nothing.
     #[inline]
     pub fn add(&self, key: &Key) {
         let hash = self.hasher.hash_one(key).min(FREE - 1);

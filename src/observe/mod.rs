@@ -1,4 +1,4 @@
-//! Observers: what a layer did, event by event, for counters, metrics and logs.
+//! Observers, which receive the events of a layer for counters, metrics and logs.
 //!
 //! [`RateLimitLayer::observe`](crate::RateLimitLayer::observe) takes any [`Observer`]:
 //!
@@ -10,7 +10,7 @@
 //! | `RefusalLog` | `tracing` | logs a sample of refusals | |
 //!
 //! Observers of your own can use [`TopKeys`], the most frequent keys of any events, and [`DistinctKeys`], the number of distinct keys. `Publish` (feature
-//! `metrics`) reports what stores, wrappers and layers count anyway.
+//! `metrics`) reports the counters of stores, wrappers and layers.
 
 mod counters;
 mod distinct_keys;
@@ -45,14 +45,14 @@ use crate::{
 ///
 /// Given to [`RateLimitLayer::observe`](crate::RateLimitLayer::observe). The methods are called within the request, so they must be fast and
 /// must not block; all of them do nothing unless implemented. A layer with several limits reports each limit by itself. A pair of
-/// observers is one, and `()` is the one that does nothing.
+/// observers is an observer that calls both, and `()` does nothing.
 ///
 /// | event of a limit | when |
 /// |---|---|
 /// | [`admitted`](Self::admitted) | all limits of the layer admitted the request, and this one charged it |
 /// | [`delayed`](Self::delayed) | as above, and this limit delays it |
 /// | [`refused`](Self::refused) | this limit refused the request. Limits that would have admitted it have no event: they spent nothing |
-/// | [`undecided`](Self::undecided) | the store could not decide; [`is_admitted`](crate::Decision::is_admitted) tells if the request proceeds |
+/// | [`undecided`](Self::undecided) | the store could not decide; [`is_admitted`](crate::Decision::is_admitted) is `true` if the request proceeds |
 /// | [`exempt`](Self::exempt) | the key extractors of all limits of the layer exempted the request |
 /// | [`missing_key`](Self::missing_key) | the request has no key |
 /// | [`settled`](Self::settled) | a charge was corrected to its actual cost, or made [after the response](crate::Limit::charge_after) |
@@ -77,45 +77,45 @@ use crate::{
 /// ```
 #[doc(alias = "metrics")]
 pub trait Observer {
-    /// Set if no method does anything, so that a layer need not prepare events.
+    /// `true` if no method does anything, so that a layer need not prepare events.
     #[doc(hidden)]
     const SILENT: bool = false;
 
-    /// A limit admitted a request, which proceeds at once.
+    /// Called when a limit has admitted a request that proceeds at once.
     #[inline]
     fn admitted(&self, event: &Event<'_>) {
         let _ = event;
     }
 
-    /// A limit admitted a request, which proceeds after `wait`.
+    /// Called when a limit has admitted a request that proceeds after `wait`.
     #[inline]
     fn delayed(&self, event: &Event<'_>, wait: Duration) {
         let _ = (event, wait);
     }
 
-    /// A limit refused a request.
+    /// Called when a limit has refused a request.
     #[inline]
     fn refused(&self, event: &Event<'_>) {
         let _ = event;
     }
 
-    /// The store could not decide about a request.
+    /// Called when the store could not decide about a request.
     #[inline]
     fn undecided(&self, event: &Event<'_>) {
         let _ = event;
     }
 
-    /// A request is exempt from all limits of the layer.
+    /// Called when a request is exempt from all limits of the layer.
     #[inline]
     fn exempt(&self) {}
 
-    /// A request has no key. It is refused.
+    /// Called when a request is refused because it has no key.
     #[inline]
     fn missing_key(&self, missing: &MissingKey) {
         let _ = missing;
     }
 
-    /// A charge of `charged` units is corrected to `actual` units. A charge that is made [after the response](crate::Limit::charge_after) is one
+    /// Called when a charge of `charged` units is corrected to `actual` units. A charge that is made [after the response](crate::Limit::charge_after) is one
     /// from 0 units.
     ///
     /// It is reported when the settlement is made; a store may still fail to make it, which it [counts](crate::store::Backend::unsettled).
@@ -124,7 +124,7 @@ pub trait Observer {
         let _ = (policy, key, charged, actual);
     }
 
-    /// A limit on a dry run decided about a request, without effect on it.
+    /// Called when a limit on a dry run has decided about a request, without effect on it.
     ///
     /// The decision is the one that the limit would have made if it were enforced: its [verdict](crate::Decision::verdict) may be a refusal.
     #[inline]
@@ -189,14 +189,14 @@ impl<O: Observer> Observer for Arc<O> {
     forward!(self, (**self));
 }
 
-/// Both observers, in this order.
+/// Calls both observers, in this order.
 impl<A: Observer, B: Observer> Observer for (A, B) {
     const SILENT: bool = A::SILENT && B::SILENT;
 
     forward!(self, self.0, self.1);
 }
 
-/// One limit's part in a request: its policy, the key, and the decision.
+/// The decision of one limit about a request, with the limit's policy and key.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};

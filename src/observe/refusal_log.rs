@@ -191,7 +191,7 @@ impl<C> fmt::Debug for RefusalLog<C> {
 /// The bits of [`Sampler::current`] that count samples. Seconds need 35 of the others.
 const COUNT_BITS: u32 = 24;
 
-/// Takes a number of samples in each second of a clock, and counts what it skips.
+/// Takes a number of samples in each second of a clock, and counts the events that it skips.
 #[derive(Debug, Default)]
 struct Sampler {
     /// The latest second in the high bits, and the number of samples taken in it in the low ones.

@@ -23,7 +23,7 @@ use crate::{decision::Decision, key::Key};
 /// - Every key whose true count is above N / capacity is kept.
 /// - Up to `capacity` distinct keys, all counts are exact.
 ///
-/// So a flood of keys that each come once does not hide a key that comes often, and shows by its errors. For example, with a capacity
+/// So a flood of keys that each occur once does not hide a frequent key, and is recognized by its large errors. For example, with a capacity
 /// of 1,000, every key that causes more than one refusal in a thousand is found.
 ///
 /// ```
@@ -59,7 +59,7 @@ pub struct TopKeys {
     label: Arc<KeyLabel>,
 }
 
-/// Returns the text of a key for people.
+/// A function that returns the text of a key for people.
 type KeyLabel = dyn Fn(&Key) -> String + Send + Sync;
 
 impl TopKeys {
@@ -94,7 +94,7 @@ impl TopKeys {
         self.record_many(key, 1);
     }
 
-    /// Adds `count` to the count of a key, for example the cost of a request. Counts end at `u64::MAX`; 0 adds nothing.
+    /// Adds `count` to the count of a key, for example the cost of a request. Counts saturate; 0 adds nothing.
     pub fn record_many(&self, key: &Key, count: u64) {
         if count > 0 {
             let hash = self.hasher.hash_one(key);
@@ -194,7 +194,7 @@ impl TopKey {
 /// Finds the keys that are refused most, and those that are nearly refused most.
 ///
 /// A request is nearly refused if a limit admits or delays it and less than a [share](Self::nearly_below) of that limit remains, 10 %
-/// by default. Such clients are about to be refused, or use just what they may.
+/// by default. Such clients are about to be refused, or use nearly all of their quota.
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
@@ -439,7 +439,7 @@ impl SpaceSaving {
 
 /// A hash table of indexes, with linear probing and a fixed size.
 ///
-/// It knows neither keys nor hashes: the caller keeps them, and passes functions that compare and return them. An entry is removed by
+/// It stores neither keys nor hashes: the caller passes functions that compare and return them. An entry is removed by
 /// moving later ones back, so the table needs no rebuilding, however many keys come and go.
 struct KeyIndex {
     /// An index plus one, or 0 if the slot is free. At least half of the slots are free.

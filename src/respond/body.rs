@@ -49,7 +49,7 @@ mod sealed {
     impl<F> Sealed for super::BodyFn<F> {}
 }
 
-/// An empty body: made by [`Http::empty`](super::Http::empty).
+/// An empty body, made by [`Http::empty`](super::Http::empty).
 ///
 /// ```
 /// use tollgate::respond::{EmptyBody, Http};
@@ -66,7 +66,7 @@ impl<B: Default> MakeBody<B> for EmptyBody {
     }
 }
 
-/// The body that a closure returns: made by [`Http::body`](super::Http::body).
+/// The body that a closure returns, made by [`Http::body`](super::Http::body).
 ///
 /// ```
 /// use http::response::Parts;
@@ -101,7 +101,7 @@ impl<B: From<Cow<'static, str>>> MakeBody<B> for ProblemBody {
     }
 }
 
-/// A problem document as the body: the default of [`Http`](super::Http).
+/// A problem document as the body, the default of [`Http`](super::Http).
 ///
 /// `application/problem+json` (RFC 9457) with the types of draft-ietf-httpapi-ratelimit-headers-11 §5:
 ///
@@ -138,7 +138,7 @@ pub struct ProblemBody {
     document: Arc<FirstInterned<PolicyDocument>>,
 }
 
-/// The document of a refusal by one policy, which is equal for all requests.
+/// The document of a refusal by one policy. It is equal for all requests.
 #[derive(Debug)]
 struct PolicyDocument {
     policy: Policy,
@@ -174,7 +174,7 @@ const REDUCED_CAPACITY: &str = head!(
 );
 /// The document of a request that can never pass, after its status and up to the names of the policies.
 ///
-/// The draft has no type for it: clients that know `quota-exceeded` come again.
+/// The draft has no type for it, and clients that know `quota-exceeded` retry.
 const OVERSIZED: &str = concat!(
     r#","detail":"The request costs more than these policies can ever admit at once. Do not send it again as it is.","#,
     r#""retryable":false,"violated-policies":["#
@@ -227,7 +227,7 @@ impl PolicyDocument {
     }
 }
 
-/// Returns the document, in as much memory as it needs: then `Bytes` takes it over as it is.
+/// Returns the document in a string without spare capacity, which `Bytes` adopts without a copy.
 fn document(refusal: &Refusal, status: StatusCode) -> String {
     let about_blank = || {
         let reason = status.canonical_reason();

@@ -1,4 +1,4 @@
-//! The unread bodies of refused requests, read on so that the client gets its answer.
+//! Reads the rest of refused uploads, so that their clients get the answer.
 
 use std::{
     future::poll_fn,
@@ -31,8 +31,7 @@ use crate::{outcome::Outcome, store::stats};
 /// | curl without `Expect` | 36 to 39 | 40 |
 /// | curl, which sends `Expect: 100-continue` | 40 | 40 |
 ///
-/// A task of tokio reads the body and throws it away. The response is sent at once and does not wait for it, and the connection can be used again
-/// afterwards.
+/// A tokio task reads the body and discards it. The response does not wait for it, and the connection can be used again afterwards.
 ///
 /// | | bound |
 /// |---|---|
@@ -220,7 +219,7 @@ const MAX_BYTES: u64 = 32 << 20;
 const MAX_TIME: Duration = Duration::from_secs(30);
 const MAX_SILENCE: Duration = Duration::from_secs(5);
 
-/// The bodies that a responder and its clones read.
+/// The bodies that a responder and its clones are reading.
 #[derive(Debug, Default)]
 struct Drains {
     counters: DrainCounters,
@@ -232,7 +231,7 @@ impl Drains {
         self.counters.read(self.in_flight.load(Ordering::Relaxed))
     }
 
-    /// Reads a body in the background and throws it away; drops it if there is no runtime, or too many others are read.
+    /// Reads a body in the background and discards it. Drops it unread without a runtime, and beyond the bound on bodies.
     fn start<B: Body + Send + 'static>(self: &Arc<Self>, body: B) {
         let Ok(runtime) = Handle::try_current() else {
             self.counters.no_runtime.add(1);
@@ -250,7 +249,7 @@ impl Drains {
     }
 }
 
-/// The end of a body.
+/// The reason why the reading of a body ended.
 #[derive(Clone, Copy, Debug)]
 enum BodyEnd {
     Finished,
@@ -258,10 +257,10 @@ enum BodyEnd {
     GivenUp,
 }
 
-/// One of the places for bodies, freed when dropped.
+/// One of the slots for bodies in flight, freed when dropped.
 struct DrainSlot {
     drains: Arc<Drains>,
-    /// `Failed` until the task has ended, so also if it panics or its runtime shuts down.
+    /// `Failed` until the task has ended, and thus also if it panics or its runtime shuts down.
     end: BodyEnd,
 }
 

@@ -1,4 +1,4 @@
-//! The responder for gRPC: its codes, fields and status details.
+//! The responder for gRPC, with its codes, fields and status details.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ use crate::outcome::Outcome;
 ///
 /// # Long waits
 ///
-/// A wait that a field cannot hold is omitted. A shorter one would make obedient clients retry too early.
+/// A wait that a field cannot hold is omitted. A shorter one would make clients retry too early.
 ///
 /// | | longest wait | longer waits |
 /// |---|---|---|
@@ -225,8 +225,8 @@ fn percent_encoded(message: &str) -> Option<HeaderValue> {
 
 /// Returns the status code of a gRPC response if it is among the header fields (gRPC over HTTP/2, Trailers-Only).
 ///
-/// So are the errors of unary calls, and those of streams before their first message. A call that succeeds has its status in the trailers, after the
-/// body, and so has a stream that fails later: both return `None`, as responses without gRPC do.
+/// The header fields have the errors of unary calls, and those of streams before their first message. A successful call, and a stream that fails
+/// later, has its status in the trailers after the body. The function returns `None` for these, and for responses that are not gRPC.
 ///
 /// ```
 /// use http::Response;

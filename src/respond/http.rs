@@ -144,7 +144,7 @@ where
 
 #[diagnostic::do_not_recommend]
 impl<B, E, M: MakeBody<B>> RefuseLate<Response<B>, E> for Http<M> {
-    /// Answers as [`Respond::refuse`] does, as gRPC if the response is. Nothing of the response remains.
+    /// Answers as [`Respond::refuse`] does, over gRPC if the response is gRPC. Nothing of the response remains.
     fn refuse_late(&self, res: Response<B>, mut refusal: Refusal) -> Result<Response<B>, E> {
         let grpc_content_type = grpc::type_of_response(&res);
         let (mut parts, ()) = Response::new(()).into_parts();
@@ -156,7 +156,7 @@ impl<B, E, M: MakeBody<B>> RefuseLate<Response<B>, E> for Http<M> {
 }
 
 impl<M> Http<M> {
-    /// Writes a refusal, and returns its body.
+    /// Writes the status and fields of a refusal, and returns its body.
     // By reference, because parts and refusals are long to move.
     #[inline]
     fn answer<B>(
@@ -217,7 +217,7 @@ fn write(settings: &SharedSettings, refusal: &Refusal, parts: &mut Parts) {
     }
 }
 
-/// HTTP requests carry charge handles in their extensions.
+/// Carries charge handles in the extensions of the request.
 impl<B> CarryHandle for Request<B> {
     fn carry(&mut self, handle: ChargeHandle) {
         let extensions = self.extensions_mut();

@@ -2,12 +2,12 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The maximum number of values in a list. No program has as many limits; the bound is for one that builds layers without end.
+/// The maximum number of values in a list. It bounds the memory of a program that builds layers without end.
 const MAX_INTERNED: usize = 1024;
 
 /// Interns the values of one type.
 ///
-/// Leaked, so that responses copy a pointer: a reference count would be written by all threads.
+/// Values are leaked, so that responses copy a pointer: a reference count would be written by all threads.
 pub(super) struct Interner<T: 'static>(Mutex<Vec<&'static T>>);
 
 impl<T> Interner<T> {
@@ -35,7 +35,7 @@ impl<T> Interner<T> {
     }
 }
 
-/// The value for a layer's only limit, set by its first decision.
+/// The interned value of a layer's only limit, set by its first decision.
 #[derive(Debug)]
 pub(super) struct FirstInterned<T: 'static>(OnceLock<Option<&'static T>>);
 

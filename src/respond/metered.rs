@@ -1,4 +1,4 @@
-//! Charges that are settled when the body of a response has ended.
+//! Settles charges when the body of a response has ended.
 
 use std::{
     borrow::Cow,
@@ -246,7 +246,7 @@ pin_project! {
     pub struct MeteredBody<B> {
         #[pin]
         body: B,
-        // `None` once it has ended, and if there is nothing to settle.
+        // `None` once the body has ended, and if there is nothing to settle.
         usage: Option<Usage>,
         unit: MeteredUnit,
     }

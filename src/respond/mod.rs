@@ -143,9 +143,9 @@ pub trait Respond<Req, Res, Err> {
     /// [annotated](Self::annotate).
     fn admit(&self, req: &mut Req, outcome: Outcome) -> Self::Annotation;
 
-    /// Returns the outcome that a layer outside of this one has handed to a request; `None`, the default, if that is not known.
+    /// Returns the outcome that an outer layer has put into a request; `None`, the default, if it is unknown.
     ///
-    /// By it, a layer notices that it [charges a request twice](crate::RateLimitLayer::misconfigured).
+    /// A layer uses it to detect that it [charges a request twice](crate::RateLimitLayer::misconfigured).
     fn outer_outcome<'a>(&self, req: &'a Req) -> Option<&'a Outcome> {
         let _ = req;
         None
@@ -155,7 +155,7 @@ pub trait Respond<Req, Res, Err> {
     // No `self`: the response future need not share the layer's settings.
     fn annotate(annotation: Self::Annotation, res: &mut Res);
 
-    /// Changes the annotation of a request whose charges were corrected before its response. `outcome` has the decisions of now.
+    /// Updates the annotation of a request whose charges were corrected before its response. `outcome` has the corrected decisions.
     ///
     /// Called for limits with [`charge_handle`](crate::Limit::charge_handle), [`charge_if`](crate::Limit::charge_if) and
     /// [`charge_after`](crate::Limit::charge_after), if the store answers at once. The default leaves the annotation as it is.
@@ -172,7 +172,7 @@ pub trait Respond<Req, Res, Err> {
     fn refuse(&self, req: Req, refusal: Refusal) -> Result<Res, Err>;
 }
 
-/// Refuses a request whose handler has responded already.
+/// Refuses requests whose handlers have already responded.
 ///
 /// A limit with [`charge_after`](crate::Limit::charge_after) charges after the response. If it refuses the charge, the client must not see the
 /// response. [`Http`](Http), [`Grpc`](Grpc) and [`AsError`](AsError) implement it; implement it for a responder
@@ -196,7 +196,7 @@ pub trait Respond<Req, Res, Err> {
             take `.charge_if(…)` instead, which charges before the request"
 )]
 pub trait RefuseLate<Res, Err> {
-    /// Replaces a response by a refusal.
+    /// Replaces a response with a refusal.
     ///
     /// # Errors
     ///

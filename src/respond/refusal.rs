@@ -38,7 +38,7 @@ pub struct Refusal {
     form: BodyForm,
 }
 
-/// The parts of a response that a refusal may have.
+/// The part of a response that a refusal fills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum BodyForm {
     #[default]
@@ -107,7 +107,7 @@ impl Refusal {
         }
     }
 
-    /// Creates a refusal by these decisions, which are those of the outcome.
+    /// Creates a refusal from the decisions of `outcome`.
     // The cause is not read from the outcome: a value that is read before it is moved is moved once more.
     #[inline]
     pub(crate) fn decided(outcome: Outcome, decisions: &Decisions) -> Self {
@@ -148,7 +148,7 @@ impl Refusal {
         &self.outcome
     }
 
-    /// Returns the outcome, to be taken out: `into_outcome` would first move the whole refusal.
+    /// Returns the outcome for its caller to take: `into_outcome` would first move the whole refusal.
     #[inline]
     pub(super) fn outcome_mut(&mut self) -> &mut Outcome {
         &mut self.outcome
@@ -203,7 +203,7 @@ impl Refusal {
         matches!(self.cause, Cause::Limit) && self.outcome.is_oversized()
     }
 
-    /// Returns the least wait after which the same request may pass: the longest wait of all limits that refuse.
+    /// Returns the shortest wait after which the same request may pass: the longest wait of all refusing limits.
     ///
     /// Returns `None` when one of them never lets it pass, or no wait is known.
     #[inline]
@@ -282,7 +282,7 @@ impl Refused {
         &self.refusal
     }
 
-    /// Returns the least wait after which the same request may pass.
+    /// Returns the shortest wait after which the same request may pass.
     ///
     /// Returns `None` when it never may, or the wait is unknown.
     pub fn retry_after(&self) -> Option<Duration> {
@@ -389,7 +389,7 @@ impl<Res, E: From<Refused>> RefuseLate<Res, E> for AsError {
 
 /// Displays a wait, as in `30 s`, `2 min 5 s` or `3 d 4 h`.
 ///
-/// The wait is rounded up, so a client that obeys it never comes too early. It is in milliseconds below a second, in
+/// The wait is rounded up, so a client that waits for it never retries too early. It is in milliseconds below a second, in
 /// seconds below 100 s, and in two units above.
 struct WaitText(Duration);
 

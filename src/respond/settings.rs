@@ -1,4 +1,4 @@
-//! What the responders `Http` and `Grpc` share: their settings, and the response to a refused request.
+//! The settings of the responders `Http` and `Grpc`, and the response to a refused request that both begin with.
 
 use std::{mem, sync::Arc, time::Duration};
 
@@ -57,6 +57,7 @@ impl Default for Oversized {
     }
 }
 
+/// The settings of a responder.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedSettings {
     headers: Headers,
@@ -66,10 +67,11 @@ pub(super) struct SharedSettings {
     omits_outcome: bool,
     jitter: Option<RetryJitter>,
     pub(super) oversized: Oversized,
-    /// Shared by all clones.
+    /// The cached header of the only policy, shared by all clones.
     cached: Arc<CachedPolicyHeader>,
 }
 
+/// A random addition to the waits in refusals.
 #[derive(Clone, Debug)]
 struct RetryJitter {
     max_seconds: u64,
@@ -102,7 +104,7 @@ impl SharedSettings {
         self.headers != Headers::None || !self.omits_outcome
     }
 
-    /// Moves the outcome of an admitted request into its extensions, unless that is turned off.
+    /// Moves the outcome of an admitted request into its extensions, unless outcomes are turned off.
     // Takes it by reference, because it is long to move.
     pub(super) fn admit(&self, extensions: &mut Extensions, outcome: &mut Outcome) -> Fields {
         let fields = self.fields(outcome);
@@ -153,10 +155,10 @@ macro_rules! setters {
             self
         }
 
-        /// Sets what happens to rate limit fields that a response has already, as that of a proxied upstream.
+        /// Sets the treatment of rate limit fields that a response already has, such as those of a proxied upstream.
         ///
-        /// Default: [`UpstreamFields::Stricter`]. Whatever the setting and the upstream, the fields of this layer's format are valid, and there is
-        /// one set of them.
+        /// Default: [`UpstreamFields::Stricter`]. With every setting, the response has one valid set of fields in this layer's
+        /// format.
         #[must_use]
         pub fn upstream_fields(mut self, upstream: UpstreamFields) -> Self {
             self.settings.set_upstream(upstream);
@@ -183,7 +185,7 @@ macro_rules! setters {
             self
         }
 
-        /// Adds 0 to `max` to the wait in refusals, in whole seconds.
+        /// Adds a jitter of up to `max`, in whole seconds, to the wait in refusals.
         ///
         /// This spreads the retries of clients that were refused together. The jitter is a hash of the instant of
         /// the decision under a random seed. Default: none.

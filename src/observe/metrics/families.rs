@@ -373,7 +373,7 @@ pub(super) use table;
 
 static METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, Some(module_path!()));
 
-/// A name, with what [`describe`](Self::describe) tells a recorder about it.
+/// A metric with all its time series, which differ in their labels.
 #[derive(Debug)]
 pub(super) struct Family {
     pub(super) name: &'static str,
@@ -382,7 +382,7 @@ pub(super) struct Family {
     pub(super) help: &'static str,
 }
 
-/// The kinds of metrics.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MetricType {
     Counter,
@@ -431,7 +431,7 @@ impl Family {
     }
 }
 
-/// Returns the labels of a store or a layer, `kind`, with this name.
+/// Returns the label `kind`, for a store or a layer, with this name, and other labels.
 pub(super) fn labels(
     kind: &'static str,
     name: &str,

@@ -99,7 +99,7 @@ impl Metrics {
         Self::with_capacity(64)
     }
 
-    /// Creates an observer with labels for so many policies; further ones have the label `other`.
+    /// Creates an observer with labels for this number of policies; further ones have the label `other`.
     ///
     /// ```
     /// use tollgate::{RateLimitLayer, TokenBucket, observe::Metrics};
@@ -118,7 +118,7 @@ impl Metrics {
         }
     }
 
-    /// Tells the recorder the units and descriptions of [all metrics](#metrics), once it is installed.
+    /// Registers the units and descriptions of [all metrics](#metrics). Call it once the recorder is installed.
     pub fn describe() {
         for family in ALL {
             family.describe();
@@ -188,20 +188,19 @@ impl Observer for Metrics {
     }
 }
 
-/// A table of the metrics of a bounded number of policies. It is never changed but by additions.
+/// A table of the metrics of a bounded number of policies. Policies are only added.
 #[derive(Debug)]
 struct PolicyTable {
-    /// A power of two, more than there may be policies. A policy is in the first slot from that of its digest on that no
-    /// other policy has taken before.
+    /// A power of two, more than the maximum number of policies. Linear probing starts at the digest of a policy.
     slots: Box<[OnceLock<RegisteredPolicy>]>,
-    /// Number of policies that may still be added.
+    /// The number of policies that may still be added.
     room: Mutex<usize>,
     is_full: AtomicBool,
-    /// All further policies.
+    /// The metrics of all further policies.
     other: OnceLock<PolicyMetrics>,
 }
 
-/// A policy stands in the table by its digest, as in stores.
+/// A policy, identified by its digest as in stores.
 #[derive(Debug)]
 struct RegisteredPolicy {
     digest: u64,

@@ -25,7 +25,7 @@ use crate::{
     store::{Counters, Leased, Optimistic, Synced, Timeout},
 };
 
-/// Sets the metrics of counters that a store, a wrapper or a layer has anyway.
+/// Sets metrics from the counters of a store, a wrapper or a layer.
 ///
 /// Call [`publish`](Self::publish) when your exporter is scraped, or once per interval. It sets the metrics of the store and of all stores that
 /// it wraps; the page of [`Metrics`](crate::observe::Metrics#metrics) lists them. It allocates, so call it
@@ -268,7 +268,7 @@ impl<S: Publish, C> Publish for Blocks<S, C> {
     }
 }
 
-/// Publishes the settlements that failed, if the store counts them. An outer store counts at least those of the store in it.
+/// Publishes the number of failed settlements, if the store counts them. An outer store counts at least those of its inner store.
 fn publish_unsettled(backend: &impl Backend, name: &str) {
     if let Some(unsettled) = backend.unsettled() {
         families::STORE_UNSETTLED.set(store(name), unsettled);

@@ -74,7 +74,7 @@ fn push_partition(buffer: &mut ValueBuffer, policy: &Policy) {
     }
 }
 
-/// The units that may be used within an effective window: the parameters `r` and `t`.
+/// The parameters `r` and `t`: the units that may be used within an effective window.
 // Two words, which are returned in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AvailableQuota {
@@ -121,7 +121,7 @@ impl AvailableQuota {
         self.push_numbers(buffer);
     }
 
-    /// Appends what follows the beginning: `50;t=30`.
+    /// Appends the values after the [`beginning`]: `50;t=30`.
     #[inline]
     fn push_numbers(&self, buffer: &mut ValueBuffer) {
         push_number(buffer, self.units);
@@ -132,7 +132,7 @@ impl AvailableQuota {
     }
 }
 
-/// The constant texts of one policy.
+/// The parts of `RateLimit` and `RateLimit-Policy` that are equal for all requests of a policy.
 #[derive(Debug)]
 pub(super) struct PolicyHeader {
     policy: Policy,
@@ -182,7 +182,7 @@ impl PolicyHeader {
     }
 }
 
-/// The header of a layer's only limit, set by its first decision.
+/// The constant parts for a layer's only limit, set by its first decision.
 #[derive(Debug, Default)]
 pub(in crate::respond) struct CachedPolicyHeader(FirstInterned<PolicyHeader>);
 

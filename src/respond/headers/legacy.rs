@@ -1,4 +1,4 @@
-//! The formats that deployed clients read: draft-07, draft-06 and `X-RateLimit-*`.
+//! The older formats, which deployed clients read: draft-07, draft-06 and `X-RateLimit-*`.
 //!
 //! In these, `reset` counts down to a full quota.
 
@@ -63,7 +63,7 @@ impl From<LegacyNumbers> for UpstreamLimit {
     }
 }
 
-/// The formats of three fields.
+/// A format with three fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Triple {
     Draft06,

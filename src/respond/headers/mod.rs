@@ -1,12 +1,12 @@
-//! The rate limit fields of a response: their formats, their names, and all fields of one response.
+//! The rate limit fields of a response: their formats, names and values.
 //!
 //! | file | content |
 //! |---|---|
 //! | `draft` | the values of `RateLimit` and `RateLimit-Policy`, and a cache of their constant parts |
 //! | `legacy` | the values and fields of older formats |
-//! | `value` | how values are written: a buffer, whole numbers, Base64 |
+//! | `value` | the writing of values: a buffer, whole numbers, Base64 |
 //! | `structured` | a parser of structured fields |
-//! | `upstream` | the fields that a response has already, in any format, and the layer's added to them |
+//! | `upstream` | the fields that a response already has, in any format, merged with those of the layer |
 
 mod draft;
 mod legacy;
@@ -149,7 +149,7 @@ impl fmt::Display for Headers {
 #[derive(Debug)]
 pub struct Fields(FieldValues);
 
-/// The values of the fields. Small, because the response future holds it: values of rare formats are boxed.
+/// The values of the fields. Values of rare formats are boxed, because the response future holds them.
 #[derive(Debug)]
 enum FieldValues {
     /// The current draft with one policy, whose header is cached.
@@ -167,7 +167,7 @@ enum FieldValues {
     Nothing,
 }
 
-/// `RateLimit` and `RateLimit-Policy` of formats that are long to move.
+/// The values of `RateLimit` and `RateLimit-Policy` in formats that are too large to be inline.
 #[derive(Debug)]
 enum BoxedValues {
     /// The current draft with several policies.
@@ -208,7 +208,7 @@ impl Fields {
         Self(FieldValues::new(outcome, headers, upstream).unwrap_or(FieldValues::Nothing))
     }
 
-    /// Adds the fields to those of an upstream or an inner layer, as [`UpstreamFields`] says.
+    /// Merges the fields with those of an upstream or an inner layer, as [`UpstreamFields`] specifies.
     #[inline]
     pub(super) fn write(self, headers: &mut HeaderMap) {
         match self.0 {
@@ -274,7 +274,7 @@ impl FieldValues {
     }
 }
 
-/// A decision that carries a limit and a quota, with its policy.
+/// A policy with the limit and the quota of its decision.
 struct PolicyEntry<'a> {
     policy: &'a Policy,
     decision: &'a Decision,

@@ -1,6 +1,6 @@
 //! A parser of structured fields (RFC 9651), as far as rate limit fields have them.
 //!
-//! Strict: what it reads is valid. Inner Lists, Dates and Display Strings are not read, because no rate limit field has them.
+//! It is strict: it accepts only valid fields. It rejects Inner Lists, Dates and Display Strings, because no rate limit field has them.
 
 /// A member of a List, with its parameters.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ pub(super) fn dictionary(text: &str) -> Option<Vec<(&str, Member<'_>)>> {
     }
 }
 
-/// A text that is read from its start.
+/// A text with the position up to which it is parsed.
 struct Cursor<'a> {
     text: &'a str,
     at: usize,

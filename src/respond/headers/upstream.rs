@@ -1,4 +1,4 @@
-//! The rate limit fields that a response has already, in any format, and the fields of a layer added to them.
+//! Reads the rate limit fields that a response already has, in any format, and merges the fields of a layer with them.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -12,14 +12,14 @@ use super::{
 };
 use crate::time::{Clock, SystemClock};
 
-/// Treatment of rate limit fields that a response has already, for example from a proxied upstream.
+/// The treatment of rate limit fields that a response already has, for example from a proxied upstream.
 ///
-/// Two sets of numbers in one field cannot be read. So the response has one valid set in the format of the layer, whatever the
-/// upstream sent.
+/// Clients cannot read two sets of numbers in one field. So the response has one valid set in the format of the layer, with
+/// any upstream.
 ///
 /// | | the response has |
 /// |---|---|
-/// | `Stricter` | what leaves less: see below |
+/// | `Stricter` | the fields that leave fewer units: see below |
 /// | `Keep` | the upstream's fields of any format, as they are; this layer's, if none of them can be read |
 /// | `Replace` | this layer's fields alone |
 ///
@@ -55,13 +55,13 @@ pub enum UpstreamFields {
     Replace,
 }
 
-/// Resets from here on are Unix seconds: those from September 2001 on. Below, they are seconds from now.
+/// The least reset that is in Unix seconds (September 2001). Smaller ones are in seconds from now.
 const FIRST_UNIX: u64 = 1_000_000_000;
 
 /// The name of the member that a field of draft-07 becomes.
 const UPSTREAM: &str = "\"upstream\"";
 
-/// The limit of an upstream in a format that has room for one.
+/// The limit of an upstream in a format with a single limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UpstreamLimit {
     pub(super) limit: Option<u64>,
@@ -70,7 +70,7 @@ pub(super) struct UpstreamLimit {
     pub(super) reset: Option<u64>,
 }
 
-/// How near to exhaustion a limit is: fewer units are nearer, then a longer wait.
+/// The order of limits by nearness to exhaustion: fewer remaining units first, then a longer wait.
 pub(super) type Nearness = (u64, Reverse<u64>);
 
 impl UpstreamLimit {
@@ -214,7 +214,7 @@ pub(super) fn id<'a>(member: &Member<'a>) -> MemberId<'a> {
     (member.value, member.parameter("pk"))
 }
 
-/// Returns how near to exhaustion a member of `RateLimit` is.
+/// Returns the nearness to exhaustion of a member of `RateLimit`.
 pub(super) fn nearness(member: &Member<'_>) -> Nearness {
     let number = |name| member.number(name).unwrap_or(u64::MAX);
     (number("r"), Reverse(number("t")))
@@ -299,7 +299,7 @@ fn number_in(
     }
 }
 
-/// Prepares the fields of a response for those of a layer; returns `true` if these are not to be added.
+/// Prepares the fields of a response for those of a layer; returns `true` if the layer must not add its own.
 #[inline]
 pub(super) fn prepare(headers: &mut HeaderMap, upstream: UpstreamFields) -> bool {
     match upstream {
