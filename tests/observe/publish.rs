@@ -308,7 +308,7 @@ async fn a_responder_publishes_the_bodies_that_it_reads() {
         "tollgate_refused_bodies_total{layer=api,outcome=finished} 1
         tollgate_refused_bodies_total{layer=api,outcome=failed} 0
         tollgate_refused_bodies_total{layer=api,outcome=given_up} 0
-        tollgate_refused_bodies_total{layer=api,outcome=crowded} 0
+        tollgate_refused_bodies_total{layer=api,outcome=over_capacity} 0
         tollgate_refused_bodies_total{layer=api,outcome=no_runtime} 0
         tollgate_refused_bodies_in_flight{layer=api} 1",
     );
@@ -347,7 +347,7 @@ async fn an_introspection_layer_publishes_what_it_counts() {
     }
     let expected = lines(
         "tollgate_introspect_aborted_total{layer=api} 0
-        tollgate_introspect_crowded_total{layer=api} 0
+        tollgate_introspect_over_capacity_total{layer=api} 0
         tollgate_introspect_expired_total{layer=api} 0
         tollgate_introspect_failed_total{layer=api} 1
         tollgate_introspect_hits_total{layer=api} 1

@@ -103,7 +103,7 @@ families! {
 
         // Published for the responder of a layer.
         REFUSED_BODIES = "tollgate_refused_bodies_total" Counter Count
-            ["`layer`; `outcome`: `finished`, `failed`, `given_up`, `crowded`, `no_runtime`"]
+            ["`layer`; `outcome`: `finished`, `failed`, `given_up`, `over_capacity`, `no_runtime`"]
             "Bodies of refused requests that were read, or dropped because of a bound";
 
         // Published for a layer of introspection.
@@ -123,7 +123,7 @@ families! {
         STORE_UNSUPPORTED = "tollgate_store_unsupported_total" Counter Count ["`store`"]
             "Calls that the store does not support";
         STORE_UNSETTLED = "tollgate_store_unsettled_total" Counter Count ["`store`"]
-            "Settlements that failed, may have failed, or gave nothing back";
+            "Settlements that failed, may have failed, or refunded nothing";
         STORE_TIMEOUTS = "tollgate_store_timeouts_total" Counter Count ["`store`"]
             "Calls without an answer within the deadline";
 
@@ -171,7 +171,7 @@ families! {
         REFUSED_BODIES["outcome" = "finished"] = finished;
         REFUSED_BODIES["outcome" = "failed"] = failed;
         REFUSED_BODIES["outcome" = "given_up"] = given_up;
-        REFUSED_BODIES["outcome" = "crowded"] = crowded;
+        REFUSED_BODIES["outcome" = "over_capacity"] = crowded;
         REFUSED_BODIES["outcome" = "no_runtime"] = no_runtime;
     }
 
@@ -194,7 +194,7 @@ families! {
             "Look-ups that ended by a panic, or with their runtime";
         expired = "tollgate_introspect_expired_total" Counter Count
             "Look-ups of active tokens that had expired by this node's clock";
-        crowded = "tollgate_introspect_crowded_total" Counter Count
+        crowded = "tollgate_introspect_over_capacity_total" Counter Count
             "Requests whose token was not looked up, because too many others were";
         in_flight = "tollgate_introspect_in_flight" Gauge Count
             "Look-ups in flight";
@@ -308,7 +308,7 @@ families! {
         evicted = "tollgate_local_evicted_total" Counter Count
             "Keys that were evicted at the capacity";
         held_back = "tollgate_local_held_back_total" Counter Count
-            "Requests of new keys that were refused because of an inherited debt";
+            "Requests of new keys that were refused because of inherited usage";
         turned_away = "tollgate_local_turned_away_total" Counter Count
             "New keys that were refused because the store was full";
         let_through = "tollgate_local_let_through_total" Counter Count
