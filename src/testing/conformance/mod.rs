@@ -27,22 +27,340 @@
 //! | one of those that processes share | once more with [`Alternating`](super::Alternating) around two connections: a store may combine the calls of one connection, which then never [race](Law::Race) |
 //! | a wrapper | around a [`Faulty`](super::Faulty) store in memory, switched by the suite's [`fault`](Suite::fault) |
 
+mod calls;
 mod checker;
-mod compare;
-mod law;
 mod laws;
 mod model;
-mod poll;
 mod report;
-mod rules;
-mod settings;
-mod spawn;
-mod subject;
-mod suite;
-mod tested;
+mod store;
 
-pub use self::{
-    law::Law,
-    report::{Broken, Report},
-    suite::Suite,
+use std::{
+    fmt::{self, Debug},
+    future::Future,
+    pin::Pin,
+    time::Duration,
 };
+
+use self::{
+    checker::Checker,
+    store::{SpawnTasks, Tested, TestedStore, spawn_tasks},
+};
+pub use self::{
+    laws::Law,
+    report::{Broken, Report},
+};
+use crate::{
+    algorithm::{Algorithm, AnyRule},
+    store::{BoxFuture, Store},
+    time::ManualClock,
+};
+
+/// Checks a store against the [laws](Law).
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{AnyRule, time::ManualClock, store::{Local, LocalBuilder}};
+/// use tollgate::testing::conformance::{Law, Suite};
+///
+/// # #[tokio::main] async fn main() {
+/// let clock = ManualClock::default();
+/// let store: Local<AnyRule, _> = LocalBuilder::new().clock(clock.clone()).build();
+/// let report = Suite::new(store).clock(clock).spawn(tokio::spawn).run().await.unwrap();
+/// assert!(report.kept().contains(&Law::Limit));
+/// # }
+/// ```
+#[doc(alias("conformance", "compliance", "contract tests"))]
+#[must_use = "a suite checks nothing until it is run"]
+pub struct Suite<R, S> {
+    store: S,
+    spawn_tasks: Option<SpawnTasks<R, S>>,
+    settings: Settings<R>,
+}
+
+impl<S> Suite<AnyRule, S> {
+    /// Creates a suite for a store that runs any rule, with rules of each algorithm.
+    ///
+    /// The store need not be empty, because each run uses new names of policies. It needs capacity for five thousand keys.
+    pub fn new(store: S) -> Self {
+        Self::with_rules(store, rules())
+    }
+}
+
+impl<R, S> Suite<R, S> {
+    /// Creates a suite with rules of your choice.
+    ///
+    /// Use at least two rules, for [`Law::Change`], and rules of several kinds if the store runs them, for [`Law::Kinds`].
+    /// If time cannot be moved, one rule should refill within half a second, as `20/1s`, and one only after 20 s, as
+    /// `5/1h`.
+    pub fn with_rules(store: S, rules: impl IntoIterator<Item = R>) -> Self {
+        Self {
+            store,
+            spawn_tasks: None,
+            settings: Settings::new(rules.into_iter().collect()),
+        }
+    }
+
+    /// Sets the store's clock, which the suite moves forward and back.
+    pub fn clock(mut self, clock: ManualClock) -> Self {
+        self.settings.clock = Some(clock);
+        self
+    }
+
+    /// Sets a function that sleeps, such as `tokio::time::sleep`.
+    ///
+    /// It is needed for stores whose time cannot be moved, and to report calls that are not answered within half a minute.
+    pub fn sleep<F>(mut self, sleep: impl Fn(Duration) -> F + 'static) -> Self
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        self.settings.sleep = Some(Box::new(move |wait| Box::pin(sleep(wait))));
+        self
+    }
+
+    /// Sets a function that spawns a task, such as `tokio::spawn`, for concurrent calls of clones of the store.
+    ///
+    /// A spawned task must run to its end even if `T` is dropped.
+    pub fn spawn<T>(self, spawn: impl Fn(BoxFuture<()>) -> T + 'static) -> Self
+    where
+        R: Algorithm + Send + Sync + 'static,
+        S: Store<R, Answer: Send, Done: Send, Error: Debug + Send> + Clone + Send + Sync + 'static,
+    {
+        Self {
+            spawn_tasks: Some(spawn_tasks(spawn)),
+            ..self
+        }
+    }
+
+    /// Sets a function that switches a fault on (`true`) and off (`false`), such as an outage of the store's server.
+    ///
+    /// While it is on, each call must fail, be undecided, or be answered, and must not hang.
+    pub fn fault(mut self, switch: impl Fn(bool) + 'static) -> Self {
+        self.settings.fault = Some(Box::new(switch));
+        self
+    }
+
+    /// Leaves a law out that the store does not keep, according to its documentation.
+    pub fn without(mut self, law: Law) -> Self {
+        self.settings.left_out.push(law);
+        self
+    }
+
+    /// Checks only one law, for example to debug a store that breaks it.
+    pub fn only(mut self, law: Law) -> Self {
+        self.settings.only = Some(law);
+        self
+    }
+
+    /// Sets the resolution of the store's clock, to which its waits are rounded up. Default: 1 ns.
+    pub fn resolution(mut self, step: Duration) -> Self {
+        self.settings.step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
+        self
+    }
+
+    /// Allows the store to charge several asks one after the other, and to settle the earlier ones back if a later one is
+    /// refused. Until then, these charges may refuse other calls.
+    pub fn settling_back(mut self) -> Self {
+        self.settings.settles_back = true;
+        self
+    }
+
+    /// Allows the store to add a delta again that arrives twice, because it cannot tell.
+    pub fn repeating_deltas(mut self) -> Self {
+        self.settings.repeats_deltas = true;
+        self
+    }
+
+    /// Allows the store to deviate from its rules: to refuse up to `under` units that should pass, or to admit up to `over`
+    /// units too many.
+    ///
+    /// Laws that count calls are checked with this tolerance. The others are left out.
+    pub fn tolerance(mut self, under: u64, over: u64) -> Self {
+        self.settings.slack = Some(Slack { under, over });
+        self
+    }
+
+    /// Sets the seed of the random timelines. Default: 0, so that each run is equal.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.settings.seed = seed;
+        self
+    }
+
+    /// Sets the number of random timelines, of 80 events each. Default: 32.
+    pub fn timelines(mut self, timelines: u64) -> Self {
+        self.settings.timelines = timelines;
+        self
+    }
+}
+
+impl<R, S> Suite<R, S>
+where
+    R: Algorithm<State: Send + 'static> + Debug,
+    S: Store<R, Error: Debug>,
+{
+    /// Checks all laws that are not left out.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a law is broken or could not be checked, with the rule, the expected answer, and the calls
+    /// before it.
+    pub async fn run(self) -> Result<Report, Broken> {
+        let tested = Tested {
+            store: &self.store,
+            spawn_tasks: self.spawn_tasks.as_ref(),
+        };
+        check(&tested, &self.settings).await
+    }
+}
+
+impl<R: Debug, S> Debug for Suite<R, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Suite")
+            .field("rules", &self.settings.rules)
+            .field("left_out", &self.settings.left_out)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Checks all laws that are not left out.
+async fn check<R>(store: &dyn TestedStore<R>, settings: &Settings<R>) -> Result<Report, Broken>
+where
+    R: Algorithm<State: Send + 'static> + Debug,
+{
+    let (mut report, mut breaches) = (Report::default(), Vec::new());
+    for law in Law::ALL {
+        if settings.leaves_out(law) || settings.only.is_some_and(|only| only != law) {
+            report.left_out.push(law);
+            continue;
+        }
+        let mut checker = Checker::new(store, settings, law);
+        let kept = match law {
+            _ if settings.rules.is_empty() => {
+                Err(checker.unchecked("there is no rule; give the suite one"))
+            }
+            Law::Limit => checker.limit().await,
+            Law::Refusal => checker.refusal().await,
+            Law::Never => checker.never().await,
+            Law::Look => checker.look_only().await,
+            Law::Wait => checker.wait().await,
+            Law::Keys => checker.keys().await,
+            Law::Several => checker.several_asks().await,
+            Law::Settle => checker.settles().await,
+            Law::Reset => checker.resets().await,
+            Law::Change => checker.change().await,
+            Law::Kinds => checker.kinds().await,
+            Law::Race => checker.race().await,
+            Law::Cancel => checker.cancel().await,
+            Law::Fault => checker.faults().await,
+            Law::Nodes => checker.nodes().await,
+            Law::Sync => checker.syncs().await,
+            Law::Timeline => checker.timelines().await,
+        };
+        report.calls += checker.calls;
+        match kept {
+            Ok(()) => report.kept.push(law),
+            Err(breach) => breaches.push(breach),
+        }
+    }
+    if breaches.is_empty() {
+        Ok(report)
+    } else {
+        Err(Broken { breaches, report })
+    }
+}
+
+type Sleep = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()>>>>;
+
+/// Everything about a suite but the store.
+struct Settings<R> {
+    rules: Vec<R>,
+    clock: Option<ManualClock>,
+    sleep: Option<Sleep>,
+    fault: Option<Box<dyn Fn(bool)>>,
+    left_out: Vec<Law>,
+    only: Option<Law>,
+    slack: Option<Slack>,
+    step: u64,
+    settles_back: bool,
+    repeats_deltas: bool,
+    seed: u64,
+    timelines: u64,
+}
+
+/// The error that a store may have, in units.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slack {
+    under: u64,
+    over: u64,
+}
+
+impl<R> Settings<R> {
+    fn new(rules: Vec<R>) -> Self {
+        Self {
+            rules,
+            clock: None,
+            sleep: None,
+            fault: None,
+            left_out: Vec::new(),
+            only: None,
+            slack: None,
+            step: 1,
+            settles_back: false,
+            repeats_deltas: false,
+            seed: 0,
+            timelines: 32,
+        }
+    }
+
+    /// Returns `true` if the law is not checked.
+    fn leaves_out(&self, law: Law) -> bool {
+        self.left_out.contains(&law)
+            || (law == Law::Fault && self.fault.is_none())
+            || (self.slack.is_some() && !law.only_counts())
+    }
+}
+
+/// Rules of each algorithm: slow ones, whose calls can be counted, and fast ones, whose waits are short.
+const RULES: [&str; 18] = [
+    "token-bucket 5/1h",
+    "token-bucket 20/1s burst=3",
+    "token-bucket 100/1m burst=150",
+    "token-bucket 30/1s burst=4 initial=0",
+    "token-bucket 4/1h burst=6 initial=2",
+    "leaky-bucket 20/1s queue=4",
+    "leaky-bucket 6/1h queue=5",
+    "fixed-window 4/1d offset=spread",
+    "fixed-window 3/200ms",
+    "fixed-window 5/1h from=first-call",
+    "sliding-window 6/1h slices=4",
+    "sliding-window 4/200ms",
+    "sliding-log 4/1h",
+    "warm-up 6/s over=2s",
+    "warm-up-spaced 20/s over=4s max-wait=1s",
+    "cascade 4/1h > 3/1d",
+    "three-color 4/1h burst=4 peak=6/1h peak-burst=6 aware",
+    "token-bucket 6/1h & fixed-window 4/1d",
+];
+
+/// Returns the rules.
+fn rules() -> impl Iterator<Item = AnyRule> {
+    // A test ensures that all of them can be parsed.
+    RULES.iter().filter_map(|text| text.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::NAMES;
+
+    #[test]
+    fn there_are_rules_of_each_algorithm() {
+        assert_eq!(rules().count(), RULES.len(), "each can be parsed");
+        let names: Vec<_> = RULES
+            .map(|text| text.split(' ').next().unwrap_or_default())
+            .into();
+        for name in NAMES {
+            assert!(names.contains(name), "{name}");
+        }
+    }
+}

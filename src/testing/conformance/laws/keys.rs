@@ -1,10 +1,10 @@
-//! Checks of similar keys, and of floods of keys.
+//! Checks of keys and of their rules: which state belongs to which, and what begins anew.
 
 use std::{fmt::Debug, net::IpAddr};
 
 use super::super::{
-    checker::{CheckResult, Checker},
-    subject::Subject,
+    calls::TestAsk,
+    checker::{CheckResult, Checker, Subject},
 };
 use crate::{
     algorithm::Algorithm,
@@ -15,8 +15,9 @@ use crate::{
 /// The number of keys in a flood.
 const FLOOD: u64 = 256;
 
+/// Checks of similar keys, and of floods of keys.
 impl<R: Algorithm + Debug> Checker<'_, R> {
-    pub(in super::super) async fn keys(&mut self) -> CheckResult {
+    pub(crate) async fn keys(&mut self) -> CheckResult {
         for (n, rule) in self.suite.rules.iter().enumerate() {
             self.begin(rule);
             let hot = self.subject("hot");
@@ -131,5 +132,179 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
                 .all(|subject| subject.policy != Policy::default())
         );
         subjects
+    }
+}
+
+/// Checks of several asks in one call.
+impl<R: Algorithm + Debug> Checker<'_, R> {
+    pub(crate) async fn several_asks(&mut self) -> CheckResult {
+        let rules = &self.suite.rules;
+        for (n, rule) in rules.iter().enumerate() {
+            self.begin(rule);
+            // Equal to `rule` if there is only one.
+            let other = &rules[(n + 1) % rules.len()];
+            let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| self.subject(name));
+            let of = |subject, units| TestAsk::new(subject, rule, units);
+            // Different costs, to check the order of the answers.
+            self.several(&[of(&alice, 1), of(&bob, 2)]).await?;
+            self.several(&[TestAsk::new(&bob, rule, 1), TestAsk::new(&carol, other, 1)])
+                .await?;
+
+            self.exhaust(&bob, rule).await?;
+            let limit = self.look(&carol, other).await?.limit().unwrap_or(1);
+            for _ in 0..2 {
+                self.several(&[of(&alice, 1), of(&bob, 1)]).await?;
+                self.several(&[of(&bob, 1), of(&alice, 1)]).await?;
+                self.several(&[of(&alice, 1), of(&bob, 1), TestAsk::new(&carol, other, 1)])
+                    .await?;
+                let beyond = limit.saturating_add(1);
+                self.several(&[of(&alice, 1), TestAsk::new(&carol, other, beyond)])
+                    .await?;
+            }
+            self.look_at(&[of(&bob, 1), TestAsk::new(&carol, other, 1), of(&alice, 1)])
+                .await?;
+
+            // One key under two policies, and one key twice.
+            let elsewhere = self.named("alice elsewhere", " elsewhere", alice.key);
+            self.several(&[of(&alice, 1), of(&elsewhere, 1)]).await?;
+            let dave = self.subject("dave");
+            self.several(&[of(&dave, 1), of(&dave, 1)]).await?;
+            let left = self.look(&dave, rule).await?.remaining().unwrap_or(0);
+            self.several(&[of(&dave, left.max(1)), of(&alice, 1), of(&dave, 1)])
+                .await?;
+            self.look_at(&[of(&dave, 1), of(&alice, 1), of(&elsewhere, 1)])
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks of resets.
+impl<R: Algorithm + Debug> Checker<'_, R> {
+    pub(crate) async fn resets(&mut self) -> CheckResult {
+        for rule in &self.suite.rules {
+            self.begin(rule);
+            let (alice, bob) = (self.subject("alice"), self.subject("bob"));
+            let elsewhere = self.named("alice elsewhere", " elsewhere", alice.key);
+            for subject in [&alice, &bob, &elsewhere] {
+                self.exhaust(subject, rule).await?;
+            }
+            for _ in 0..2 {
+                self.reset(&alice).await?;
+                let first = self.acquire(&alice, rule, 1).await?;
+                if !self.is_like_new(&alice, rule, &first) {
+                    return Err(self.breach("a key that was reset is not like a new one"));
+                }
+                self.exhaust(&alice, rule).await?;
+            }
+            self.look(&bob, rule).await?;
+            self.look(&elsewhere, rule).await?;
+            // A key that was never used.
+            let nobody = self.subject("nobody");
+            self.reset(&nobody).await?;
+            self.acquire(&nobody, rule, 1).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The maximum number of changes.
+const MAX_CHANGES: usize = 40;
+
+/// Checks of changes of the rule.
+impl<R: Algorithm + Debug> Checker<'_, R> {
+    pub(crate) async fn change(&mut self) -> CheckResult {
+        let rules = &self.suite.rules;
+        if rules.len() < 2 {
+            return Err(self.unchecked("there is only one rule; give the suite another one"));
+        }
+        // Adjacent rules first, then those further apart.
+        let apart = (1..rules.len()).flat_map(|apart| (0..rules.len()).map(move |n| (n, apart)));
+        for (n, apart) in apart.take(MAX_CHANGES) {
+            let (old, new) = (&rules[n], &rules[(n + apart) % rules.len()]);
+            self.begin(old);
+            let (spent, calm) = (self.subject("spent"), self.subject("calm"));
+            self.exhaust(&spent, old).await?;
+            self.acquire(&calm, old, 1).await?;
+            for subject in [&spent, &calm] {
+                self.look(subject, new).await?;
+                self.acquire(subject, new, 1).await?;
+                self.look(subject, old).await?;
+                self.acquire(subject, old, 1).await?;
+                self.acquire(subject, new, 1).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The number of calls that exhaust a rule.
+const CALLS: u64 = 4;
+
+/// Checks of rules of several kinds on one key, for example of two releases.
+impl<R: Algorithm + Debug> Checker<'_, R> {
+    pub(crate) async fn kinds(&mut self) -> CheckResult {
+        // The first rule of each kind.
+        let mut rules: Vec<&R> = Vec::new();
+        for rule in &self.suite.rules {
+            if rules
+                .iter()
+                .all(|one| one.state_kind() != rule.state_kind())
+            {
+                rules.push(rule);
+            }
+        }
+        for turn in 0..2 {
+            self.begin(rules[0]);
+            let subject = self.subject("alice");
+            if turn == 0 {
+                self.exhaust_in_turn(&subject, &rules).await?;
+            } else {
+                for rule in &rules {
+                    self.exhaust(&subject, rule).await?;
+                }
+            }
+            for rule in rules.iter().rev() {
+                self.acquire(&subject, rule, 1).await?;
+            }
+            self.reset_all(&subject, &rules).await?;
+        }
+        for (n, one) in rules.iter().enumerate().skip(1) {
+            let pair = [*one, rules[n - 1]];
+            self.begin(one);
+            let subject = self.subject("alice");
+            self.exhaust_in_turn(&subject, &pair).await?;
+            self.acquire(&subject, one, 1).await?;
+            self.reset_all(&subject, &pair).await?;
+        }
+        Ok(())
+    }
+
+    /// Calls the rules in turn until all of them are nearly exhausted.
+    async fn exhaust_in_turn(&mut self, subject: &Subject, rules: &[&R]) -> CheckResult {
+        let mut units = Vec::new();
+        for rule in rules {
+            let left = self.look(subject, rule).await?.remaining().unwrap_or(0);
+            units.push(left / CALLS + 1);
+        }
+        for _ in 0..=CALLS {
+            for (rule, units) in rules.iter().zip(&units) {
+                self.acquire(subject, rule, *units).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a reset clears the states of all kinds.
+    async fn reset_all(&mut self, subject: &Subject, rules: &[&R]) -> CheckResult {
+        self.reset(subject).await?;
+        for rule in rules {
+            let first = self.acquire(subject, rule, 1).await?;
+            if !self.is_like_new(subject, rule, &first) {
+                let what = format!("a key that was reset is not like a new one under {rule:?}");
+                return Err(self.breach(what));
+            }
+        }
+        Ok(())
     }
 }

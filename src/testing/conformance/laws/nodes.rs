@@ -1,22 +1,29 @@
-//! Checks of counted nodes.
+//! Checks of what nodes share: their number, and the deltas of those that admit by themselves.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, time::Duration};
 
 use super::super::{
-    checker::{CheckResult, Checker},
-    poll::together,
+    checker::{CheckResult, Checker, Subject},
     report::Breach,
+    store::{ErrorText, together},
 };
-use crate::{algorithm::Algorithm, policy::Policy, store::NodeCounts};
+use crate::{
+    algorithm::Algorithm,
+    decision::Charge,
+    policy::Policy,
+    store::{Batch, Delta, NodeCounts, Pulled},
+    time::Timestamp,
+};
 
 /// The nodes that count themselves at once, in periods one after the other.
 const NODES: [usize; 6] = [1, 8, 3, 0, 2, 2];
 /// The number of the first period.
 const FIRST: u64 = 1000;
 
+/// Checks of counted nodes.
 impl<R: Algorithm + Debug> Checker<'_, R> {
     /// Checks that each node is counted once, in its period and policy. A store that cannot count has nothing to check.
-    pub(in super::super) async fn nodes(&mut self) -> CheckResult {
+    pub(crate) async fn nodes(&mut self) -> CheckResult {
         let Some(rule) = self.suite.rules.first() else {
             return Ok(());
         };
@@ -71,5 +78,205 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
             }
         }
         Ok(Some(all))
+    }
+}
+
+/// Nodes that send the same delta at once.
+const AT_ONCE: usize = 8;
+
+/// A delta of a node.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    node: u64,
+    number: u64,
+    units: u64,
+}
+
+/// Checks of deltas.
+impl<R: Algorithm<State: Send + 'static> + Debug> Checker<'_, R> {
+    /// Checks that each delta is added once. A store that takes none has nothing to check.
+    pub(crate) async fn syncs(&mut self) -> CheckResult {
+        if self.store.sync(&[]).is_none() {
+            return Ok(());
+        }
+        for rule in &self.suite.rules {
+            self.begin(rule);
+            let alice = self.subject("alice");
+            let new = self.look(&alice, rule).await?;
+            let limit = new.remaining().unwrap_or(2);
+            // None; one, and again; then by force, and again.
+            let before = [(1, 10, 0), (1, 10, 1), (1, 10, 1)];
+            let after = [
+                (2, 5, limit / 4),
+                (1, 9, 1),
+                (1, 12, limit / 4),
+                (2, 5, limit / 4),
+                (2, 6, limit),
+                (1, 12, limit / 4),
+                (3, 1, 1),
+            ];
+            let mut last = [0; 4];
+            let mut ats = vec![((1, 10), new.at()), ((2, 5), new.at()), ((1, 9), new.at())];
+            for (n, (node, number, units)) in before.into_iter().chain(after).enumerate() {
+                let stands = self.look(&alice, rule).await?;
+                if n == before.len() {
+                    // What was spent before a bucket was full again is refilled with it.
+                    let wait = stands.reset_after().saturating_mul(2);
+                    if self.can_wait(wait) {
+                        self.pass(wait).await;
+                    }
+                }
+                // A delta that is repeated stays as it was.
+                let known = ats.iter().find(|(name, _)| *name == (node, number));
+                let at = known.map_or(stands.at(), |(_, at)| *at);
+                ats.push(((node, number), at));
+                let known = &mut last[node as usize];
+                let is_new = units > 0 && (number > *known || self.suite.repeats_deltas);
+                if is_new {
+                    *known = number;
+                }
+                let sent = Sent {
+                    node,
+                    number,
+                    units,
+                };
+                self.sync(&alice, rule, (sent, at), is_new, 1).await?;
+            }
+            self.acquire(&alice, rule, 1).await?;
+            self.sync_several(rule, limit.div_ceil(2)).await?;
+            if self.suite.repeats_deltas {
+                continue;
+            }
+            let bob = self.subject("bob");
+            let sent = Sent {
+                node: 1,
+                number: 1,
+                units: limit.div_ceil(2),
+            };
+            let at = self.look(&bob, rule).await?.at();
+            self.sync(&bob, rule, (sent, at), true, AT_ONCE).await?;
+            self.acquire(&bob, rule, 1).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends deltas of two keys by one call, and compares the states, which come back in their order.
+    async fn sync_several(&mut self, rule: &R, units: u64) -> CheckResult {
+        let carol_and_dave = [self.subject("carol"), self.subject("dave")];
+        let mut at = Timestamp::default();
+        for subject in &carol_and_dave {
+            at = self.look(subject, rule).await?.at();
+        }
+        let line = format!(
+            "{units} units to {} and none to {}",
+            carol_and_dave[0], carol_and_dave[1]
+        );
+        let synced = {
+            let batch = Batch { node: 1, number: 1 };
+            let sent = carol_and_dave.iter().zip([units, 0]);
+            let deltas: Vec<_> = sent
+                .map(|(subject, units)| {
+                    let told = (Duration::ZERO, units);
+                    Delta::new(&subject.policy, rule, subject.key, batch, told)
+                })
+                .collect();
+            let syncing = self.store.sync(&deltas);
+            self.with_timeout(&line, together(syncing, |_| false))
+                .await?
+        };
+        self.note(line.clone());
+        let mut all = Vec::new();
+        for synced in synced.into_iter().flatten() {
+            all = synced.map_err(|error| self.breach(format!("{line}: it failed: {error:?}")))?;
+        }
+        let [of_carol, of_dave] = self.each(&line, all)?;
+        let [carol, dave] = &carol_and_dave;
+        let charge = Charge::new(of_carol.at, 0);
+        self.model
+            .settle(carol, rule, &charge, [at, of_carol.at], units);
+        self.pulled(carol, rule, &of_carol, at)?;
+        self.pulled(dave, rule, &of_dave, at)?;
+        self.look(carol, rule).await.map(drop)
+    }
+
+    /// Sends a delta, several times at once, and compares the state that comes back.
+    async fn sync(
+        &mut self,
+        subject: &Subject,
+        rule: &R,
+        (sent, at): (Sent, Timestamp),
+        is_new: bool,
+        times: usize,
+    ) -> CheckResult {
+        let Sent {
+            node,
+            number,
+            units,
+        } = sent;
+        let line = format!("{times} times {sent:?} to {subject} as of {at:?}");
+        let batch = Batch { node, number };
+        let age = self.model.newest().saturating_since(at);
+        let delta = Delta::new(&subject.policy, rule, subject.key, batch, (age, units));
+        let syncing: Vec<_> = (0..times)
+            .filter_map(|_| self.store.sync(std::slice::from_ref(&delta)))
+            .collect();
+        let synced = self
+            .with_timeout(&line, together(syncing, |_| false))
+            .await?;
+        self.note(line.clone());
+        let mut all = Vec::new();
+        for synced in synced.into_iter().flatten() {
+            match synced {
+                Err(error) => return Err(self.breach(format!("{line}: it failed: {error:?}"))),
+                Ok(pulled) => all.extend(self.each::<1>(&line, pulled)?),
+            }
+        }
+        if is_new {
+            // It counts as of its age before the arrival.
+            let arrivals = all.iter().map(|pulled| pulled.at);
+            let on_its_way = arrivals
+                .max()
+                .map_or(at, |arrived| arrived.saturating_sub(age));
+            let between = [at, on_its_way];
+            self.model
+                .settle(subject, rule, &Charge::new(on_its_way, 0), between, units);
+        }
+        for pulled in &all {
+            self.pulled(subject, rule, pulled, at)?;
+        }
+        self.look(subject, rule).await.map(drop)
+    }
+
+    /// Returns the states in the answer to so many deltas.
+    fn each<const COUNT: usize>(
+        &self,
+        line: &str,
+        synced: Vec<Result<Pulled<R::State>, ErrorText>>,
+    ) -> Result<[Pulled<R::State>; COUNT], Breach> {
+        let pulled: Result<Vec<_>, _> = synced.into_iter().collect();
+        let pulled =
+            pulled.map_err(|error| self.breach(format!("{line}: a delta failed: {error:?}")))?;
+        <[_; COUNT]>::try_from(pulled).map_err(|pulled| {
+            let found = pulled.len();
+            self.breach(format!(
+                "{line}: {COUNT} deltas are answered by {found} results"
+            ))
+        })
+    }
+
+    /// Compares the state that a store returned.
+    fn pulled(
+        &mut self,
+        subject: &Subject,
+        rule: &R,
+        Pulled { at, state }: &Pulled<R::State>,
+        since: Timestamp,
+    ) -> Result<(), Breach> {
+        if *at < since {
+            return Err(self.breach(format!("the clock went back from {since:?} to {at:?}")));
+        }
+        let found = subject.own(rule).look(state.as_ref(), *at);
+        let compared = self.model.look(subject, rule, &found);
+        self.compared(compared, &found)
     }
 }

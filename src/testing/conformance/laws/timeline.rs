@@ -2,10 +2,12 @@
 
 use std::{fmt::Debug, time::Duration};
 
-use super::super::{
+use super::{
+    super::{
+        calls::{TestAsk, TestSettlement},
+        checker::{CheckResult, Checker, Subject},
+    },
     Law,
-    checker::{CheckResult, Checker, TestAsk, TestSettlement},
-    subject::Subject,
 };
 use crate::{
     algorithm::Algorithm,
@@ -75,7 +77,7 @@ impl<R: Algorithm> Timeline<'_, R> {
 }
 
 impl<R: Algorithm + Debug> Checker<'_, R> {
-    pub(in super::super) async fn timelines(&mut self) -> CheckResult {
+    pub(crate) async fn timelines(&mut self) -> CheckResult {
         for n in 0..self.suite.timelines {
             let seed = self.suite.seed.wrapping_add(n);
             let kept = self.timeline(seed).await;

@@ -1,15 +1,17 @@
-//! Checks of concurrent callers.
+//! Checks of calls that run concurrently, are dropped, or meet a fault.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, future::IntoFuture, time::Duration};
 
-use super::super::{
+use super::{
+    super::{
+        calls::TestAsk,
+        checker::{Burst, CheckResult, Checker, Subject, cost},
+        report::Breach,
+        store::{OwnedAsk, Task, polled, together},
+    },
     Law,
-    checker::{Burst, CheckResult, Checker, cost},
-    report::Breach,
-    spawn::{OwnedAsk, Task},
-    subject::Subject,
 };
-use crate::{algorithm::Algorithm, time::Timestamp};
+use crate::{algorithm::Algorithm, decision::Decision, time::Timestamp};
 
 /// The number of tasks.
 const TASKS: usize = 8;
@@ -25,8 +27,9 @@ struct RaceResult {
     left: Vec<u64>,
 }
 
+/// Checks of concurrent callers.
 impl<R: Algorithm + Debug> Checker<'_, R> {
-    pub(in super::super) async fn race(&mut self) -> CheckResult {
+    pub(crate) async fn race(&mut self) -> CheckResult {
         let mut checked = 0;
         for rule in &self.suite.rules {
             for _ in 0..ROUNDS {
@@ -237,4 +240,175 @@ fn refunds_in_full<R: Algorithm>(rule: &R, burst: &Burst) -> bool {
             step.decision().is_admitted()
         })
     })
+}
+
+/// The maximum number of dropped calls of one key.
+const MAX_DROPS: u64 = 8;
+
+/// Checks of dropped calls.
+impl<R: Algorithm + Debug> Checker<'_, R> {
+    pub(crate) async fn cancel(&mut self) -> CheckResult {
+        let mut checked = 0;
+        for rule in &self.suite.rules {
+            self.begin(rule);
+            let alice = self.subject("alice");
+            let Some(burst) = self.burst(&alice, rule, 3).await? else {
+                continue;
+            };
+            checked += 1;
+            self.dropped(&[alice], rule, &burst).await?;
+            if !self.suite.leaves_out(Law::Several) {
+                let two = ["bob", "carol"].map(|name| self.subject(name));
+                self.dropped(&two, rule, &burst).await?;
+            }
+            self.left_behind(rule, &burst).await?;
+        }
+        if checked == 0 {
+            return Err(self.nothing_counted());
+        }
+        Ok(())
+    }
+
+    /// Drops calls after several polls, then counts the admitted calls.
+    async fn dropped(&mut self, subjects: &[Subject], rule: &R, burst: &Burst) -> CheckResult {
+        let asked: Vec<_> = subjects
+            .iter()
+            .map(|subject| TestAsk::new(subject, rule, burst.units))
+            .collect();
+        let (mut answered, mut dropped) = (0, 0);
+        for n in 0..MAX_DROPS.min((burst.calls - 1) / 2) {
+            let polls = n as usize % 5;
+            let asks: Vec<_> = asked.iter().map(TestAsk::ask).collect();
+            let call = self.store.acquire(&asks).into_future();
+            let what = format!(
+                "a call for {} that is dropped after {polls} polls",
+                burst.units
+            );
+            let answer = self.with_timeout(&what, polled(call, polls)).await?;
+            match answer {
+                None | Some(Err(_)) => dropped += 1,
+                Some(Ok(decisions)) => answered += u64::from(decisions.is_admitted()),
+            }
+            self.note(what);
+        }
+        for subject in subjects {
+            let passed = self.count_admitted(subject, rule, burst).await?;
+            self.counted(burst, answered + passed, dropped)?;
+        }
+        Ok(())
+    }
+
+    /// Drops some of several calls of one key in flight; the others must be answered.
+    async fn left_behind(&mut self, rule: &R, burst: &Burst) -> CheckResult {
+        let subject = self.subject("dave");
+        let asked = TestAsk::new(&subject, rule, burst.units);
+        let many = burst.calls.min(MAX_DROPS) as usize;
+        let calls: Vec<_> = (0..many)
+            .map(|_| self.store.acquire(&[asked.ask()]).into_future())
+            .collect();
+        let line = format!(
+            "{many} calls at once for {} of {subject}, the first of them dropped",
+            burst.units
+        );
+        let is_dropped = |n| n == 0 || n == 2;
+        let answers = self
+            .with_timeout(&line, together(calls, is_dropped))
+            .await?;
+        self.note(line);
+        let (mut admitted, mut unknown) = (0, 0);
+        for answer in answers {
+            match answer {
+                None | Some(Err(_)) => unknown += 1,
+                Some(Ok(decisions)) => admitted += u64::from(decisions.is_admitted()),
+            }
+        }
+        let passed = self.count_admitted(&subject, rule, burst).await?;
+        self.counted(burst, admitted + passed, unknown)
+    }
+}
+
+/// The maximum number of calls during the fault.
+const MAX_CALLS: u64 = 6;
+/// The number of looks after the fault.
+const TRIES: usize = 100;
+/// The pause after each.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Checks of faults.
+impl<R: Algorithm + Debug> Checker<'_, R> {
+    pub(crate) async fn faults(&mut self) -> CheckResult {
+        let Some(fault) = &self.suite.fault else {
+            return Ok(());
+        };
+        let mut checked = 0;
+        for rule in &self.suite.rules {
+            self.begin(rule);
+            let alice = self.subject("alice");
+            let Some(burst) = self.burst(&alice, rule, 3).await? else {
+                continue;
+            };
+            checked += 1;
+            let calls = MAX_CALLS.min((burst.calls - 1) / 2);
+            self.note("the fault begins".to_owned());
+            fault(true);
+            let met = self
+                .call_during_fault(&alice, rule, burst.units, calls)
+                .await;
+            self.note("the fault ends".to_owned());
+            fault(false);
+            met?;
+            self.come_back(rule).await?;
+            let passed = self.count_admitted(&alice, rule, &burst).await?;
+            self.counted(&burst, passed, calls)?;
+            // The rest of the store works.
+            let bob = self.subject("bob");
+            self.exhaust(&bob, rule).await?;
+        }
+        if checked == 0 {
+            return Err(self.nothing_counted());
+        }
+        Ok(())
+    }
+
+    /// Checks that each call during the fault ends, and that undecided answers have no numbers.
+    async fn call_during_fault(
+        &mut self,
+        subject: &Subject,
+        rule: &R,
+        units: u64,
+        calls: u64,
+    ) -> CheckResult {
+        for _ in 0..calls {
+            for answer in [
+                self.try_acquire(subject, rule, units).await?,
+                self.try_look(subject, rule).await?,
+            ] {
+                let invented = |decision: &Decision| {
+                    decision.is_undecided()
+                        && (decision.limit().is_some() || decision.charge().is_some())
+                };
+                if answer.is_ok_and(|decision| invented(&decision)) {
+                    return Err(self.breach("an undecided answer has numbers"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the store decides again.
+    async fn come_back(&mut self, rule: &R) -> CheckResult {
+        let nobody = self.subject("nobody");
+        for _ in 0..TRIES {
+            let look = self.try_look(&nobody, rule).await?;
+            if look.is_ok_and(|decision| !decision.is_undecided()) {
+                return Ok(());
+            }
+            self.pass(PAUSE).await;
+            // A circuit breaker may use another clock.
+            if let Some(sleep) = self.suite.sleep.as_ref().filter(|_| self.moves_time()) {
+                sleep(PAUSE).await;
+            }
+        }
+        Err(self.breach(format!("no answer in {TRIES} looks after the fault")))
+    }
 }

@@ -1,24 +1,28 @@
-//! Acquiring and looking.
+//! Calls of a store, compared with the decisions of its rule.
 
 use std::fmt::Debug;
 
-use super::{CheckResult, Checker, cost};
+use super::{
+    checker::{CheckResult, Checker, Subject, cost},
+    model::in_words,
+    report::Breach,
+    store::ErrorText,
+};
 use crate::{
     algorithm::Algorithm,
-    decision::Decision,
-    store::Ask,
-    testing::conformance::{compare::in_words, report::Breach, subject::Subject},
+    decision::{Charge, Decision},
+    store::{Ask, Settlement},
 };
 
 /// An ask, with the subject for messages.
-pub(in super::super) struct TestAsk<'a, R> {
-    pub(in super::super) subject: &'a Subject,
-    pub(in super::super) rule: &'a R,
-    pub(in super::super) units: u64,
+pub(super) struct TestAsk<'a, R> {
+    pub(super) subject: &'a Subject,
+    pub(super) rule: &'a R,
+    pub(super) units: u64,
 }
 
 impl<'a, R> TestAsk<'a, R> {
-    pub(in super::super) fn new(subject: &'a Subject, rule: &'a R, units: u64) -> Self {
+    pub(super) fn new(subject: &'a Subject, rule: &'a R, units: u64) -> Self {
         Self {
             subject,
             rule,
@@ -26,12 +30,13 @@ impl<'a, R> TestAsk<'a, R> {
         }
     }
 
-    pub(in super::super) fn ask(&self) -> Ask<'a, R> {
+    pub(super) fn ask(&self) -> Ask<'a, R> {
         let cost = cost(self.units);
         Ask::new(&self.subject.policy, self.rule, self.subject.key, cost)
     }
 }
 
+/// Acquiring and looking.
 impl<R: Algorithm + Debug> Checker<'_, R> {
     /// Describes several asks for a message.
     fn line(&self, verb: &str, asked: &[TestAsk<'_, R>]) -> String {
@@ -103,7 +108,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
     }
 
     /// Spends, and compares the answer with the rule.
-    pub(in super::super) async fn acquire(
+    pub(super) async fn acquire(
         &mut self,
         subject: &Subject,
         rule: &R,
@@ -120,7 +125,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
     }
 
     /// Spends, and returns the answer or the error as text, without a comparison.
-    pub(in super::super) async fn try_acquire(
+    pub(super) async fn try_acquire(
         &mut self,
         subject: &Subject,
         rule: &R,
@@ -133,7 +138,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
     }
 
     /// Looks, and returns the answer or the error as text, without a comparison.
-    pub(in super::super) async fn try_look(
+    pub(super) async fn try_look(
         &mut self,
         subject: &Subject,
         rule: &R,
@@ -143,11 +148,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
     }
 
     /// Looks, and compares the answer with the rule.
-    pub(in super::super) async fn look(
-        &mut self,
-        subject: &Subject,
-        rule: &R,
-    ) -> Result<Decision, Breach> {
+    pub(super) async fn look(&mut self, subject: &Subject, rule: &R) -> Result<Decision, Breach> {
         let answer = self
             .decided(&[TestAsk::new(subject, rule, 1)], true)
             .await?[0];
@@ -159,7 +160,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
     }
 
     /// Spends several together, and compares the answers with the rules.
-    pub(in super::super) async fn several(
+    pub(super) async fn several(
         &mut self,
         asked: &[TestAsk<'_, R>],
     ) -> Result<Vec<Decision>, Breach> {
@@ -239,7 +240,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
     }
 
     /// Looks at several, and compares the answers with the rules.
-    pub(in super::super) async fn look_at(
+    pub(super) async fn look_at(
         &mut self,
         asked: &[TestAsk<'_, R>],
     ) -> Result<Vec<Decision>, Breach> {
@@ -249,5 +250,77 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
             self.compared(compared, answer)?;
         }
         Ok(answers)
+    }
+}
+
+/// A settlement, with the subject for messages.
+pub(super) struct TestSettlement<'a, R> {
+    pub(super) subject: &'a Subject,
+    pub(super) rule: &'a R,
+    pub(super) charge: Charge,
+    pub(super) actual: u64,
+}
+
+/// Settling and resetting.
+impl<R: Algorithm + Debug> Checker<'_, R> {
+    /// Settles, and compares the state afterwards.
+    pub(super) async fn settle(&mut self, corrected: &[TestSettlement<'_, R>]) -> CheckResult {
+        let Some(first) = corrected.first() else {
+            return Ok(());
+        };
+        let before = self.look(first.subject, first.rule).await?;
+        let settlements: Vec<_> = corrected
+            .iter()
+            .map(|corrected| Settlement {
+                policy: &corrected.subject.policy,
+                rule: corrected.rule,
+                key: corrected.subject.key,
+                charge: corrected.charge.duplicate(),
+                actual: corrected.actual,
+                is_grant: false,
+            })
+            .collect();
+        let each: Vec<_> = corrected
+            .iter()
+            .map(|it| format!("{} of {} as {}", it.charge.cost, it.subject, it.actual))
+            .collect();
+        let line = format!("settle {}", each.join(" and "));
+        let check = self.store.settle(settlements);
+        let done = self.with_timeout(&line, async move { check.await }).await?;
+        self.ended(&line, done)?;
+        // The instant of the settlement is between those of two looks.
+        let looked = [TestAsk::new(first.subject, first.rule, 1)];
+        let after = self.decided(&looked, true).await?[0];
+        for it in corrected {
+            let between = [before.at(), after.at()];
+            self.model
+                .settle(it.subject, it.rule, &it.charge, between, it.actual);
+        }
+        let compared = self.model.look(first.subject, first.rule, &after);
+        self.compared(compared, &after)?;
+        for it in &corrected[1..] {
+            self.look(it.subject, it.rule).await?;
+        }
+        Ok(())
+    }
+
+    /// Resets a key.
+    pub(super) async fn reset(&mut self, subject: &Subject) -> CheckResult {
+        let line = format!("reset {subject}");
+        let check = self.store.reset(&subject.policy, &subject.key);
+        let done = self.with_timeout(&line, async move { check.await }).await?;
+        self.ended(&line, done)?;
+        self.model.forget(subject);
+        Ok(())
+    }
+
+    fn ended(&mut self, line: &str, done: Result<(), ErrorText>) -> CheckResult {
+        match done {
+            Ok(()) => {
+                self.note(line.to_owned());
+                Ok(())
+            }
+            Err(error) => Err(self.breach(format!("{line}: the store failed: {error:?}"))),
+        }
     }
 }

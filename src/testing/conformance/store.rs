@@ -1,0 +1,387 @@
+//! The store under test, without its type, and the futures of its calls.
+
+use std::{
+    fmt::{self, Debug},
+    future::{Future, poll_fn},
+    mem,
+    pin::{Pin, pin},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Poll, Waker},
+};
+
+use super::checker::{Subject, cost};
+use crate::{
+    algorithm::Algorithm,
+    decision::Decisions,
+    key::Key,
+    policy::Policy,
+    store::{Ask, BoxFuture, Check, Delta, NodeCounts, Pulled, Settlement, Store},
+};
+
+/// The error of a store, in words.
+pub(super) struct ErrorText(String);
+
+impl ErrorText {
+    fn new(error: impl Debug) -> Self {
+        Self(format!("{error:?}"))
+    }
+}
+
+impl Debug for ErrorText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A future on the thread of the suite.
+type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+type LocalCheck<'a, T> = Check<LocalFuture<'a, Result<T, ErrorText>>>;
+/// A result for each delta.
+type LocalSync<'a, R> =
+    LocalFuture<'a, Result<Vec<Result<Pulled<<R as Algorithm>::State>, ErrorText>>, ErrorText>>;
+
+/// A store behind a trait object: the laws are compiled once for each rule, not once for each store.
+pub(super) trait TestedStore<R: Algorithm> {
+    fn acquire(&self, asks: &[Ask<'_, R>]) -> LocalCheck<'_, Decisions>;
+    fn look(&self, asks: &[Ask<'_, R>]) -> LocalCheck<'_, Decisions>;
+    fn settle(&self, settlements: Vec<Settlement<'_, R>>) -> LocalCheck<'_, ()>;
+    fn reset(&self, policy: &Policy, key: &Key) -> LocalCheck<'_, ()>;
+    fn unsettled(&self) -> Option<u64>;
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<LocalFuture<'_, Result<NodeCounts, ErrorText>>>;
+    fn sync(&self, deltas: &[Delta<'_, R>]) -> Option<LocalSync<'_, R>>
+    where
+        R::State: Send + 'static;
+    /// Runs tasks on clones of the store; `None` if the suite cannot spawn them.
+    fn race(&self, tasks: Vec<Task<R>>) -> Option<LocalFuture<'_, Option<Vec<TaskAnswer>>>>;
+}
+
+/// A store, and how it is called concurrently.
+pub(super) struct Tested<'a, R, S> {
+    pub(super) store: &'a S,
+    pub(super) spawn_tasks: Option<&'a SpawnTasks<R, S>>,
+}
+
+/// Boxes a check, and turns its error into text.
+fn boxed<'a, T, E: Debug>(
+    check: Check<impl Future<Output = Result<T, E>> + 'a>,
+) -> LocalCheck<'a, T> {
+    match check {
+        Check::Ready(answer) => Check::Ready(answer.map_err(ErrorText::new)),
+        Check::Pending(future) => {
+            Check::Pending(Box::pin(async { future.await.map_err(ErrorText::new) }))
+        }
+    }
+}
+
+impl<R, S> TestedStore<R> for Tested<'_, R, S>
+where
+    R: Algorithm,
+    S: Store<R, Error: Debug>,
+{
+    fn acquire(&self, asks: &[Ask<'_, R>]) -> LocalCheck<'_, Decisions> {
+        boxed(self.store.acquire(asks))
+    }
+
+    fn look(&self, asks: &[Ask<'_, R>]) -> LocalCheck<'_, Decisions> {
+        boxed(self.store.look(asks))
+    }
+
+    fn settle(&self, settlements: Vec<Settlement<'_, R>>) -> LocalCheck<'_, ()> {
+        boxed(self.store.settle(settlements))
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> LocalCheck<'_, ()> {
+        boxed(self.store.reset(policy, key))
+    }
+
+    fn unsettled(&self) -> Option<u64> {
+        self.store.unsettled()
+    }
+
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<LocalFuture<'_, Result<NodeCounts, ErrorText>>> {
+        let counting = self.store.count_node(policy, period)?;
+        Some(Box::pin(async { counting.await.map_err(ErrorText::new) }))
+    }
+
+    fn sync(&self, deltas: &[Delta<'_, R>]) -> Option<LocalSync<'_, R>>
+    where
+        R::State: Send + 'static,
+    {
+        let syncing = self.store.sync(deltas)?;
+        Some(Box::pin(async {
+            let answers = syncing.await.map_err(ErrorText::new)?;
+            let answers = answers.into_iter();
+            Ok(answers
+                .map(|answer| answer.map_err(ErrorText::new))
+                .collect())
+        }))
+    }
+
+    fn race(&self, tasks: Vec<Task<R>>) -> Option<LocalFuture<'_, Option<Vec<TaskAnswer>>>> {
+        Some(self.spawn_tasks?(self.store, tasks))
+    }
+}
+
+/// Runs tasks on a store concurrently. Returns the answers of all calls, or `None` if a task did not end.
+pub(super) type SpawnTasks<R, S> =
+    Box<dyn Fn(&S, Vec<Task<R>>) -> Pin<Box<dyn Future<Output = Option<Vec<TaskAnswer>>>>>>;
+
+/// The answer to one call, or its error as text.
+pub(super) type TaskAnswer = Result<Decisions, String>;
+
+/// Calls, one after the other.
+pub(super) struct Task<R> {
+    pub(super) calls: Vec<Vec<OwnedAsk<R>>>,
+    /// Set if all charges are settled to 0 at the end.
+    pub(super) settle: bool,
+}
+
+/// An ask that may cross threads.
+pub(super) struct OwnedAsk<R> {
+    policy: Policy,
+    rule: R,
+    key: Key,
+    units: u64,
+}
+
+impl<R: Clone> OwnedAsk<R> {
+    pub(super) fn new(subject: &Subject, rule: &R, units: u64) -> Self {
+        Self {
+            policy: subject.policy.clone(),
+            rule: rule.clone(),
+            key: subject.key,
+            units,
+        }
+    }
+
+    fn ask(&self) -> Ask<'_, R> {
+        Ask::new(&self.policy, &self.rule, self.key, cost(self.units))
+    }
+}
+
+impl<R: Clone> Task<R> {
+    async fn run<S: Store<R, Error: Debug>>(self, store: &S) -> Vec<TaskAnswer> {
+        let mut answers = Vec::with_capacity(self.calls.len());
+        for asks in &self.calls {
+            let check = {
+                let asks: Vec<_> = asks.iter().map(OwnedAsk::ask).collect();
+                store.acquire(&asks)
+            };
+            answers.push(check.await.map_err(|error| format!("{error:?}")));
+        }
+        for (asks, answer) in self.calls.iter().zip(&mut answers) {
+            if let (Ok(decisions), true) = (&*answer, self.settle)
+                && let Err(error) = refund(store, asks, decisions).await
+            {
+                *answer = Err(error);
+            }
+        }
+        answers
+    }
+}
+
+async fn refund<R, S: Store<R, Error: Debug>>(
+    store: &S,
+    asks: &[OwnedAsk<R>],
+    decisions: &Decisions,
+) -> Result<(), String> {
+    for (ask, decision) in asks.iter().zip(decisions.as_slice()) {
+        let Some(charge) = decision.charge() else {
+            continue;
+        };
+        let check = store.settle(vec![Settlement {
+            policy: &ask.policy,
+            rule: &ask.rule,
+            key: ask.key,
+            charge,
+            actual: 0,
+            is_grant: false,
+        }]);
+        check.await.map_err(|error| format!("{error:?}"))?;
+    }
+    Ok(())
+}
+
+/// Creates the function that runs tasks from one that spawns a future.
+pub(super) fn spawn_tasks<R, S, T>(spawn: impl Fn(BoxFuture<()>) -> T + 'static) -> SpawnTasks<R, S>
+where
+    R: Algorithm + Send + Sync + 'static,
+    S: Store<R, Answer: Send, Done: Send, Error: Debug + Send> + Clone + Send + Sync + 'static,
+{
+    Box::new(move |store, tasks| {
+        let race = Race::new(tasks.len());
+        for task in tasks {
+            let (store, runner) = (store.clone(), Runner(race.clone()));
+            spawn(Box::pin(async move {
+                runner.start().await;
+                let answers = task.run(&store).await;
+                runner.end(answers);
+            }));
+        }
+        Box::pin(async move { race.end().await })
+    })
+}
+
+/// The start and the end that concurrent tasks share.
+#[derive(Clone)]
+struct Race(Arc<Mutex<RaceState>>);
+
+struct RaceState {
+    /// Tasks that have not started.
+    absent: usize,
+    /// Tasks that have not ended.
+    running: usize,
+    /// Set if a task was dropped before its end.
+    is_lost: bool,
+    answers: Vec<TaskAnswer>,
+    wakers: Vec<Waker>,
+}
+
+impl Race {
+    fn new(tasks: usize) -> Self {
+        Self(Arc::new(Mutex::new(RaceState {
+            absent: tasks,
+            running: tasks,
+            is_lost: false,
+            answers: Vec::new(),
+            wakers: Vec::new(),
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RaceState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state and wakes all waiting tasks.
+    fn change(&self, change: impl FnOnce(&mut RaceState)) {
+        let wakers = {
+            let mut state = self.lock();
+            change(&mut state);
+            mem::take(&mut state.wakers)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    async fn until<T>(&self, mut is_so: impl FnMut(&mut RaceState) -> Option<T>) -> T {
+        poll_fn(|cx| {
+            let mut state = self.lock();
+            match is_so(&mut state) {
+                Some(output) => Poll::Ready(output),
+                None => {
+                    state.wakers.push(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    async fn end(&self) -> Option<Vec<TaskAnswer>> {
+        self.until(|state| {
+            (state.running == 0).then(|| (!state.is_lost).then(|| mem::take(&mut state.answers)))
+        })
+        .await
+    }
+}
+
+/// The part of one task in a race. Dropped before the end, it marks the task as lost.
+struct Runner(Race);
+
+impl Runner {
+    async fn start(&self) {
+        self.0.change(|state| state.absent -= 1);
+        let begun = |state: &mut RaceState| (state.absent == 0 || state.is_lost).then_some(());
+        self.0.until(begun).await;
+    }
+
+    fn end(self, mut answers: Vec<TaskAnswer>) {
+        self.0.change(|state| {
+            state.running -= 1;
+            state.answers.append(&mut answers);
+        });
+        mem::forget(self);
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.0.change(|state| {
+            state.running -= 1;
+            state.is_lost = true;
+        });
+    }
+}
+
+/// Returns the output of a future, or `None` if `end` completes first.
+pub(super) async fn unless<T>(
+    future: impl Future<Output = T>,
+    end: impl Future<Output = ()>,
+) -> Option<T> {
+    let (mut future, mut end) = (pin!(future), pin!(end));
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => end.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}
+
+/// Polls a future up to `times` times, each time it is woken, then drops it.
+pub(super) async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
+    let mut future = pin!(future);
+    let mut left = times;
+    poll_fn(|cx| {
+        let Some(less) = left.checked_sub(1) else {
+            return Poll::Ready(None);
+        };
+        left = less;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Polls all futures once, in order. Drops those that `is_dropped` selects by index and that are not ready, and awaits
+/// the others together. Returns `None` for dropped ones.
+pub(super) async fn together<F: Future>(
+    futures: impl IntoIterator<Item = F>,
+    is_dropped: impl Fn(usize) -> bool,
+) -> Vec<Option<F::Output>> {
+    let mut futures: Vec<Option<Pin<Box<F>>>> = futures
+        .into_iter()
+        .map(|future| Some(Box::pin(future)))
+        .collect();
+    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    let mut is_first_poll = true;
+    poll_fn(|cx| {
+        for (slot, output) in futures.iter_mut().zip(&mut outputs) {
+            let Some(future) = slot else { continue };
+            if let Poll::Ready(ready) = future.as_mut().poll(cx) {
+                (*slot, *output) = (None, Some(ready));
+            }
+        }
+        if is_first_poll {
+            is_first_poll = false;
+            for (n, slot) in futures.iter_mut().enumerate() {
+                slot.take_if(|_| is_dropped(n));
+            }
+        }
+        if futures.iter().all(Option::is_none) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    outputs
+}

@@ -1,0 +1,511 @@
+//! A store with faults.
+
+use std::{
+    collections::VecDeque,
+    error, fmt,
+    future::{Future, IntoFuture, ready},
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker, ready},
+};
+
+use pin_project_lite::pin_project;
+
+use super::shared_random::SharedRandom;
+use crate::{
+    algorithm::Algorithm,
+    key::Key,
+    policy::Policy,
+    store::{
+        Ask, Backend, Check, CheckFuture, Delta, Error, Settlement, Store, StoreId, SyncFuture,
+    },
+};
+
+/// A wrapper that injects faults into a store, for tests of outages.
+///
+/// A [switch](Faults) sets the faults: by a script, at random with a seed, or until it is turned off. It works while calls
+/// are in flight. Faults affect `acquire`, `look`, `settle`, `reset` and `sync`. Calls without a fault go to the store unchanged. The
+/// wrapper needs no runtime and no clock. Clones share the store and the switch.
+///
+/// A store that answers at once decides when it is called, also under a fault; another one while the answer is polled.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Cost, Policy, TokenBucket};
+/// use tollgate::store::{Ask, Local, Store, StoreExt};
+/// use tollgate::testing::{Fault, Faulty};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let faulty = Faulty::new(Local::new());
+/// let faults = faulty.faults();
+/// let store = faulty.fail_closed();
+///
+/// let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(2));
+/// let ask = || [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+/// faults.script([None, Some(Fault::Lost)]);
+/// let Ok(passes) = store.acquire(&ask()).await;
+/// let Ok(lost) = store.acquire(&ask()).await;
+/// let Ok(refused) = store.acquire(&ask()).await;
+/// assert!(passes.is_admitted() && !refused.is_admitted());
+/// // Its answer was lost, but it was charged.
+/// assert!(lost.as_slice()[0].is_undecided());
+/// assert_eq!((faults.counts().lost, store.failures()), (1, 1));
+/// # }
+/// ```
+#[doc(alias("fault injection", "chaos", "mock"))]
+#[derive(Clone, Debug)]
+pub struct Faulty<S> {
+    store: S,
+    faults: Faults,
+}
+
+impl<S> Faulty<S> {
+    /// Wraps a store, without faults at first.
+    pub fn new(store: S) -> Self {
+        let faults = Faults::default();
+        Self { store, faults }
+    }
+
+    /// Returns the switch of the faults.
+    pub fn faults(&self) -> Faults {
+        self.faults.clone()
+    }
+
+    fn with_fault<F, T, E>(&self, call: impl FnOnce() -> Check<F>) -> Check<FaultyFuture<F>>
+    where
+        F: Future<Output = Result<T, E>>,
+        E: Into<Error>,
+    {
+        Check::Pending(match self.faults.next() {
+            None => match call() {
+                Check::Ready(result) => return Check::Ready(result.map_err(Into::into)),
+                answer => FaultyFuture::late(answer, 0),
+            },
+            Some(Fault::Unavailable) => FaultyFuture::failing(Error::unavailable(InjectedFault)),
+            Some(Fault::Contended) => FaultyFuture::failing(Error::contended()),
+            Some(Fault::Lost) => FaultyFuture::lost(call()),
+            Some(Fault::Silent) => FaultyFuture::silent(),
+            Some(Fault::Late(polls)) => FaultyFuture::late(call(), polls),
+            Some(Fault::Held) => FaultyFuture::held(call(), self.faults()),
+        })
+    }
+}
+
+/// The cause of the error of an unavailable [`Faulty`] store.
+#[derive(Debug)]
+struct InjectedFault;
+
+impl fmt::Display for InjectedFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a fault injected by a test")
+    }
+}
+
+impl error::Error for InjectedFault {}
+
+impl<S: Backend> Backend for Faulty<S> {
+    type Error = Error;
+
+    fn id(&self) -> Option<StoreId> {
+        self.store.id()
+    }
+
+    fn address(&self) -> Option<&str> {
+        self.store.address()
+    }
+
+    /// Returns the count of the wrapped store, without the settlements that met a fault.
+    fn unsettled(&self) -> Option<u64> {
+        self.store.unsettled()
+    }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        self.store.shard(policy, key)
+    }
+
+    fn refuses_beyond_rules(&self) -> bool {
+        self.store.refuses_beyond_rules()
+    }
+
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
+        self.store.note_refusal(policy, key)
+    }
+}
+
+/// Publishes the counters of the wrapped store.
+#[cfg(feature = "metrics")]
+impl<S: crate::observe::Publish> crate::observe::Publish for Faulty<S> {
+    fn publish(&self, name: &str) {
+        self.store.publish(name);
+    }
+}
+
+impl<Rule, S> Store<Rule> for Faulty<S>
+where
+    S: Store<Rule, Error: Into<Error> + 'static>,
+{
+    type Answer = FaultyFuture<S::Answer>;
+    type Done = FaultyFuture<S::Done>;
+
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        self.with_fault(|| self.store.acquire(asks))
+    }
+
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        self.with_fault(|| self.store.look(asks))
+    }
+
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
+        self.with_fault(|| self.store.settle(settlements))
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        self.store.fits(rule)
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        self.with_fault(|| self.store.reset(policy, key))
+    }
+
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>>
+    where
+        Rule: Algorithm<State: Send + 'static>,
+    {
+        let syncing = self.store.sync(deltas)?;
+        let syncing: SyncFuture<Rule, Error> = Box::pin(async move {
+            let synced = syncing.await.map_err(Into::into)?;
+            Ok(synced
+                .into_iter()
+                .map(|one| one.map_err(Into::into))
+                .collect())
+        });
+        Some(match self.with_fault(|| Check::Pending(syncing)) {
+            Check::Ready(result) => Box::pin(ready(result)),
+            Check::Pending(syncing) => Box::pin(syncing),
+        })
+    }
+}
+
+/// The fault of one call.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{store::Local, TokenBucket, testing::{Fault, Faulty}};
+///
+/// let store = Faulty::new(Local::<TokenBucket>::new());
+/// // The second call is not answered.
+/// store.faults().script([None, Some(Fault::Silent)]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The store does not decide, and returns that it is [unavailable](crate::store::Error::is_unavailable).
+    Unavailable,
+    /// The store does not decide, and returns that it is [contended](crate::store::Error::is_contended).
+    Contended,
+    /// The store decides, and its answer is lost: the caller gets a [timeout](crate::store::Error::is_timeout).
+    Lost,
+    /// The store does not decide, and never answers.
+    Silent,
+    /// The store decides, and answers after this many polls. Each poll wakes the task.
+    Late(u32),
+    /// The store decides, and answers after the next [release](Faults::release).
+    Held,
+}
+
+/// Switches the faults of a [`Faulty`] store, and counts them. Clones share one switch.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Cost, Policy, TokenBucket, store::{Ask, Local, Store, StoreExt}};
+/// use tollgate::testing::{Fault, Faulty};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let faulty = Faulty::new(Local::new());
+/// let faults = faulty.faults();
+/// let store = faulty.fail_open();
+/// let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(2));
+/// let ask = || [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+///
+/// faults.always(Fault::Unavailable);
+/// let Ok(during) = store.acquire(&ask()).await;
+/// faults.none();
+/// let Ok(after) = store.acquire(&ask()).await;
+/// assert!(during.as_slice()[0].is_undecided() && !after.as_slice()[0].is_undecided());
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Faults(Arc<Mutex<FaultPlan>>);
+
+/// The numbers of calls of a [`Faulty`] store, by their faults.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{store::Local, TokenBucket, testing::{FaultCounts, Faulty}};
+///
+/// let counts: FaultCounts = Faulty::new(Local::<TokenBucket>::new()).faults().counts();
+/// assert_eq!((counts.passed, counts.lost), (0, 0));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct FaultCounts {
+    /// Calls without a fault.
+    pub passed: u64,
+    /// Calls that met [`Fault::Unavailable`].
+    pub unavailable: u64,
+    /// Calls that met [`Fault::Contended`].
+    pub contended: u64,
+    /// Calls that met [`Fault::Lost`].
+    pub lost: u64,
+    /// Calls that met [`Fault::Silent`].
+    pub silent: u64,
+    /// Calls that met [`Fault::Late`].
+    pub late: u64,
+    /// Calls that met [`Fault::Held`], released or not.
+    pub held: u64,
+}
+
+#[derive(Debug, Default)]
+struct FaultPlan {
+    /// The faults of the next calls, before `default` applies.
+    script: VecDeque<Option<Fault>>,
+    default: DefaultFault,
+    counts: FaultCounts,
+    /// The number of calls of `release`.
+    released: u64,
+    wakers: Vec<Waker>,
+}
+
+/// The fault of calls beyond the script.
+#[derive(Debug, Default)]
+enum DefaultFault {
+    #[default]
+    Nothing,
+    Always(Fault),
+    Chance {
+        random: SharedRandom,
+        once_in: u64,
+        faults: Vec<Fault>,
+    },
+}
+
+impl Faults {
+    fn lock(&self) -> MutexGuard<'_, FaultPlan> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the faults of the next calls, one for each; `None` is a call without a fault.
+    ///
+    /// Appends to an earlier script. Calls after the script have the default fault.
+    pub fn script(&self, faults: impl IntoIterator<Item = Option<Fault>>) {
+        self.lock().script.extend(faults);
+    }
+
+    /// Sets the default fault: each call beyond the script meets this one.
+    pub fn always(&self, fault: Fault) {
+        self.lock().default = DefaultFault::Always(fault);
+    }
+
+    /// Sets a random default fault: one call in `once_in` meets one of these faults.
+    ///
+    /// The faults are reproducible for a seed and an order of calls. An empty list is no fault.
+    pub fn by_chance(&self, seed: u64, once_in: u64, faults: impl IntoIterator<Item = Fault>) {
+        self.lock().default = DefaultFault::Chance {
+            random: SharedRandom::new(seed),
+            once_in,
+            faults: faults.into_iter().collect(),
+        };
+    }
+
+    /// Removes the script and the default fault. Held calls stay held.
+    pub fn none(&self) {
+        let mut state = self.lock();
+        state.script.clear();
+        state.default = DefaultFault::Nothing;
+    }
+
+    /// Releases all [held](Fault::Held) calls.
+    pub fn release(&self) {
+        let wakers = {
+            let mut state = self.lock();
+            state.released += 1;
+            std::mem::take(&mut state.wakers)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Returns the numbers of calls of all clones of the store, by their faults.
+    pub fn counts(&self) -> FaultCounts {
+        self.lock().counts
+    }
+
+    /// Returns the fault of the next call, and counts it.
+    fn next(&self) -> Option<Fault> {
+        let mut state = self.lock();
+        let fault = match state.script.pop_front() {
+            Some(scripted) => scripted,
+            None => state.default.draw(),
+        };
+        let counts = &mut state.counts;
+        let count = match fault {
+            None => &mut counts.passed,
+            Some(Fault::Unavailable) => &mut counts.unavailable,
+            Some(Fault::Contended) => &mut counts.contended,
+            Some(Fault::Lost) => &mut counts.lost,
+            Some(Fault::Silent) => &mut counts.silent,
+            Some(Fault::Late(_)) => &mut counts.late,
+            Some(Fault::Held) => &mut counts.held,
+        };
+        *count += 1;
+        fault
+    }
+
+    fn released(&self) -> u64 {
+        self.lock().released
+    }
+
+    /// Returns `true` if calls held since release `since` are released. Otherwise `waker` is woken by the next release.
+    fn is_released(&self, since: u64, waker: &Waker) -> bool {
+        let mut state = self.lock();
+        if state.released > since {
+            return true;
+        }
+        if !state.wakers.iter().any(|known| known.will_wake(waker)) {
+            state.wakers.push(waker.clone());
+        }
+        false
+    }
+}
+
+impl DefaultFault {
+    fn draw(&self) -> Option<Fault> {
+        match self {
+            Self::Nothing => None,
+            Self::Always(fault) => Some(*fault),
+            Self::Chance {
+                random,
+                once_in,
+                faults,
+            } => {
+                let is_hit = random.once_in(*once_in);
+                // Drawn in any case, so that later draws do not depend on this one.
+                let index = random.index(faults.len());
+                faults.get(index).copied().filter(|_| is_hit)
+            }
+        }
+    }
+}
+
+pin_project! {
+    /// The future of a [`Faulty`] store.
+    ///
+    /// ```
+    /// use tollgate::{Cost, Policy, TokenBucket, store::{Ask, Check, Local, Store}};
+    /// use tollgate::testing::{Fault, Faulty};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let store = Faulty::new(Local::new());
+    /// store.faults().always(Fault::Late(3));
+    /// let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(2));
+    /// let check = store.acquire(&[Ask::new(&policy, &rule, "alice".into(), Cost::ONE)]);
+    /// assert!(matches!(check, Check::Pending(_)));
+    /// assert!(check.await.unwrap().is_admitted());
+    /// # }
+    /// ```
+    #[must_use = "futures do nothing unless polled"]
+    pub struct FaultyFuture<F: Future> {
+        #[pin]
+        answer: Option<CheckFuture<F>>,
+        effect: FaultEffect,
+    }
+}
+
+/// The effect of a fault on an answer.
+enum FaultEffect {
+    /// The number of polls before the answer.
+    Late(u32),
+    /// The switch that releases the answer, and the number of releases when the call began.
+    Held(Faults, u64),
+    Lost,
+    Failing(Option<Error>),
+    Silent,
+}
+
+impl<F: Future> FaultyFuture<F> {
+    fn with(answer: Option<Check<F>>, effect: FaultEffect) -> Self {
+        Self {
+            answer: answer.map(IntoFuture::into_future),
+            effect,
+        }
+    }
+
+    fn late(answer: Check<F>, polls: u32) -> Self {
+        Self::with(Some(answer), FaultEffect::Late(polls))
+    }
+
+    fn held(answer: Check<F>, faults: Faults) -> Self {
+        let since = faults.released();
+        Self::with(Some(answer), FaultEffect::Held(faults, since))
+    }
+
+    fn lost(answer: Check<F>) -> Self {
+        Self::with(Some(answer), FaultEffect::Lost)
+    }
+
+    fn failing(error: Error) -> Self {
+        Self::with(None, FaultEffect::Failing(Some(error)))
+    }
+
+    fn silent() -> Self {
+        Self::with(None, FaultEffect::Silent)
+    }
+}
+
+impl<F: Future> fmt::Debug for FaultyFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyFuture").finish_non_exhaustive()
+    }
+}
+
+impl<F, T, E> Future for FaultyFuture<F>
+where
+    F: Future<Output = Result<T, E>>,
+    E: Into<Error>,
+{
+    type Output = Result<T, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        match this.effect {
+            FaultEffect::Late(0) | FaultEffect::Lost => {}
+            FaultEffect::Late(polls) => {
+                *polls -= 1;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            FaultEffect::Held(faults, since) => {
+                if !faults.is_released(*since, cx.waker()) {
+                    return Poll::Pending;
+                }
+            }
+            FaultEffect::Failing(error) => {
+                return error
+                    .take()
+                    .map_or(Poll::Pending, |error| Poll::Ready(Err(error)));
+            }
+            FaultEffect::Silent => return Poll::Pending,
+        }
+        let Some(answer) = this.answer.as_pin_mut() else {
+            return Poll::Pending;
+        };
+        let answer = ready!(answer.poll(cx));
+        Poll::Ready(match this.effect {
+            FaultEffect::Lost => Err(Error::timeout()),
+            _ => answer.map_err(Into::into),
+        })
+    }
+}
