@@ -1,12 +1,197 @@
-//! The extractors that the methods of `KeyExtractorExt` return.
-
-use std::fmt;
+//! Methods that combine extractors, and the extractors that they return.
 
 use http::StatusCode;
 
-use super::{Extracted, Key, KeyExtractor, MissingKey, Predicate};
+use super::{
+    BearerToken, Cookie, ExemptIf, Extension, Extracted, Forwarded, ForwardedFor, FromFn, Global,
+    Header, Host, Key, KeyExtractor, Method, MissingKey, Path, PeerIp,
+};
 
-/// An extractor with an alternative: made by [`or`](super::KeyExtractorExt::or).
+/// Methods that combine extractors and exempt requests.
+///
+/// What an extractor calls [misconfigured](super::MissingKey::misconfigured) stays the server's fault under all of them, such as a
+/// peer's address that the server does not pass on.
+///
+/// Closures get these methods through [`from_fn`](super::from_fn), and extractors of your own through
+/// `impl KeyExtractorExt for Mine {}`.
+///
+/// # Examples
+///
+/// ```
+/// use http::Request;
+/// use tollgate::key::{Header, KeyExtractor, KeyExtractorExt, PeerIp, cors_preflight, paths};
+///
+/// let key = Header::new("x-api-key") // checked by an outer layer
+///     .or(PeerIp::new())
+///     .exempt_if(cors_preflight)
+///     .exempt_if(paths(["/health"]))
+///     .exempt_if(|req: &Request<String>| req.body().is_empty());
+/// assert!(key.extract(&Request::new("hello".to_owned())).is_err());
+/// ```
+// The trait does not name the request: methods of `KeyExtractorExt<Req>` could only be called once `Req` is known, which is
+// where the layer meets its service. It is not implemented for all types either, or every type would have these methods
+// wherever the prelude is imported.
+pub trait KeyExtractorExt: Sized {
+    /// Uses the key of `other` for requests without a key.
+    ///
+    /// An exemption is not a missing key. If neither finds a key, the error of `other` is returned, unless the first one is
+    /// the server's fault.
+    ///
+    /// **Whoever can send a request without a key, or invent one, chooses which key counts.** The first one must be checked by an
+    /// outer layer, or clients invent a key for each request and are never limited.
+    ///
+    /// Equal input from two sources gives equal keys. If only one source is checked, a client can spend the budget of
+    /// another by sending that one's id through the other source. Use [`tagged`](Self::tagged) to keep them apart.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::key::{Extracted, Header, Key, KeyExtractor, KeyExtractorExt};
+    ///
+    /// let key = Header::new("x-api-key").or(Header::new("x-session"));
+    /// let request = Request::builder().header("x-session", "8f3a").body(()).unwrap();
+    /// assert_eq!(key.extract(&request), Ok(Extracted::Key(Key::bytes(b"8f3a"))));
+    /// ```
+    #[doc(alias = "fallback")]
+    fn or<T>(self, other: T) -> Or<Self, T> {
+        Or::new(self, other)
+    }
+
+    /// Limits all requests without a key together, under a key of this name that no client can send.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::key::{Extracted, Header, Key, KeyExtractor, KeyExtractorExt};
+    ///
+    /// let key = Header::new("x-api-key").or_shared("anonymous");
+    /// assert_eq!(key.extract(&Request::new(())), Ok(Extracted::Key(Key::shared("anonymous"))));
+    /// ```
+    #[doc(alias = "anonymous")]
+    fn or_shared(self, name: &str) -> OrShared<Self> {
+        OrShared::new(self, Key::shared(name))
+    }
+
+    /// Exempts requests without a key from the limit.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::key::{Extracted, Header, KeyExtractor, KeyExtractorExt};
+    ///
+    /// let key = Header::new("x-crawler").or_exempt();
+    /// assert_eq!(key.extract(&Request::new(())), Ok(Extracted::Exempt));
+    /// ```
+    #[doc(alias("whitelist", "allowlist", "skip", "unlimited"))]
+    fn or_exempt(self) -> OrExempt<Self> {
+        OrExempt::new(self)
+    }
+
+    /// Refuses requests without a key with this status instead of 400.
+    ///
+    /// ```
+    /// use http::{Request, StatusCode};
+    /// use tollgate::key::{Header, KeyExtractor, KeyExtractorExt};
+    ///
+    /// let key = Header::new("x-api-key").or_refuse(StatusCode::FORBIDDEN);
+    /// assert_eq!(key.extract(&Request::new(())).unwrap_err().status(), StatusCode::FORBIDDEN);
+    /// ```
+    #[doc(alias = "reject")]
+    fn or_refuse(self, status: StatusCode) -> OrRefuse<Self> {
+        OrRefuse::new(self, status)
+    }
+
+    /// Exempts the requests that `predicate` selects from the limit, with or without a key.
+    ///
+    /// A [`Predicate`](super::Predicate) is a closure `Fn(&Req) -> bool`, [`cors_preflight`](super::cors_preflight), or
+    /// [`paths`](super::paths).
+    ///
+    /// ```
+    /// use http::{Method, Request};
+    /// use tollgate::key::{Extracted, Global, KeyExtractor, KeyExtractorExt};
+    ///
+    /// let writes = Global.exempt_if(|req: &Request<()>| req.method() == Method::GET);
+    /// assert_eq!(writes.extract(&Request::new(())), Ok(Extracted::Exempt));
+    /// ```
+    #[doc(alias("whitelist", "allowlist", "skip", "exempt", "unlimited", "bypass"))]
+    fn exempt_if<P>(self, predicate: P) -> ExemptIf<Self, P> {
+        ExemptIf::new(self, predicate)
+    }
+
+    /// Allows the keys to be printed and stored in readable form, as [`Key::labelled`] does.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::key::{KeyExtractor, KeyExtractorExt, Path};
+    ///
+    /// let request = Request::builder().uri("/search").body(()).unwrap();
+    /// let key = Path.labelled().extract(&request);
+    /// assert_eq!(format!("{key:?}"), "Ok(Key(Key(text /search)))");
+    /// ```
+    fn labelled(self) -> Labelled<Self> {
+        Labelled::new(self)
+    }
+
+    /// Puts a name in front of the keys, so that they never equal keys of another source.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::key::{Header, KeyExtractor, KeyExtractorExt};
+    ///
+    /// let request = Request::builder().header("x-id", "7").body(()).unwrap();
+    /// let (user, team) = (Header::new("x-id").tagged("user"), Header::new("x-id").tagged("team"));
+    /// assert_ne!(user.extract(&request), team.extract(&request));
+    /// ```
+    #[doc(alias("prefix", "namespace"))]
+    fn tagged(self, name: &str) -> Tagged<Self> {
+        Tagged::new(self, Key::shared(name))
+    }
+}
+
+impl KeyExtractorExt for BearerToken {}
+impl KeyExtractorExt for Cookie {}
+impl KeyExtractorExt for Forwarded {}
+impl KeyExtractorExt for ForwardedFor {}
+impl KeyExtractorExt for Global {}
+impl KeyExtractorExt for Header {}
+impl KeyExtractorExt for Host {}
+#[cfg(feature = "axum")]
+impl KeyExtractorExt for super::MatchedPath {}
+impl KeyExtractorExt for Method {}
+impl KeyExtractorExt for Path {}
+impl KeyExtractorExt for PeerIp {}
+
+impl<T, F> KeyExtractorExt for Extension<T, F> {}
+impl<F> KeyExtractorExt for FromFn<F> {}
+
+impl<A, B> KeyExtractorExt for Or<A, B> {}
+impl<E> KeyExtractorExt for OrShared<E> {}
+impl<E> KeyExtractorExt for OrExempt<E> {}
+impl<E> KeyExtractorExt for OrRefuse<E> {}
+impl<E, P> KeyExtractorExt for ExemptIf<E, P> {}
+impl<E> KeyExtractorExt for Labelled<E> {}
+impl<E> KeyExtractorExt for Tagged<E> {}
+
+impl<A, B> KeyExtractorExt for (A, B)
+where
+    A: KeyExtractorExt,
+    B: KeyExtractorExt,
+{
+}
+impl<A, B, C> KeyExtractorExt for (A, B, C)
+where
+    A: KeyExtractorExt,
+    B: KeyExtractorExt,
+    C: KeyExtractorExt,
+{
+}
+impl<A, B, C, D> KeyExtractorExt for (A, B, C, D)
+where
+    A: KeyExtractorExt,
+    B: KeyExtractorExt,
+    C: KeyExtractorExt,
+    D: KeyExtractorExt,
+{
+}
+
+/// An extractor with an alternative: made by [`or`](KeyExtractorExt::or).
 ///
 /// ```
 /// use tollgate::key::{Header, KeyExtractorExt, Or, PeerIp};
@@ -21,7 +206,7 @@ pub struct Or<A, B> {
 }
 
 impl<A, B> Or<A, B> {
-    pub(super) fn new(first: A, second: B) -> Self {
+    fn new(first: A, second: B) -> Self {
         Self { first, second }
     }
 }
@@ -48,7 +233,7 @@ where
     }
 }
 
-/// An extractor with a shared key for requests without one: made by [`or_shared`](super::KeyExtractorExt::or_shared).
+/// An extractor with a shared key for requests without one: made by [`or_shared`](KeyExtractorExt::or_shared).
 ///
 /// ```
 /// use tollgate::key::{Header, KeyExtractorExt, OrShared};
@@ -63,7 +248,7 @@ pub struct OrShared<E> {
 }
 
 impl<E> OrShared<E> {
-    pub(super) fn new(inner: E, shared: Key) -> Self {
+    fn new(inner: E, shared: Key) -> Self {
         Self { inner, shared }
     }
 }
@@ -77,7 +262,7 @@ impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrShared<E> {
     }
 }
 
-/// An extractor that exempts requests without a key: made by [`or_exempt`](super::KeyExtractorExt::or_exempt).
+/// An extractor that exempts requests without a key: made by [`or_exempt`](KeyExtractorExt::or_exempt).
 ///
 /// ```
 /// use tollgate::key::{Header, KeyExtractorExt, OrExempt};
@@ -91,7 +276,7 @@ pub struct OrExempt<E> {
 }
 
 impl<E> OrExempt<E> {
-    pub(super) fn new(inner: E) -> Self {
+    fn new(inner: E) -> Self {
         Self { inner }
     }
 }
@@ -105,7 +290,7 @@ impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrExempt<E> {
     }
 }
 
-/// An extractor with a status for requests without a key: made by [`or_refuse`](super::KeyExtractorExt::or_refuse).
+/// An extractor with a status for requests without a key: made by [`or_refuse`](KeyExtractorExt::or_refuse).
 ///
 /// ```
 /// use tollgate::key::{Header, KeyExtractorExt, OrRefuse};
@@ -121,7 +306,7 @@ pub struct OrRefuse<E> {
 }
 
 impl<E> OrRefuse<E> {
-    pub(super) fn new(inner: E, status: StatusCode) -> Self {
+    fn new(inner: E, status: StatusCode) -> Self {
         Self { inner, status }
     }
 }
@@ -135,49 +320,7 @@ impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrRefuse<E> {
     }
 }
 
-/// An extractor that exempts some requests: made by [`exempt_if`](super::KeyExtractorExt::exempt_if).
-///
-/// ```
-/// use tollgate::key::{ExemptIf, Global, KeyExtractorExt, Paths, paths};
-///
-/// let key: ExemptIf<Global, Paths> = Global.exempt_if(paths(["/health"]));
-/// # let _ = key;
-/// ```
-#[derive(Clone, Copy)]
-pub struct ExemptIf<E, P> {
-    inner: E,
-    predicate: P,
-}
-
-impl<E, P> ExemptIf<E, P> {
-    pub(super) fn new(inner: E, predicate: P) -> Self {
-        Self { inner, predicate }
-    }
-}
-
-impl<Req, E, P> KeyExtractor<Req> for ExemptIf<E, P>
-where
-    Req: ?Sized,
-    E: KeyExtractor<Req>,
-    P: Predicate<Req>,
-{
-    fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
-        if self.predicate.matches(req) {
-            return Ok(Extracted::Exempt);
-        }
-        self.inner.extract(req)
-    }
-}
-
-impl<E: fmt::Debug, P> fmt::Debug for ExemptIf<E, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExemptIf")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
-    }
-}
-
-/// An extractor of keys that may be printed: made by [`labelled`](super::KeyExtractorExt::labelled).
+/// An extractor of keys that may be printed: made by [`labelled`](KeyExtractorExt::labelled).
 ///
 /// ```
 /// use tollgate::key::{KeyExtractorExt, Labelled, Path};
@@ -191,7 +334,7 @@ pub struct Labelled<E> {
 }
 
 impl<E> Labelled<E> {
-    pub(super) fn new(inner: E) -> Self {
+    fn new(inner: E) -> Self {
         Self { inner }
     }
 }
@@ -205,7 +348,7 @@ impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for Labelled<E> {
     }
 }
 
-/// An extractor of keys with a name in front: made by [`tagged`](super::KeyExtractorExt::tagged).
+/// An extractor of keys with a name in front: made by [`tagged`](KeyExtractorExt::tagged).
 ///
 /// ```
 /// use tollgate::key::{Header, KeyExtractorExt, Tagged};
@@ -220,7 +363,7 @@ pub struct Tagged<E> {
 }
 
 impl<E> Tagged<E> {
-    pub(super) fn new(inner: E, tag: Key) -> Self {
+    fn new(inner: E, tag: Key) -> Self {
         Self { inner, tag }
     }
 }

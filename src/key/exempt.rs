@@ -1,11 +1,13 @@
-//! Predicates for requests that are not limited.
+//! Requests that are not limited: the extractor that exempts them, and the predicates that select them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
 use http::{
     Method, Request,
     header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN},
 };
+
+use super::{Extracted, KeyExtractor, MissingKey};
 
 /// Selects requests, for [`exempt_if`](super::KeyExtractorExt::exempt_if).
 ///
@@ -123,5 +125,47 @@ pub struct Paths {
 impl<B> Predicate<Request<B>> for Paths {
     fn matches(&self, req: &Request<B>) -> bool {
         self.paths.contains(req.uri().path())
+    }
+}
+
+/// An extractor that exempts some requests: made by [`exempt_if`](super::KeyExtractorExt::exempt_if).
+///
+/// ```
+/// use tollgate::key::{ExemptIf, Global, KeyExtractorExt, Paths, paths};
+///
+/// let key: ExemptIf<Global, Paths> = Global.exempt_if(paths(["/health"]));
+/// # let _ = key;
+/// ```
+#[derive(Clone, Copy)]
+pub struct ExemptIf<E, P> {
+    inner: E,
+    predicate: P,
+}
+
+impl<E, P> ExemptIf<E, P> {
+    pub(super) fn new(inner: E, predicate: P) -> Self {
+        Self { inner, predicate }
+    }
+}
+
+impl<Req, E, P> KeyExtractor<Req> for ExemptIf<E, P>
+where
+    Req: ?Sized,
+    E: KeyExtractor<Req>,
+    P: Predicate<Req>,
+{
+    fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
+        if self.predicate.matches(req) {
+            return Ok(Extracted::Exempt);
+        }
+        self.inner.extract(req)
+    }
+}
+
+impl<E: fmt::Debug, P> fmt::Debug for ExemptIf<E, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExemptIf")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
     }
 }

@@ -1,8 +1,13 @@
-//! The trait of key extractors.
+//! The trait of key extractors, and the conversion of what a closure returns into a key.
 
-use std::sync::Arc;
+use std::{
+    any::type_name,
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
 
-use super::{Extracted, IntoKey, Key, MissingKey};
+use super::{Key, MissingKey};
 
 /// Derives the key of a request.
 ///
@@ -139,3 +144,195 @@ macro_rules! tuples {
 tuples!(A B);
 tuples!(A B C);
 tuples!(A B C D);
+
+/// The result of a [`KeyExtractor`]: a key, or an exemption.
+///
+/// # Examples
+///
+/// ```
+/// use http::Request;
+/// use tollgate::key::{Extracted, Key, KeyExtractor};
+///
+/// let by_origin = |request: &Request<()>| match request.headers().get("x-internal") {
+///     Some(_) => Extracted::Exempt,
+///     None => Key::GLOBAL.into(),
+/// };
+/// assert_eq!(by_origin.extract(&Request::new(())), Ok(Extracted::Key(Key::GLOBAL)));
+/// ```
+#[doc(alias("exempt", "unlimited"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Extracted {
+    /// The request is limited under this key.
+    Key(Key),
+    /// The request is not limited.
+    Exempt,
+}
+
+impl From<Key> for Extracted {
+    fn from(key: Key) -> Self {
+        Self::Key(key)
+    }
+}
+
+/// Limits all requests together, under one key. This is the default.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::key::{Extracted, Global, Key, KeyExtractor};
+///
+/// assert_eq!(Global.extract("any request"), Ok(Extracted::Key(Key::GLOBAL)));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Global;
+
+impl<Req: ?Sized> KeyExtractor<Req> for Global {
+    #[inline]
+    fn extract(&self, _: &Req) -> Result<Extracted, MissingKey> {
+        Ok(Extracted::Key(Key::GLOBAL))
+    }
+
+    #[inline(always)]
+    fn key_at_hand(&self, _: &Req) -> Option<Key> {
+        Some(Key::GLOBAL)
+    }
+}
+
+/// Types that a key closure may return.
+///
+/// A closure cannot return borrowed text of its request. It returns `Key::from(text)`, which takes no allocation.
+///
+/// # Examples
+///
+/// A type of the application as a key:
+///
+/// ```
+/// use http::Request;
+/// use tollgate::key::{Extracted, IntoKey, Key, KeyExtractor, MissingKey};
+///
+/// #[derive(Clone, Copy)]
+/// enum Plan { Free, Paid }
+///
+/// impl IntoKey for Plan {
+///     fn into_key(self) -> Result<Extracted, MissingKey> {
+///         Ok(match self {
+///             Plan::Free => Extracted::Key(Key::shared("free")),
+///             Plan::Paid => Extracted::Exempt,
+///         })
+///     }
+/// }
+///
+/// let by_plan = |request: &Request<()>| request.extensions().get::<Plan>().copied();
+/// let mut request = Request::new(());
+/// assert!(by_plan.extract(&request).is_err());
+/// request.extensions_mut().insert(Plan::Paid);
+/// assert_eq!(by_plan.extract(&request), Ok(Extracted::Exempt));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a key function cannot return `{Self}`",
+    note = "it returns a `Key` (of borrowed text `Key::from(text)`), a `String`, an address, a `u64`, an `Extracted`, \
+            or an `Option` or a `Result<_, MissingKey>` of these; an `async` function returns none of them: await in an outer layer, and \
+            read what it found by `key::Extension`"
+)]
+pub trait IntoKey {
+    /// Returns the key or an exemption.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no key.
+    fn into_key(self) -> Result<Extracted, MissingKey>;
+}
+
+macro_rules! keys {
+    ($($Type:ty),+) => {$(
+        impl IntoKey for $Type {
+            fn into_key(self) -> Result<Extracted, MissingKey> {
+                Ok(Extracted::Key(self.into()))
+            }
+        }
+    )+};
+}
+
+// Not for all types that are `Into<Key>`: for a closure that returns borrowed text, the compiler would then report an
+// error about lifetimes that does not mention keys.
+keys!(Key, String, u64, IpAddr, Ipv4Addr, Ipv6Addr);
+
+impl IntoKey for Extracted {
+    fn into_key(self) -> Result<Extracted, MissingKey> {
+        Ok(self)
+    }
+}
+
+impl<T: IntoKey> IntoKey for Option<T> {
+    fn into_key(self) -> Result<Extracted, MissingKey> {
+        self.map_or_else(
+            || Err(MissingKey::new("there must be a key in the request")),
+            T::into_key,
+        )
+    }
+}
+
+impl<T: IntoKey> IntoKey for Result<T, MissingKey> {
+    fn into_key(self) -> Result<Extracted, MissingKey> {
+        self.and_then(T::into_key)
+    }
+}
+
+/// Wraps a closure, so that it has the methods of [`KeyExtractorExt`](super::KeyExtractorExt).
+///
+/// A closure that is not combined needs no wrapper: it is a [`KeyExtractor`].
+///
+/// # Examples
+///
+/// ```
+/// use http::Request;
+/// use tollgate::key::{Extracted, Key, KeyExtractor, KeyExtractorExt, from_fn};
+///
+/// let by_version = from_fn(|req: &Request<()>| Some(format!("{:?}", req.version())))
+///     .or_shared("unknown");
+/// assert_eq!(
+///     by_version.extract(&Request::new(())),
+///     Ok(Extracted::Key(Key::from("HTTP/1.1"))),
+/// );
+/// ```
+pub fn from_fn<Req, F, T>(function: F) -> FromFn<F>
+where
+    Req: ?Sized,
+    F: Fn(&Req) -> T,
+    T: IntoKey,
+{
+    FromFn { function }
+}
+
+/// An extractor that calls a closure: made by [`from_fn`].
+///
+/// ```
+/// use http::Request;
+/// use tollgate::key::{FromFn, Key, from_fn};
+///
+/// fn by_query() -> FromFn<fn(&Request<()>) -> Option<Key>> {
+///     from_fn(|req| req.uri().query().map(Key::from))
+/// }
+/// # let _ = by_query();
+/// ```
+#[derive(Clone, Copy)]
+pub struct FromFn<F> {
+    function: F,
+}
+
+impl<Req, F, T> KeyExtractor<Req> for FromFn<F>
+where
+    Req: ?Sized,
+    F: Fn(&Req) -> T,
+    T: IntoKey,
+{
+    fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
+        (self.function)(req).into_key()
+    }
+}
+
+impl<F> fmt::Debug for FromFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FromFn({})", type_name::<F>())
+    }
+}

@@ -1,8 +1,84 @@
-//! Keys from the target of a request: its method, its path, its route.
+//! Keys from the target of a request: its host, its method, its path, its route.
 
-use http::Request;
+use std::borrow::Cow;
 
-use super::{Extracted, KeyExtractor, MissingKey};
+use http::{Request, header::HOST, uri::Authority};
+
+use super::{Extracted, Key, KeyExtractor, MissingKey, header};
+
+/// Limits by the host that a request is for, such as a tenant's domain.
+///
+/// The host stands in the target (HTTP/2, and HTTP/1.1 through a proxy) or in the header `Host`. A request with two `Host` lines, or
+/// with a target and a `Host` that differ, counts as one without a host, because the service might read the other one. Letters are
+/// lower-cased; a port and a dot at the end are left out.
+///
+/// A client may send any host. Refuse those that you do not serve in an outer layer, or give them a key of their own, as below.
+///
+/// # Examples
+///
+/// ```
+/// use http::Request;
+/// use tollgate::key::{Extracted, Host, Key, KeyExtractor, MissingKey};
+///
+/// let by_tenant = |request: &Request<()>| {
+///     let host = Host::of(request).ok_or(MissingKey::new("there must be one host"))?;
+///     Ok::<_, MissingKey>(match &*host {
+///         "acme.example" | "umbrella.example" => Key::from(&*host),
+///         _ => Key::shared("unknown"),
+///     })
+/// };
+/// let request = Request::builder().header("host", "Acme.example:8080").body(()).unwrap();
+/// assert_eq!(by_tenant.extract(&request), Ok(Extracted::Key(Key::from("acme.example"))));
+/// assert_eq!(Host.extract(&request), Ok(Extracted::Key(Key::from("acme.example"))));
+/// ```
+#[doc(alias("tenant", "domain", "virtual host"))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Host;
+
+impl Host {
+    /// Returns the host that a request is for; `None` if it has none, or two.
+    pub fn of<B>(req: &Request<B>) -> Option<Cow<'_, str>> {
+        let target = req.uri().host().map(normal);
+        if !req.headers().contains_key(HOST) {
+            return target.filter(|host| !host.is_empty());
+        }
+        let text = header::only_value(req.headers(), &HOST)?;
+        let host = normal(host(text)?);
+        let is_same = target.is_none_or(|target| target == host);
+        (is_same && !host.is_empty()).then_some(host)
+    }
+}
+
+impl<B> KeyExtractor<Request<B>> for Host {
+    fn extract(&self, req: &Request<B>) -> Result<Extracted, MissingKey> {
+        match Self::of(req) {
+            Some(host) => Ok(Extracted::Key(Key::from(&*host))),
+            None => Err(MissingKey::new(
+                "there must be one host: in the target, in a header `host`, or the same in both",
+            )),
+        }
+    }
+}
+
+/// Returns the host in the value of a header `Host`, which has no user information (RFC 9110 §7.2).
+fn host(text: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(text).ok()?;
+    let is_authority = Authority::try_from(text).is_ok() && !text.contains('@');
+    // A colon in brackets belongs to an IPv6 address.
+    let end = text
+        .rfind(':')
+        .filter(|colon| !text[*colon..].contains(']'));
+    is_authority.then(|| &text[..end.unwrap_or(text.len())])
+}
+
+/// Returns the one spelling of a host: names do not depend on case (RFC 4343), and a dot at the end means no other host.
+fn normal(host: &str) -> Cow<'_, str> {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return host.to_ascii_lowercase().into();
+    }
+    host.into()
+}
 
 /// Limits by the method of the request.
 ///
@@ -89,7 +165,7 @@ impl<B> KeyExtractor<Request<B>> for MatchedPath {
         let matched = req.extensions().get::<axum::extract::MatchedPath>();
         Ok(Extracted::Key(match matched {
             Some(path) => path.as_str().into(),
-            None => super::Key::shared("unmatched"),
+            None => Key::shared("unmatched"),
         }))
     }
 }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     decision::Decision,
-    key::{MissingKey, bearer_token, header::only_value},
+    key::{MissingKey, header, header::only_value},
     outcome::Outcome,
     policy::Policy,
     respond::{Refusal, Respond},
@@ -139,12 +139,9 @@ fn credentials(headers: &HeaderMap) -> Credentials<'_> {
     };
     let visible =
         |token: &&[u8]| token.len() <= MAX_TOKEN && token.iter().all(u8::is_ascii_graphic);
-    match bearer_token::token(value)
-        .filter(visible)
-        .map(str::from_utf8)
-    {
+    match header::token(value).filter(visible).map(str::from_utf8) {
         Some(Ok(token)) => Credentials::Token(token),
-        _ if bearer_token::is_bearer(value) => Credentials::Malformed,
+        _ if header::is_bearer(value) => Credentials::Malformed,
         _ => Credentials::None,
     }
 }

@@ -1,14 +1,25 @@
-//! Parses the elements of `Forwarded`, from the right.
+//! Parses the elements of `X-Forwarded-For` and of `Forwarded`, from the right.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::node;
+use http::{HeaderMap, HeaderName};
+
+/// Returns the addresses from the right, over all lines; `None` for an element that is not an address.
+pub(super) fn addresses<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = Option<IpAddr>> + use<'a> {
+    let lines = headers.get_all(name).into_iter().rev();
+    lines
+        .flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','))
+        .map(|element| address(trim(element)))
+}
 
 /// Returns the address in the `for` parameter of an element, which must have exactly one.
 pub(super) fn client(element: &[u8]) -> Option<IpAddr> {
     let mut client = None;
     for pair in Parts::new(element, b';') {
-        let pair = node::trim(pair?);
+        let pair = trim(pair?);
         if pair.is_empty() {
             continue;
         }
@@ -16,7 +27,7 @@ pub(super) fn client(element: &[u8]) -> Option<IpAddr> {
         let mut node = Node::default();
         unquote(&value[1..], |byte| node.push(byte))?;
         if name.eq_ignore_ascii_case(b"for") {
-            let address = node::address(node.text()?)?;
+            let address = address(node.text()?)?;
             if client.replace(address).is_some() {
                 return None;
             }
@@ -107,14 +118,14 @@ fn unquote(value: &[u8], mut each: impl FnMut(u8)) -> Option<()> {
 
 /// The text of a node without its escapes.
 struct Node {
-    bytes: [u8; node::MAX_LENGTH],
+    bytes: [u8; MAX_LENGTH],
     len: usize,
 }
 
 impl Default for Node {
     fn default() -> Self {
         Self {
-            bytes: [0; node::MAX_LENGTH],
+            bytes: [0; MAX_LENGTH],
             len: 0,
         }
     }
@@ -132,4 +143,54 @@ impl Node {
     fn text(&self) -> Option<&[u8]> {
         self.bytes.get(..self.len)
     }
+}
+
+/// The maximum length of an address with brackets and a port, with some reserve.
+const MAX_LENGTH: usize = 64;
+
+/// Returns the address in `1.2.3.4`, `1.2.3.4:5678`, `2001:db8::1`, `[2001:db8::1]` or
+/// `[2001:db8::1]:443`.
+///
+/// Returns `None` for anything else: `unknown`, `_obfuscated`, host names, zones, bytes that are
+/// not text. The port may be obfuscated (RFC 7239 §6).
+fn address(text: &[u8]) -> Option<IpAddr> {
+    if text.len() > MAX_LENGTH {
+        return None;
+    }
+    let text = std::str::from_utf8(text).ok()?;
+    if let Some(bracketed) = text.strip_prefix('[') {
+        let (address, rest) = bracketed.split_once(']')?;
+        if !rest.is_empty() {
+            check_port(rest.strip_prefix(':')?)?;
+        }
+        return address.parse().ok().map(Ipv6Addr::into);
+    }
+    match text.split_once(':') {
+        None => text.parse().ok().map(Ipv4Addr::into),
+        // Two colons: an IPv6 address without brackets, which has no port.
+        Some((_, rest)) if rest.contains(':') => text.parse().ok().map(Ipv6Addr::into),
+        Some((address, port)) => {
+            check_port(port)?;
+            address.parse().ok().map(Ipv4Addr::into)
+        }
+    }
+}
+
+fn check_port(port: &str) -> Option<()> {
+    let good = match port.strip_prefix('_') {
+        Some(name) => {
+            let obfuscated = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+            !name.is_empty() && name.bytes().all(obfuscated)
+        }
+        None => (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit()),
+    };
+    good.then_some(())
+}
+
+/// Removes the blanks that HTTP lists allow around a member (RFC 9110 §5.6.3).
+fn trim(mut text: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
+        text = rest;
+    }
+    text
 }
