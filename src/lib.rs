@@ -153,6 +153,8 @@ mod charging;
 mod decision;
 mod dry_run;
 mod error;
+#[cfg(feature = "introspect")]
+mod introspect;
 pub mod key;
 #[cfg(feature = "tokio")]
 mod lease;

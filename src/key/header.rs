@@ -82,7 +82,7 @@ impl fmt::Debug for Header {
 }
 
 /// Returns the value of a header that has exactly one line and is not empty.
-pub(super) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+pub(crate) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     let mut lines = headers.get_all(name).into_iter();
     let value = lines.next()?.as_bytes().trim_ascii();
     (lines.next().is_none() && !value.is_empty()).then_some(value)
@@ -134,7 +134,7 @@ impl<B> KeyExtractor<Request<B>> for BearerToken {
 }
 
 /// Returns the token of `Bearer` credentials.
-pub(super) fn token(credentials: &[u8]) -> Option<&[u8]> {
+pub(crate) fn token(credentials: &[u8]) -> Option<&[u8]> {
     let rest = after_scheme(credentials)?;
     let token = rest.trim_ascii_start();
     let good = token.len() < rest.len() && !token.iter().any(u8::is_ascii_whitespace);
@@ -143,7 +143,7 @@ pub(super) fn token(credentials: &[u8]) -> Option<&[u8]> {
 
 /// Returns `true` if the scheme is `Bearer`, also without a valid token.
 #[cfg(feature = "introspect")]
-pub(super) fn is_bearer(credentials: &[u8]) -> bool {
+pub(crate) fn is_bearer(credentials: &[u8]) -> bool {
     let is_end = |rest: &[u8]| rest.first().is_none_or(u8::is_ascii_whitespace);
     after_scheme(credentials).is_some_and(is_end)
 }

@@ -60,6 +60,8 @@ use std::{
 pub use ipnet::IpNet;
 
 #[cfg(feature = "introspect")]
+pub(crate) use self::header::{is_bearer, only_value, token};
+#[cfg(feature = "introspect")]
 #[cfg_attr(docsrs, doc(cfg(feature = "introspect")))]
 pub use self::introspect::Introspect;
 #[cfg(feature = "axum")]

@@ -33,26 +33,7 @@
 //! A token is kept in clear only while it is looked up. The cache has its BLAKE3 digest. `Debug` prints no token, subject or credential,
 //! and the log of failures takes the token out of the errors of look-ups.
 
-mod claims;
-mod endpoint;
-#[cfg(feature = "tracing")]
-mod failure_log;
-mod flight;
-#[expect(clippy::module_inception, reason = "a file is named for what is in it")]
-mod introspect;
-mod introspected;
-mod look_up;
-mod lookups;
-mod service;
-mod settings;
-mod stats;
-
-pub use self::{
-    claims::Claims,
-    endpoint::{Endpoint, PlainClient},
-    introspect::{Introspect, IntrospectBuilder},
-    introspected::Introspected,
-    look_up::{BoxError, InvalidAnswer, LookUp, Token},
-    service::{IntrospectFuture, IntrospectService},
-    stats::IntrospectStats,
+pub use crate::introspect::{
+    BoxError, Claims, Endpoint, Introspect, IntrospectBuilder, IntrospectFuture, IntrospectService,
+    IntrospectStats, Introspected, InvalidAnswer, LookUp, PlainClient, Token,
 };

@@ -15,11 +15,11 @@ use tower_service::Service;
 
 use super::{
     Introspected,
-    lookups::{Finding, Found, Lookups},
+    cache::{Finding, Found, Lookups},
 };
 use crate::{
     decision::Decision,
-    key::{MissingKey, header, header::only_value},
+    key::{MissingKey, is_bearer, only_value, token},
     outcome::Outcome,
     policy::Policy,
     respond::{Refusal, Respond},
@@ -139,9 +139,9 @@ fn credentials(headers: &HeaderMap) -> Credentials<'_> {
     };
     let visible =
         |token: &&[u8]| token.len() <= MAX_TOKEN && token.iter().all(u8::is_ascii_graphic);
-    match header::token(value).filter(visible).map(str::from_utf8) {
+    match token(value).filter(visible).map(str::from_utf8) {
         Some(Ok(token)) => Credentials::Token(token),
-        _ if header::is_bearer(value) => Credentials::Malformed,
+        _ if is_bearer(value) => Credentials::Malformed,
         _ => Credentials::None,
     }
 }

@@ -1,21 +1,35 @@
-//! The layer, and its builder.
+//! Introspection of bearer tokens. [`key::introspect`](crate::key::introspect) describes it.
+
+mod cache;
+mod endpoint;
+#[cfg(feature = "tracing")]
+mod failure_log;
+mod look_up;
+mod service;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use tower_layer::Layer;
 
-use super::{IntrospectService, IntrospectStats, LookUp, lookups::Lookups, settings::Settings};
+use self::cache::Lookups;
+pub use self::{
+    endpoint::{Endpoint, PlainClient},
+    look_up::{BoxError, Claims, InvalidAnswer, LookUp, Token},
+    service::{IntrospectFuture, IntrospectService},
+};
 use crate::{
     TokenBucket,
     error::Error,
+    key::Key,
     respond::Http,
+    store::stats,
     time::{Clock, SystemClock},
 };
 
 /// Looks the bearer token of each request up, and puts the result into the request's extensions as
-/// [`Introspected`](super::Introspected). Key and rule of a limit inside come from it.
+/// [`Introspected`]. Key and rule of a limit inside come from it.
 ///
-/// Clones share one cache. The page of the [module](super) describes the answers, and the bounds on memory and look-ups.
+/// Clones share one cache. The page of the [module](crate::key::introspect) describes the answers, and the bounds on memory and look-ups.
 ///
 /// # Examples
 ///
@@ -66,7 +80,7 @@ use crate::{
 #[doc(alias("oauth", "rfc7662"))]
 #[must_use = "a layer does nothing until it is added to a service"]
 pub struct Introspect<R = Http> {
-    pub(super) shared: Arc<Lookups>,
+    shared: Arc<Lookups>,
     respond: R,
 }
 
@@ -80,7 +94,7 @@ impl Introspect {
         }
     }
 
-    /// Sets up a layer that looks tokens up by an [`Endpoint`](super::Endpoint) or an async function.
+    /// Sets up a layer that looks tokens up by an [`Endpoint`] or an async function.
     pub fn builder<L: LookUp>(look_up: L) -> IntrospectBuilder<L> {
         IntrospectBuilder {
             look_up,
@@ -220,7 +234,7 @@ impl<L: LookUp, R> IntrospectBuilder<L, R> {
     /// Passes requests on, without claims, whose token cannot be checked because look-ups fail. Otherwise they are refused with 503, as those always are
     /// whose token is not looked up because too many others are.
     ///
-    /// Anybody can then pass during an outage: the service must not take [`Introspected`](super::Introspected) for a proof of identity.
+    /// Anybody can then pass during an outage: the service must not take [`Introspected`] for a proof of identity.
     pub fn fail_open(mut self) -> Self {
         self.settings.fails_open = true;
         self
@@ -259,4 +273,167 @@ impl<L, R> fmt::Debug for IntrospectBuilder<L, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IntrospectBuilder").finish_non_exhaustive()
     }
+}
+
+/// See the setters of [`IntrospectBuilder`].
+struct Settings {
+    max_age: Duration,
+    inactive_age: Duration,
+    serve_stale: Duration,
+    deadline: Duration,
+    retry_after: Duration,
+    capacity: usize,
+    max_lookups: usize,
+    max_rate: TokenBucket,
+    allows_anonymous: bool,
+    fails_open: bool,
+    clock: Arc<dyn Clock + Send + Sync>,
+}
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const DAY: Duration = Duration::from_secs(86_400);
+
+impl Settings {
+    /// Returns an error for the first value out of its range.
+    fn check(&self) -> Result<(), Error> {
+        for (name, value, least, most) in [
+            ("max_age", self.max_age, MILLISECOND, DAY),
+            ("inactive_age", self.inactive_age, MILLISECOND, DAY),
+            ("serve_stale", self.serve_stale, Duration::ZERO, DAY),
+            ("deadline", self.deadline, MILLISECOND, DAY),
+            ("retry_after", self.retry_after, MILLISECOND, DAY),
+        ] {
+            if value < least || value > most {
+                return Err(Error::new(format!(
+                    "`{name}` of an introspection layer is {value:?}: expected {least:?} to {most:?}; pass such a time to \
+                     `IntrospectBuilder::{name}`"
+                )));
+            }
+        }
+        for (name, value, most) in [
+            ("capacity", self.capacity, 10_000_000),
+            ("max_lookups", self.max_lookups, 100_000),
+        ] {
+            if value == 0 || value > most {
+                return Err(Error::new(format!(
+                    "`{name}` of an introspection layer is {value}: expected 1 to {most}; pass such a number to \
+                     `IntrospectBuilder::{name}`"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The result of an [`Introspect`] layer, in the extensions of each request that it passes on.
+///
+/// Key and rule of a limit come from it:
+///
+/// ```
+/// use http::Request;
+/// use tollgate::{RateLimitLayer, TokenBucket, key::{Extension, introspect::Introspected}};
+///
+/// let limit = RateLimitLayer::new(TokenBucket::per_minute(60))
+///     .key(Extension::new(Introspected::key))
+///     .rule(|request: &Request<String>| match request.extensions().get::<Introspected>()?.claims()?.plan()? {
+///         "gold" => Some(TokenBucket::per_minute(6_000)),
+///         _ => None,
+///     });
+/// # let _ = limit;
+/// ```
+#[derive(Clone, Debug)]
+pub struct Introspected {
+    checked: Option<Checked>,
+    is_unchecked: bool,
+    is_stale: bool,
+}
+
+/// A token that was active when it was looked up.
+#[derive(Clone, Debug)]
+struct Checked {
+    claims: Arc<Claims>,
+    key: Key,
+}
+
+impl Introspected {
+    /// Returns the claims of the token; `None` if the request has none, or it [could not be checked](Self::is_unchecked).
+    pub fn claims(&self) -> Option<&Claims> {
+        Some(&*self.checked.as_ref()?.claims)
+    }
+
+    /// Returns a key for the subject of the token; without a subject, for the client; without both, for the token's digest.
+    ///
+    /// Subjects and clients with equal names have different keys. A token without either has a budget of its own.
+    ///
+    /// Returns `None` if there are no claims. With [`or`](crate::key::KeyExtractorExt::or), such requests get another key.
+    pub fn key(&self) -> Option<Key> {
+        Some(self.checked.as_ref()?.key)
+    }
+
+    /// Returns `true` if the token could not be checked, and the layer [passes](IntrospectBuilder::fail_open) such requests.
+    pub fn is_unchecked(&self) -> bool {
+        self.is_unchecked
+    }
+
+    /// Returns `true` if the claims are [older than their lifetime](IntrospectBuilder::serve_stale), because the look-up failed.
+    pub fn is_stale(&self) -> bool {
+        self.is_stale
+    }
+}
+
+stats! {
+    /// Counters of an [`Introspect`] layer and its clones since it was built.
+    ///
+    /// ```
+    /// use tollgate::key::introspect::IntrospectStats;
+    ///
+    /// /// The share of tokens that were answered from the cache, in percent.
+    /// fn hit_rate(stats: &IntrospectStats) -> u64 {
+    ///     100 * stats.hits / (stats.hits + stats.lookups + stats.shared).max(1)
+    /// }
+    /// # assert_eq!(hit_rate(&IntrospectStats::default()), 0);
+    /// ```
+    pub struct IntrospectStats {
+        counted {
+            /// Requests whose token was answered from the cache.
+            hits,
+            /// Look-ups that were started.
+            lookups,
+            /// Requests that waited for a look-up that another request had started.
+            shared,
+            /// Look-ups that failed: all of the next three, and other errors.
+            failed,
+            /// Look-ups without an answer within the deadline.
+            timeouts,
+            /// Look-ups with an answer that could not be read.
+            invalid_answers,
+            /// Look-ups that ended by a panic, or with their runtime.
+            aborted,
+            /// Look-ups of active tokens whose `exp` had passed by this node's clock. They count as inactive; if there are many, a clock is wrong.
+            expired,
+            /// Requests whose token was not looked up, because too many others were: `stale` or `unavailable`.
+            crowded,
+            /// Requests that were answered by claims older than their lifetime, because the look-up failed, or too many others were made.
+            stale,
+            /// Requests that were refused with 503, because their token could not be checked.
+            unavailable,
+            /// Requests that were passed on although their token could not be checked.
+            unchecked,
+            /// Requests that were refused with 401, because their token is not active.
+            inactive,
+            /// Requests that were refused with 401, because their `Authorization` contains no valid token.
+            malformed,
+            /// Requests without a token, refused with 401 or passed on.
+            anonymous,
+        }
+        given {
+            /// Active tokens in the cache, including those whose lifetime has ended.
+            cached: u64,
+            /// Inactive tokens in the cache, including those whose lifetime has ended.
+            cached_inactive: u64,
+            /// Look-ups in flight.
+            in_flight: u64,
+        }
+    }
+    struct Counters;
 }

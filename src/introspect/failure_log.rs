@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::settings::Settings;
+use super::Settings;
 use crate::log::OnceAMinute;
 
 #[derive(Default)]
