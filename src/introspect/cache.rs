@@ -16,12 +16,13 @@ use tokio::{
 };
 
 use super::{
-    BoxError, Checked, Claims, Counters, IntrospectStats, InvalidAnswer, LookUp, Settings, Token,
+    BoxError, Checked, Claims, IntrospectCounters, IntrospectSettings, IntrospectStats,
+    InvalidAnswer, LookUp, Token,
 };
 use crate::{TokenBucket, key::Key, pace::Pacer, random::Random, time::Timestamp};
 
 /// BLAKE3 of a token. The token itself is dropped once it is looked up.
-pub(super) type Digest = [u8; 32];
+type TokenDigest = [u8; 32];
 
 /// Separates digests of tokens from other uses of BLAKE3. It is no secret.
 const CONTEXT: &[u8; 32] = b"tollgate key::Introspect token 1";
@@ -30,46 +31,46 @@ const CONTEXT: &[u8; 32] = b"tollgate key::Introspect token 1";
 const MAX_CLAIMS: usize = 4096;
 
 /// A look-up, with its type erased.
-pub(super) type LookUpFn = dyn Fn(Token) -> Pin<Box<dyn Future<Output = Result<Option<Claims>, BoxError>> + Send>>
+type LookUpFn = dyn Fn(Token) -> Pin<Box<dyn Future<Output = Result<Option<Claims>, BoxError>> + Send>>
     + Send
     + Sync;
 
 /// What is known about a token: `None` if it is not active.
-pub(super) type Known = Option<Checked>;
+type TokenStatus = Option<Checked>;
 
 /// The result of a look-up; `None` if it failed.
-pub(super) type Outcome = Option<Known>;
+type LookUpOutcome = Option<TokenStatus>;
 
 /// The state that the clones of a layer share.
-pub(super) struct Lookups {
-    pub(super) look_up: Box<LookUpFn>,
-    pub(super) settings: Settings,
+pub(super) struct TokenCache {
+    look_up: Box<LookUpFn>,
+    pub(super) settings: IntrospectSettings,
     /// Apart from the inactive ones, so that invented tokens evict no token that was ever active.
-    active: Cache<Digest, Entry>,
-    inactive: Cache<Digest, Entry>,
-    flights: Mutex<Flights>,
+    active: Cache<TokenDigest, CachedToken>,
+    inactive: Cache<TokenDigest, CachedToken>,
+    in_flight: Mutex<LookUpsInFlight>,
     /// The rate of look-ups of tokens that are not known as active.
     unknown: Pacer<TokenBucket>,
-    pub(super) counters: Counters,
+    pub(super) counters: IntrospectCounters,
     #[cfg(feature = "tracing")]
-    log: super::failure_log::FailureLog,
+    log: super::failure_log::LookUpLog,
 }
 
 #[derive(Clone)]
-pub(super) struct Entry {
-    known: Known,
+struct CachedToken {
+    status: TokenStatus,
     fresh_until: Timestamp,
     /// A request that comes from then on, while it is fresh, has it renewed and does not wait. The end of one that is not renewed.
     renew_at: Timestamp,
     stale_until: Timestamp,
     /// Until then a known token is good if there are too many look-ups to renew it.
-    crowded_until: Timestamp,
+    over_capacity_until: Timestamp,
     /// After a failed look-up, the time of the next one.
     retry_at: Timestamp,
 }
 
 /// The answer to a request with a token.
-pub(super) enum Found {
+pub(super) enum TokenAnswer {
     Active {
         checked: Checked,
         is_stale: bool,
@@ -78,35 +79,35 @@ pub(super) enum Found {
     /// The look-up failed.
     Unavailable,
     /// There are too many look-ups.
-    Crowded,
+    OverCapacity,
 }
 
 /// The answer to a request, or where to wait for it.
-pub(super) enum Finding {
-    Found(Found),
-    InFlight(Search),
+pub(super) enum TokenCheck {
+    Ready(TokenAnswer),
+    Pending(PendingAnswer),
 }
 
 /// A request that waits for a flight.
-pub(super) struct Search {
-    result: FlightResult,
-    lookups: Arc<Lookups>,
-    /// The entry of the cache when the request came.
-    entry: Option<Entry>,
+pub(super) struct PendingAnswer {
+    result: LookUpReceiver,
+    cache: Arc<TokenCache>,
+    /// The cached result when the request came.
+    cached: Option<CachedToken>,
 }
 
-impl Lookups {
-    pub(super) fn new(look_up: impl LookUp, settings: Settings) -> Self {
+impl TokenCache {
+    pub(super) fn new(look_up: impl LookUp, settings: IntrospectSettings) -> Self {
         let cache = || Cache::new(settings.capacity);
         Self {
             look_up: Box::new(move |token| Box::pin(look_up.look_up(token))),
             active: cache(),
             inactive: cache(),
-            flights: Mutex::default(),
+            in_flight: Mutex::default(),
             unknown: Pacer::new(settings.max_rate),
-            counters: Counters::default(),
+            counters: IntrospectCounters::default(),
             #[cfg(feature = "tracing")]
-            log: super::failure_log::FailureLog::default(),
+            log: super::failure_log::LookUpLog::default(),
             settings,
         }
     }
@@ -116,45 +117,49 @@ impl Lookups {
     }
 
     /// Finds the claims of a token in the cache, or joins or starts its look-up.
-    pub(super) fn find(self: &Arc<Self>, token: &str) -> Finding {
+    pub(super) fn find(self: &Arc<Self>, token: &str) -> TokenCheck {
         let digest = *blake3::keyed_hash(CONTEXT, token.as_bytes()).as_bytes();
-        let entry = self.entry(&digest);
+        let cached = self.cached(&digest);
         let now = self.now();
-        let is_due = entry.as_ref().is_some_and(|entry| entry.is_due(now));
-        let at_hand = self.at_hand(entry, now);
+        let is_due = cached.as_ref().is_some_and(|cached| cached.is_due(now));
+        let at_hand = self.at_hand(cached, now);
         if !is_due && let Some(found) = at_hand {
-            return Finding::Found(found);
+            return TokenCheck::Ready(found);
         }
         let Ok(runtime) = Handle::try_current() else {
             let error = "there is no runtime of tokio: expected a call within one";
             self.fail(error.into(), "");
-            let found = at_hand.unwrap_or_else(|| self.fall_back(self.entry(&digest), now));
-            return Finding::Found(found);
+            let found = at_hand.unwrap_or_else(|| self.fall_back(self.cached(&digest), now));
+            return TokenCheck::Ready(found);
         };
-        let mut flights = self.flights();
+        let mut in_flight = self.in_flight();
         // Read once more: a flight fills the cache before it ends.
-        let entry = self.entry(&digest);
-        let (result, started) = if let Some(result) = flights.result(&digest) {
+        let cached = self.cached(&digest);
+        let (result, started) = if let Some(result) = in_flight.result(&digest) {
             if at_hand.is_none() {
                 self.counters.shared.add(1);
             }
             (result, None)
-        } else if !is_due && let Some(found) = self.at_hand(entry.clone(), now) {
-            return Finding::Found(found);
+        } else if !is_due && let Some(found) = self.at_hand(cached.clone(), now) {
+            return TokenCheck::Ready(found);
         } else {
-            let renews = entry.as_ref().is_some_and(|entry| entry.known.is_some());
-            let has_room = flights.count(renews) < self.settings.max_lookups
+            let renews = cached
+                .as_ref()
+                .is_some_and(|cached| cached.status.is_some());
+            let has_room = in_flight.count(renews) < self.settings.max_lookups
                 && (renews || self.unknown.can_do_work(now));
             if !has_room {
-                return Finding::Found(at_hand.unwrap_or_else(|| self.crowded(entry, now)));
+                return TokenCheck::Ready(
+                    at_hand.unwrap_or_else(|| self.over_capacity(cached, now)),
+                );
             }
             let (sender, result) = watch::channel(None);
-            flights.insert(digest, renews, result.clone());
-            let flight = Flight::new(Arc::clone(self), digest, renews);
-            let work = flight.fly(Token::new(token), entry.clone(), now, sender);
+            in_flight.insert(digest, renews, result.clone());
+            let task = LookUpTask::new(Arc::clone(self), digest, renews);
+            let work = task.run(Token::new(token), cached.clone(), now, sender);
             (result, Some(work))
         };
-        drop(flights);
+        drop(in_flight);
         if let Some(work) = started {
             self.counters.lookups.add(1);
             // A task of its own: the request that starts it may be dropped while others wait. Without the lock, because a runtime that has
@@ -162,63 +167,63 @@ impl Lookups {
             runtime.spawn(work);
         }
         if let Some(found) = at_hand {
-            return Finding::Found(found);
+            return TokenCheck::Ready(found);
         }
-        let lookups = Arc::clone(self);
-        Finding::InFlight(Search {
+        let cache = Arc::clone(self);
+        TokenCheck::Pending(PendingAnswer {
             result,
-            lookups,
-            entry,
+            cache,
+            cached,
         })
     }
 
-    fn entry(&self, digest: &Digest) -> Option<Entry> {
+    fn cached(&self, digest: &TokenDigest) -> Option<CachedToken> {
         let active = self.active.get(digest);
         active.or_else(|| self.inactive.get(digest))
     }
 
     /// Returns the answer from the cache, if it is fresh, or the next attempt is not due.
-    fn at_hand(&self, entry: Option<Entry>, now: Timestamp) -> Option<Found> {
-        let entry = entry?;
-        if now < entry.fresh_until {
+    fn at_hand(&self, cached: Option<CachedToken>, now: Timestamp) -> Option<TokenAnswer> {
+        let cached = cached?;
+        if now < cached.fresh_until {
             self.counters.hits.add(1);
-            return Some(Found::of(entry.known, false));
+            return Some(TokenAnswer::of(cached.status, false));
         }
-        (now < entry.retry_at).then(|| self.fall_back(Some(entry), now))
+        (now < cached.retry_at).then(|| self.fall_back(Some(cached), now))
     }
 
     /// Returns the answer to a request whose token could not be looked up.
-    fn fall_back(&self, entry: Option<Entry>, now: Timestamp) -> Found {
-        match entry.filter(|entry| now < entry.stale_until) {
-            Some(entry) => {
+    fn fall_back(&self, cached: Option<CachedToken>, now: Timestamp) -> TokenAnswer {
+        match cached.filter(|cached| now < cached.stale_until) {
+            Some(cached) => {
                 self.counters.stale.add(1);
-                Found::of(entry.known, true)
+                TokenAnswer::of(cached.status, true)
             }
-            None => Found::Unavailable,
+            None => TokenAnswer::Unavailable,
         }
     }
 
     /// Returns the answer to a request whose token is not looked up, because too many are.
     ///
     /// That is no outage, which anybody could make. So tokens that nobody knows do not pass, and known ones do for a while.
-    fn crowded(&self, entry: Option<Entry>, now: Timestamp) -> Found {
+    fn over_capacity(&self, cached: Option<CachedToken>, now: Timestamp) -> TokenAnswer {
         self.counters.crowded.add(1);
-        match entry {
-            Some(entry) if now < entry.crowded_until.max(entry.stale_until) => {
+        match cached {
+            Some(cached) if now < cached.over_capacity_until.max(cached.stale_until) => {
                 self.counters.stale.add(1);
-                Found::of(entry.known, true)
+                TokenAnswer::of(cached.status, true)
             }
-            _ => Found::Crowded,
+            _ => TokenAnswer::OverCapacity,
         }
     }
 
     /// Reads the result of a look-up, and counts it.
-    pub(super) fn judge(
+    fn judge(
         &self,
         result: Result<Result<Option<Claims>, BoxError>, Elapsed>,
-        digest: &Digest,
+        digest: &TokenDigest,
         token: &str,
-    ) -> Outcome {
+    ) -> LookUpOutcome {
         let error = match result {
             Ok(Ok(None)) => return Some(None),
             Ok(Ok(Some(claims))) if claims.len() <= MAX_CLAIMS => {
@@ -252,7 +257,7 @@ impl Lookups {
 
     /// Counts and logs a failed look-up.
     #[cold]
-    pub(super) fn fail(&self, error: BoxError, token: &str) {
+    fn fail(&self, error: BoxError, token: &str) {
         self.counters.failed.add(1);
         #[cfg(not(feature = "tracing"))]
         let _ = (error, token);
@@ -262,43 +267,43 @@ impl Lookups {
     }
 
     /// Keeps the result of a look-up that began at `began`.
-    pub(super) fn keep(
+    fn store(
         &self,
-        digest: Digest,
-        entry: Option<Entry>,
+        digest: TokenDigest,
+        cached: Option<CachedToken>,
         began: Timestamp,
-        outcome: &Outcome,
+        outcome: &LookUpOutcome,
     ) {
         let settings = &self.settings;
-        let Some(known) = outcome else {
+        let Some(status) = outcome else {
             // Until the next attempt, a token in the cache is answered from it. Unknown ones are not remembered: there may be any number.
-            if let Some(mut entry) = entry {
-                entry.retry_at = self.now().saturating_add(settings.retry_after);
-                self.insert(digest, entry);
+            if let Some(mut cached) = cached {
+                cached.retry_at = self.now().saturating_add(settings.retry_after);
+                self.insert(digest, cached);
             }
             return;
         };
-        let (max_age, expiry) = match known {
+        let (max_age, expiry) = match status {
             Some(checked) => (settings.max_age, checked.claims.expiry()),
             None => (settings.inactive_age, None),
         };
         let expiry = expiry.unwrap_or(Timestamp::MAX);
         let fresh_until = began.saturating_add(max_age).min(expiry);
         let later = |time| fresh_until.saturating_add(time).min(expiry);
-        let renews = known.is_some() && fresh_until < expiry;
+        let renews = status.is_some() && fresh_until < expiry;
         // Another one for each token and time, so that tokens that came together are not renewed together.
         let permille = 700 + Random::new(seed_of(&digest) ^ began.as_nanos()).up_to(200) as u32;
         self.insert(
             digest,
-            Entry {
-                known: known.clone(),
+            CachedToken {
+                status: status.clone(),
                 fresh_until,
                 renew_at: match renews {
                     true => began.saturating_add(max_age / 1000 * permille),
                     false => fresh_until,
                 },
                 stale_until: later(settings.serve_stale),
-                crowded_until: match known {
+                over_capacity_until: match status {
                     Some(_) => later(max_age),
                     None => fresh_until,
                 },
@@ -307,63 +312,65 @@ impl Lookups {
         );
     }
 
-    fn insert(&self, digest: Digest, entry: Entry) {
-        let (to, from) = match entry.known {
+    fn insert(&self, digest: TokenDigest, cached: CachedToken) {
+        let (to, from) = match cached.status {
             Some(_) => (&self.active, &self.inactive),
             None => (&self.inactive, &self.active),
         };
-        to.insert(digest, entry);
+        to.insert(digest, cached);
         from.remove(&digest);
     }
 
-    pub(super) fn flights(&self) -> MutexGuard<'_, Flights> {
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    fn in_flight(&self) -> MutexGuard<'_, LookUpsInFlight> {
+        self.in_flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn stats(&self) -> IntrospectStats {
-        let in_flight = self.flights().len() as u64;
+        let in_flight = self.in_flight().len() as u64;
         let [active, inactive] = [&self.active, &self.inactive].map(|cache| cache.len() as u64);
         self.counters.read(active, inactive, in_flight)
     }
 }
 
-impl Entry {
+impl CachedToken {
     /// Returns `true` if the token is looked up although the answer is fresh.
     fn is_due(&self, now: Timestamp) -> bool {
         now >= self.renew_at.max(self.retry_at) && now < self.fresh_until
     }
 }
 
-impl Search {
+impl PendingAnswer {
     /// Waits for the result of the look-up.
-    pub(super) async fn wait(mut self) -> Found {
+    pub(super) async fn wait(mut self) -> TokenAnswer {
         let result = self.result.wait_for(Option::is_some).await;
         // An error is a task that panicked, or whose runtime has shut down.
         let outcome = result.ok().and_then(|outcome| outcome.clone()).flatten();
         match outcome {
-            Some(known) => Found::of(known, false),
-            None => self.lookups.fall_back(self.entry, self.lookups.now()),
+            Some(status) => TokenAnswer::of(status, false),
+            None => self.cache.fall_back(self.cached, self.cache.now()),
         }
     }
 }
 
-impl Found {
-    fn of(known: Known, is_stale: bool) -> Self {
-        match known {
+impl TokenAnswer {
+    fn of(status: TokenStatus, is_stale: bool) -> Self {
+        match status {
             Some(checked) => Self::Active { checked, is_stale },
             None => Self::Inactive,
         }
     }
 }
 
-fn seed_of(digest: &Digest) -> u64 {
+fn seed_of(digest: &TokenDigest) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&digest[..8]);
     u64::from_le_bytes(bytes)
 }
 
 /// Returns the key of an active token.
-fn key_of(claims: &Claims, digest: &Digest) -> Key {
+fn key_of(claims: &Claims, digest: &TokenDigest) -> Key {
     let [kind, key] = match (claims.subject(), claims.client_id()) {
         (Some(subject), _) => ["sub".into(), subject.into()],
         (None, Some(client)) => ["client".into(), client.into()],
@@ -372,39 +379,39 @@ fn key_of(claims: &Claims, digest: &Digest) -> Key {
     Key::join([kind, key])
 }
 
-impl fmt::Debug for Lookups {
+impl fmt::Debug for TokenCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.stats().fmt(f)
     }
 }
 
 /// The result of a flight, once there is one. An error is a task that panicked, or whose runtime has shut down.
-pub(super) type FlightResult = watch::Receiver<Option<Outcome>>;
+type LookUpReceiver = watch::Receiver<Option<LookUpOutcome>>;
 
 /// The look-ups in flight, one for each token.
 #[derive(Default)]
-pub(super) struct Flights {
-    results: HashMap<Digest, FlightResult>,
+struct LookUpsInFlight {
+    results: HashMap<TokenDigest, LookUpReceiver>,
     /// Number of those for tokens in the cache of active ones.
     renewals: usize,
 }
 
-impl Flights {
-    pub(super) fn result(&self, digest: &Digest) -> Option<FlightResult> {
+impl LookUpsInFlight {
+    fn result(&self, digest: &TokenDigest) -> Option<LookUpReceiver> {
         self.results.get(digest).cloned()
     }
 
-    pub(super) fn insert(&mut self, digest: Digest, renews: bool, result: FlightResult) {
+    fn insert(&mut self, digest: TokenDigest, renews: bool, result: LookUpReceiver) {
         self.results.insert(digest, result);
         self.renewals += usize::from(renews);
     }
 
-    pub(super) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.results.len()
     }
 
     /// Returns the number of those that renew a known token, or of the others.
-    pub(super) fn count(&self, renews: bool) -> usize {
+    fn count(&self, renews: bool) -> usize {
         match renews {
             true => self.renewals,
             false => self.len() - self.renewals,
@@ -413,17 +420,17 @@ impl Flights {
 }
 
 /// One of them. It ends when this is dropped, also if its task panics.
-pub(super) struct Flight {
-    lookups: Arc<Lookups>,
-    digest: Digest,
+struct LookUpTask {
+    cache: Arc<TokenCache>,
+    digest: TokenDigest,
     renews: bool,
     has_result: bool,
 }
 
-impl Flight {
-    pub(super) fn new(lookups: Arc<Lookups>, digest: Digest, renews: bool) -> Self {
+impl LookUpTask {
+    fn new(cache: Arc<TokenCache>, digest: TokenDigest, renews: bool) -> Self {
         Self {
-            lookups,
+            cache,
             digest,
             renews,
             has_result: false,
@@ -431,35 +438,35 @@ impl Flight {
     }
 
     /// Looks the token up, fills the cache, and answers those who wait.
-    pub(super) async fn fly(
+    async fn run(
         mut self,
         token: Token,
-        entry: Option<Entry>,
+        cached: Option<CachedToken>,
         began: Timestamp,
-        sender: watch::Sender<Option<Outcome>>,
+        sender: watch::Sender<Option<LookUpOutcome>>,
     ) {
-        let lookups = Arc::clone(&self.lookups);
+        let cache = Arc::clone(&self.cache);
         // A copy for the log, from which it is taken out.
         let text = Token::new(token.expose());
-        let result = timeout(lookups.settings.deadline, (lookups.look_up)(token)).await;
-        let outcome = lookups.judge(result, &self.digest, text.expose());
-        lookups.keep(self.digest, entry, began, &outcome);
+        let result = timeout(cache.settings.deadline, (cache.look_up)(token)).await;
+        let outcome = cache.judge(result, &self.digest, text.expose());
+        cache.store(self.digest, cached, began, &outcome);
         self.has_result = true;
         drop(self);
         sender.send_replace(Some(outcome));
     }
 }
 
-impl Drop for Flight {
+impl Drop for LookUpTask {
     fn drop(&mut self) {
-        let mut flights = self.lookups.flights();
-        flights.results.remove(&self.digest);
-        flights.renewals -= usize::from(self.renews);
-        drop(flights);
+        let mut in_flight = self.cache.in_flight();
+        in_flight.results.remove(&self.digest);
+        in_flight.renewals -= usize::from(self.renews);
+        drop(in_flight);
         if !self.has_result {
-            self.lookups.counters.aborted.add(1);
+            self.cache.counters.aborted.add(1);
             let cause = "the look-up panicked, or its runtime has shut down";
-            self.lookups.fail(cause.into(), "");
+            self.cache.fail(cause.into(), "");
         }
     }
 }

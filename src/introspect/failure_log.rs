@@ -5,20 +5,20 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::Settings;
+use super::IntrospectSettings;
 use crate::log::OnceAMinute;
 
 #[derive(Default)]
-pub(super) struct FailureLog(Mutex<OnceAMinute>);
+pub(super) struct LookUpLog(Mutex<OnceAMinute>);
 
-impl FailureLog {
+impl LookUpLog {
     /// Logs a failure, unless another one was logged within the last minute.
     pub(super) fn write(
         &self,
         error: &(dyn Error + 'static),
         token: &str,
         failures: u64,
-        settings: &Settings,
+        settings: &IntrospectSettings,
     ) {
         let now = settings.clock.now();
         let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);

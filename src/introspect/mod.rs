@@ -11,7 +11,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use tower_layer::Layer;
 
-use self::cache::Lookups;
+use self::cache::TokenCache;
 pub use self::{
     endpoint::{Endpoint, PlainClient},
     look_up::{BoxError, Claims, InvalidAnswer, LookUp, Token},
@@ -80,7 +80,7 @@ use crate::{
 #[doc(alias("oauth", "rfc7662"))]
 #[must_use = "a layer does nothing until it is added to a service"]
 pub struct Introspect<R = Http> {
-    shared: Arc<Lookups>,
+    shared: Arc<TokenCache>,
     respond: R,
 }
 
@@ -89,7 +89,7 @@ impl Introspect {
     pub fn new(look_up: impl LookUp) -> Self {
         let builder = Self::builder(look_up);
         Self {
-            shared: Arc::new(Lookups::new(builder.look_up, builder.settings)),
+            shared: Arc::new(TokenCache::new(builder.look_up, builder.settings)),
             respond: builder.respond,
         }
     }
@@ -98,7 +98,7 @@ impl Introspect {
     pub fn builder<L: LookUp>(look_up: L) -> IntrospectBuilder<L> {
         IntrospectBuilder {
             look_up,
-            settings: Settings {
+            settings: IntrospectSettings {
                 max_age: Duration::from_secs(60),
                 inactive_age: Duration::from_secs(10),
                 serve_stale: Duration::ZERO,
@@ -167,7 +167,7 @@ impl<R> fmt::Debug for Introspect<R> {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct IntrospectBuilder<L, R = Http> {
     look_up: L,
-    settings: Settings,
+    settings: IntrospectSettings,
     respond: R,
 }
 
@@ -263,7 +263,7 @@ impl<L: LookUp, R> IntrospectBuilder<L, R> {
     pub fn build(self) -> Result<Introspect<R>, Error> {
         self.settings.check()?;
         Ok(Introspect {
-            shared: Arc::new(Lookups::new(self.look_up, self.settings)),
+            shared: Arc::new(TokenCache::new(self.look_up, self.settings)),
             respond: self.respond,
         })
     }
@@ -276,7 +276,7 @@ impl<L, R> fmt::Debug for IntrospectBuilder<L, R> {
 }
 
 /// See the setters of [`IntrospectBuilder`].
-struct Settings {
+struct IntrospectSettings {
     max_age: Duration,
     inactive_age: Duration,
     serve_stale: Duration,
@@ -293,7 +293,7 @@ struct Settings {
 const MILLISECOND: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
-impl Settings {
+impl IntrospectSettings {
     /// Returns an error for the first value out of its range.
     fn check(&self) -> Result<(), Error> {
         for (name, value, least, most) in [
@@ -435,5 +435,5 @@ stats! {
             in_flight: u64,
         }
     }
-    struct Counters;
+    struct IntrospectCounters;
 }

@@ -15,11 +15,11 @@ use tower_service::Service;
 
 use super::{
     Introspected,
-    cache::{Finding, Found, Lookups},
+    cache::{TokenAnswer, TokenCache, TokenCheck},
 };
 use crate::{
     decision::Decision,
-    key::{MissingKey, is_bearer, only_value, token},
+    key::{MissingKey, bearer_token, has_bearer_scheme, only_value},
     outcome::Outcome,
     policy::Policy,
     respond::{Refusal, Respond},
@@ -42,12 +42,12 @@ const MAX_TOKEN: usize = 8192;
 #[must_use = "services do nothing unless called"]
 pub struct IntrospectService<S, R = crate::respond::Http> {
     inner: S,
-    shared: Arc<Lookups>,
+    shared: Arc<TokenCache>,
     respond: R,
 }
 
 impl<S, R> IntrospectService<S, R> {
-    pub(super) fn new(inner: S, shared: Arc<Lookups>, respond: R) -> Self {
+    pub(super) fn new(inner: S, shared: Arc<TokenCache>, respond: R) -> Self {
         Self {
             inner,
             shared,
@@ -81,14 +81,14 @@ where
     fn call(&mut self, mut req: Request<B>) -> Self::Future {
         let verdict = match credentials(req.headers()) {
             Credentials::Token(token) => match self.shared.find(token) {
-                Finding::Found(found) => verdict(&self.shared, Some(found)),
-                Finding::InFlight(search) => {
+                TokenCheck::Ready(found) => verdict(&self.shared, Some(found)),
+                TokenCheck::Pending(answer) => {
                     // The instance that is ready; a fresh clone stays behind.
                     let fresh = self.inner.clone();
                     let inner = mem::replace(&mut self.inner, fresh);
                     return IntrospectFuture {
-                        state: State::LookingUp {
-                            found: Box::pin(search.wait()),
+                        state: IntrospectState::LookingUp {
+                            found: Box::pin(answer.wait()),
                             call: Some((req, inner)),
                             shared: Arc::clone(&self.shared),
                             respond: self.respond.clone(),
@@ -105,14 +105,14 @@ where
         let state = match verdict {
             Ok(introspected) => {
                 req.extensions_mut().insert(introspected);
-                State::Calling {
+                IntrospectState::Calling {
                     future: self.inner.call(req),
                 }
             }
             Err(reason) => {
                 // What the ready instance has reserved is released.
                 self.inner = self.inner.clone();
-                State::Refused {
+                IntrospectState::Refused {
                     answer: Some(self.respond.refuse(req, reason.refusal(&self.shared))),
                 }
             }
@@ -139,9 +139,9 @@ fn credentials(headers: &HeaderMap) -> Credentials<'_> {
     };
     let visible =
         |token: &&[u8]| token.len() <= MAX_TOKEN && token.iter().all(u8::is_ascii_graphic);
-    match token(value).filter(visible).map(str::from_utf8) {
+    match bearer_token(value).filter(visible).map(str::from_utf8) {
         Some(Ok(token)) => Credentials::Token(token),
-        _ if is_bearer(value) => Credentials::Malformed,
+        _ if has_bearer_scheme(value) => Credentials::Malformed,
         _ => Credentials::None,
     }
 }
@@ -154,7 +154,7 @@ enum Reason {
 }
 
 impl Reason {
-    fn refusal(self, shared: &Lookups) -> Refusal {
+    fn refusal(self, shared: &TokenCache) -> Refusal {
         match self {
             Self::NoToken => Refusal::missing(
                 MissingKey::new("there must be one header `authorization: Bearer` with a token")
@@ -177,7 +177,7 @@ impl Reason {
 }
 
 /// Returns what is passed on, and counts the answers that are not from an active token.
-fn verdict(shared: &Lookups, found: Option<Found>) -> Result<Introspected, Reason> {
+fn verdict(shared: &TokenCache, found: Option<TokenAnswer>) -> Result<Introspected, Reason> {
     let counters = &shared.counters;
     let passes = |checked, is_unchecked, is_stale| {
         Ok(Introspected {
@@ -187,17 +187,17 @@ fn verdict(shared: &Lookups, found: Option<Found>) -> Result<Introspected, Reaso
         })
     };
     match found {
-        Some(Found::Active { checked, is_stale }) => passes(Some(checked), false, is_stale),
-        Some(Found::Inactive) => {
+        Some(TokenAnswer::Active { checked, is_stale }) => passes(Some(checked), false, is_stale),
+        Some(TokenAnswer::Inactive) => {
             counters.inactive.add(1);
             Err(Reason::InvalidToken)
         }
-        Some(Found::Unavailable) if shared.settings.fails_open => {
+        Some(TokenAnswer::Unavailable) if shared.settings.fails_open => {
             counters.unchecked.add(1);
             passes(None, true, false)
         }
         // Whatever is chosen for an outage: too many look-ups are none.
-        Some(Found::Unavailable | Found::Crowded) => {
+        Some(TokenAnswer::Unavailable | TokenAnswer::OverCapacity) => {
             counters.unavailable.add(1);
             Err(Reason::Unavailable)
         }
@@ -216,17 +216,17 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct IntrospectFuture<S: Service<Request<B>>, B, R> {
         #[pin]
-        state: State<S, B, R>,
+        state: IntrospectState<S, B, R>,
     }
 }
 
 pin_project! {
-    #[project = StateProj]
-    enum State<S: Service<Request<B>>, B, R> {
+    #[project = IntrospectStateProj]
+    enum IntrospectState<S: Service<Request<B>>, B, R> {
         LookingUp {
-            found: Pin<Box<dyn Future<Output = Found> + Send>>,
+            found: Pin<Box<dyn Future<Output = TokenAnswer> + Send>>,
             call: Option<(Request<B>, S)>,
-            shared: Arc<Lookups>,
+            shared: Arc<TokenCache>,
             respond: R,
         },
         Calling {
@@ -250,11 +250,11 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProj::Calling { future } => return future.poll(cx),
-                StateProj::Refused { answer } => {
+                IntrospectStateProj::Calling { future } => return future.poll(cx),
+                IntrospectStateProj::Refused { answer } => {
                     return answer.take().map_or(Poll::Pending, Poll::Ready);
                 }
-                StateProj::LookingUp {
+                IntrospectStateProj::LookingUp {
                     found,
                     call,
                     shared,
@@ -267,11 +267,11 @@ where
                     match verdict(shared, Some(found)) {
                         Ok(introspected) => {
                             req.extensions_mut().insert(introspected);
-                            State::Calling {
+                            IntrospectState::Calling {
                                 future: inner.call(req),
                             }
                         }
-                        Err(reason) => State::Refused {
+                        Err(reason) => IntrospectState::Refused {
                             answer: Some(respond.refuse(req, reason.refusal(shared))),
                         },
                     }

@@ -123,7 +123,7 @@ pub struct BearerToken;
 
 impl<B> KeyExtractor<Request<B>> for BearerToken {
     fn extract(&self, req: &Request<B>) -> Result<Extracted, MissingKey> {
-        match only_value(req.headers(), &AUTHORIZATION).and_then(token) {
+        match only_value(req.headers(), &AUTHORIZATION).and_then(bearer_token) {
             Some(token) => Ok(Extracted::Key(Key::bytes(token))),
             None => Err(MissingKey::new(
                 "there must be one header `authorization: Bearer` with a token",
@@ -134,7 +134,7 @@ impl<B> KeyExtractor<Request<B>> for BearerToken {
 }
 
 /// Returns the token of `Bearer` credentials.
-pub(crate) fn token(credentials: &[u8]) -> Option<&[u8]> {
+pub(crate) fn bearer_token(credentials: &[u8]) -> Option<&[u8]> {
     let rest = after_scheme(credentials)?;
     let token = rest.trim_ascii_start();
     let good = token.len() < rest.len() && !token.iter().any(u8::is_ascii_whitespace);
@@ -143,7 +143,7 @@ pub(crate) fn token(credentials: &[u8]) -> Option<&[u8]> {
 
 /// Returns `true` if the scheme is `Bearer`, also without a valid token.
 #[cfg(feature = "introspect")]
-pub(crate) fn is_bearer(credentials: &[u8]) -> bool {
+pub(crate) fn has_bearer_scheme(credentials: &[u8]) -> bool {
     let is_end = |rest: &[u8]| rest.first().is_none_or(u8::is_ascii_whitespace);
     after_scheme(credentials).is_some_and(is_end)
 }
@@ -204,7 +204,7 @@ impl Cookie {
     ///
     /// Returns an error if `name` is not a token (RFC 6265 §4.1.1).
     pub fn try_new(name: &str) -> Result<Self, Error> {
-        if name.is_empty() || !name.bytes().all(is_token) {
+        if name.is_empty() || !name.bytes().all(is_token_byte) {
             return Err(Error::new(format!(
                 "`{}` cannot be the name of a cookie: expected letters, digits, hyphens and underscores, as in `session_id`",
                 name.escape_debug()
@@ -224,7 +224,8 @@ impl Cookie {
             .filter_map(|pair| {
                 let equals = pair.iter().position(|byte| *byte == b'=')?;
                 let (name, value) = pair.split_at(equals);
-                (name.trim_ascii() == self.name.as_bytes()).then(|| decoded(unquoted(&value[1..])))
+                (name.trim_ascii() == self.name.as_bytes())
+                    .then(|| percent_decoded(unquoted(&value[1..])))
             });
         let value = values.next().filter(|value| !value.is_empty())?;
         values.all(|another| another == value).then_some(value)
@@ -247,7 +248,7 @@ impl fmt::Debug for Cookie {
 }
 
 /// Returns `true` for a byte of a token (RFC 9110 §5.6.2).
-fn is_token(byte: u8) -> bool {
+fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
@@ -260,7 +261,7 @@ fn unquoted(value: &[u8]) -> &[u8] {
 }
 
 /// Decodes percent-escapes. What is not one stays as it is.
-fn decoded(value: &[u8]) -> Cow<'_, [u8]> {
+fn percent_decoded(value: &[u8]) -> Cow<'_, [u8]> {
     let Some(first) = value.iter().position(|byte| *byte == b'%') else {
         return value.into();
     };

@@ -60,7 +60,7 @@ use std::{
 pub use ipnet::IpNet;
 
 #[cfg(feature = "introspect")]
-pub(crate) use self::header::{is_bearer, only_value, token};
+pub(crate) use self::header::{bearer_token, has_bearer_scheme, only_value};
 #[cfg(feature = "introspect")]
 #[cfg_attr(docsrs, doc(cfg(feature = "introspect")))]
 pub use self::introspect::Introspect;

@@ -38,12 +38,12 @@ pub struct Host;
 impl Host {
     /// Returns the host that a request is for; `None` if it has none, or two.
     pub fn of<B>(req: &Request<B>) -> Option<Cow<'_, str>> {
-        let target = req.uri().host().map(normal);
+        let target = req.uri().host().map(normalized);
         if !req.headers().contains_key(HOST) {
             return target.filter(|host| !host.is_empty());
         }
         let text = header::only_value(req.headers(), &HOST)?;
-        let host = normal(host(text)?);
+        let host = normalized(without_port(text)?);
         let is_same = target.is_none_or(|target| target == host);
         (is_same && !host.is_empty()).then_some(host)
     }
@@ -61,7 +61,7 @@ impl<B> KeyExtractor<Request<B>> for Host {
 }
 
 /// Returns the host in the value of a header `Host`, which has no user information (RFC 9110 §7.2).
-fn host(text: &[u8]) -> Option<&str> {
+fn without_port(text: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(text).ok()?;
     let is_authority = Authority::try_from(text).is_ok() && !text.contains('@');
     // A colon in brackets belongs to an IPv6 address.
@@ -72,7 +72,7 @@ fn host(text: &[u8]) -> Option<&str> {
 }
 
 /// Returns the one spelling of a host: names do not depend on case (RFC 4343), and a dot at the end means no other host.
-fn normal(host: &str) -> Cow<'_, str> {
+fn normalized(host: &str) -> Cow<'_, str> {
     let host = host.strip_suffix('.').unwrap_or(host);
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         return host.to_ascii_lowercase().into();

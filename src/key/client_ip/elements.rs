@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, header::FORWARDED};
 
-/// Returns the addresses from the right, over all lines; `None` for an element that is not an address.
-pub(super) fn addresses<'a>(
+/// Returns the addresses in a header like `X-Forwarded-For`, from the right, over all of its lines. `None` is an element that is
+/// not an address.
+pub(super) fn forwarded_for<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
 ) -> impl Iterator<Item = Option<IpAddr>> + use<'a> {
@@ -15,16 +16,25 @@ pub(super) fn addresses<'a>(
         .map(|element| address(trim(element)))
 }
 
+/// Returns the addresses in `Forwarded` (RFC 7239 §4), from the right, over all of its lines. `None` is an element without one
+/// address.
+pub(super) fn forwarded(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> + use<'_> {
+    let lines = headers.get_all(FORWARDED).into_iter().rev();
+    lines
+        .flat_map(|line| SplitFromRight::new(line.as_bytes(), b','))
+        .map(|element| client_of(element?))
+}
+
 /// Returns the address in the `for` parameter of an element, which must have exactly one.
-pub(super) fn client(element: &[u8]) -> Option<IpAddr> {
+fn client_of(element: &[u8]) -> Option<IpAddr> {
     let mut client = None;
-    for pair in Parts::new(element, b';') {
+    for pair in SplitFromRight::new(element, b';') {
         let pair = trim(pair?);
         if pair.is_empty() {
             continue;
         }
         let (name, value) = pair.split_at(pair.iter().position(|byte| *byte == b'=')?);
-        let mut node = Node::default();
+        let mut node = NodeText::default();
         unquote(&value[1..], |byte| node.push(byte))?;
         if name.eq_ignore_ascii_case(b"for") {
             let address = address(node.text()?)?;
@@ -42,13 +52,13 @@ pub(super) fn client(element: &[u8]) -> Option<IpAddr> {
 ///
 /// From the right, a client's text on the left cannot change how the elements of the proxies are split: no open quote
 /// reaches into them. `None` is a part with an unmatched quote; it is the last one.
-pub(super) struct Parts<'a> {
+struct SplitFromRight<'a> {
     rest: Option<&'a [u8]>,
     separator: u8,
 }
 
-impl<'a> Parts<'a> {
-    pub(super) fn new(text: &'a [u8], separator: u8) -> Self {
+impl<'a> SplitFromRight<'a> {
+    fn new(text: &'a [u8], separator: u8) -> Self {
         Self {
             rest: Some(text),
             separator,
@@ -56,7 +66,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-impl<'a> Iterator for Parts<'a> {
+impl<'a> Iterator for SplitFromRight<'a> {
     type Item = Option<&'a [u8]>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -117,12 +127,12 @@ fn unquote(value: &[u8], mut each: impl FnMut(u8)) -> Option<()> {
 }
 
 /// The text of a node without its escapes.
-struct Node {
+struct NodeText {
     bytes: [u8; MAX_LENGTH],
     len: usize,
 }
 
-impl Default for Node {
+impl Default for NodeText {
     fn default() -> Self {
         Self {
             bytes: [0; MAX_LENGTH],
@@ -131,7 +141,7 @@ impl Default for Node {
     }
 }
 
-impl Node {
+impl NodeText {
     fn push(&mut self, byte: u8) {
         if let Some(free) = self.bytes.get_mut(self.len) {
             *free = byte;

@@ -2,15 +2,10 @@
 
 use std::{fmt, net::IpAddr};
 
-use http::{Extensions, HeaderName, Request, header::FORWARDED};
+use http::{Extensions, HeaderName, Request};
 use ipnet::IpNet;
 
-use super::{
-    address_settings,
-    elements::{self, Parts, addresses},
-    networks::Networks,
-    peer::PeerIp,
-};
+use super::{address_settings, elements, networks::Networks, peer::PeerIp};
 use crate::{
     error::Error,
     key::{Extracted, KeyExtractor, MissingKey, header},
@@ -205,7 +200,7 @@ impl ForwardedFor {
     }
 
     fn find<B>(&self, req: &Request<B>) -> Result<IpAddr, MissingKey> {
-        let elements = addresses(req.headers(), &self.name);
+        let elements = elements::forwarded_for(req.headers(), &self.name);
         self.chain.client(req.extensions(), elements)
     }
 
@@ -318,12 +313,8 @@ impl Forwarded {
     }
 
     fn find<B>(&self, req: &Request<B>) -> Result<IpAddr, MissingKey> {
-        let lines = req.headers().get_all(FORWARDED).into_iter().rev();
-        let elements = lines.flat_map(|line| Parts::new(line.as_bytes(), b','));
-        self.chain.client(
-            req.extensions(),
-            elements.map(|element| elements::client(element?)),
-        )
+        let elements = elements::forwarded(req.headers());
+        self.chain.client(req.extensions(), elements)
     }
 
     address_settings!(chain.peer);

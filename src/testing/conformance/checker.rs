@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    Law, Settings,
+    Law, SuiteSettings,
     calls::TestAsk,
     model::{Mismatch, Model, in_words},
     report::Breach,
@@ -31,7 +31,7 @@ pub(super) type CheckResult = Result<(), Breach>;
 /// Calls a store for one law, records the calls, and compares the answers with the rule.
 pub(super) struct Checker<'a, R: Algorithm> {
     pub(super) store: &'a dyn TestedStore<R>,
-    pub(super) suite: &'a Settings<R>,
+    pub(super) suite: &'a SuiteSettings<R>,
     law: Law,
     nonce: u64,
     subjects: u32,
@@ -48,7 +48,11 @@ pub(super) fn cost(units: u64) -> Cost {
 }
 
 impl<'a, R: Algorithm + Debug> Checker<'a, R> {
-    pub(super) fn new(store: &'a dyn TestedStore<R>, suite: &'a Settings<R>, law: Law) -> Self {
+    pub(super) fn new(
+        store: &'a dyn TestedStore<R>,
+        suite: &'a SuiteSettings<R>,
+        law: Law,
+    ) -> Self {
         Self {
             store,
             suite,

@@ -4,7 +4,7 @@
 //! rule at the [instant of the answer](crate::Decision::at). So it depends neither on the store's storage nor on its clock.
 //! The page of [`testing`](super) has examples.
 //!
-//! # Settings
+//! # SuiteSettings
 //!
 //! | | for | without it |
 //! |---|---|---|
@@ -43,7 +43,7 @@ use std::{
 
 use self::{
     checker::Checker,
-    store::{SpawnTasks, Tested, TestedStore, spawn_tasks},
+    store::{SpawnTasks, StoreUnderTest, TestedStore, spawn_tasks},
 };
 pub use self::{
     laws::Law,
@@ -75,7 +75,7 @@ use crate::{
 pub struct Suite<R, S> {
     store: S,
     spawn_tasks: Option<SpawnTasks<R, S>>,
-    settings: Settings<R>,
+    settings: SuiteSettings<R>,
 }
 
 impl<S> Suite<AnyRule, S> {
@@ -97,7 +97,7 @@ impl<R, S> Suite<R, S> {
         Self {
             store,
             spawn_tasks: None,
-            settings: Settings::new(rules.into_iter().collect()),
+            settings: SuiteSettings::new(rules.into_iter().collect()),
         }
     }
 
@@ -205,7 +205,7 @@ where
     /// Returns an error if a law is broken or could not be checked, with the rule, the expected answer, and the calls
     /// before it.
     pub async fn run(self) -> Result<Report, Broken> {
-        let tested = Tested {
+        let tested = StoreUnderTest {
             store: &self.store,
             spawn_tasks: self.spawn_tasks.as_ref(),
         };
@@ -223,7 +223,7 @@ impl<R: Debug, S> Debug for Suite<R, S> {
 }
 
 /// Checks all laws that are not left out.
-async fn check<R>(store: &dyn TestedStore<R>, settings: &Settings<R>) -> Result<Report, Broken>
+async fn check<R>(store: &dyn TestedStore<R>, settings: &SuiteSettings<R>) -> Result<Report, Broken>
 where
     R: Algorithm<State: Send + 'static> + Debug,
 {
@@ -269,13 +269,13 @@ where
     }
 }
 
-type Sleep = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()>>>>;
+type SleepFn = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()>>>>;
 
 /// Everything about a suite but the store.
-struct Settings<R> {
+struct SuiteSettings<R> {
     rules: Vec<R>,
     clock: Option<ManualClock>,
-    sleep: Option<Sleep>,
+    sleep: Option<SleepFn>,
     fault: Option<Box<dyn Fn(bool)>>,
     left_out: Vec<Law>,
     only: Option<Law>,
@@ -294,7 +294,7 @@ struct Slack {
     over: u64,
 }
 
-impl<R> Settings<R> {
+impl<R> SuiteSettings<R> {
     fn new(rules: Vec<R>) -> Self {
         Self {
             rules,

@@ -60,7 +60,7 @@ pub(super) trait TestedStore<R: Algorithm> {
 }
 
 /// A store, and how it is called concurrently.
-pub(super) struct Tested<'a, R, S> {
+pub(super) struct StoreUnderTest<'a, R, S> {
     pub(super) store: &'a S,
     pub(super) spawn_tasks: Option<&'a SpawnTasks<R, S>>,
 }
@@ -77,7 +77,7 @@ fn boxed<'a, T, E: Debug>(
     }
 }
 
-impl<R, S> TestedStore<R> for Tested<'_, R, S>
+impl<R, S> TestedStore<R> for StoreUnderTest<'_, R, S>
 where
     R: Algorithm,
     S: Store<R, Error: Debug>,
@@ -139,20 +139,20 @@ pub(super) type TaskAnswer = Result<Decisions, String>;
 
 /// Calls, one after the other.
 pub(super) struct Task<R> {
-    pub(super) calls: Vec<Vec<OwnedAsk<R>>>,
+    pub(super) calls: Vec<Vec<TaskAsk<R>>>,
     /// Set if all charges are settled to 0 at the end.
     pub(super) settle: bool,
 }
 
 /// An ask that may cross threads.
-pub(super) struct OwnedAsk<R> {
+pub(super) struct TaskAsk<R> {
     policy: Policy,
     rule: R,
     key: Key,
     units: u64,
 }
 
-impl<R: Clone> OwnedAsk<R> {
+impl<R: Clone> TaskAsk<R> {
     pub(super) fn new(subject: &Subject, rule: &R, units: u64) -> Self {
         Self {
             policy: subject.policy.clone(),
@@ -172,7 +172,7 @@ impl<R: Clone> Task<R> {
         let mut answers = Vec::with_capacity(self.calls.len());
         for asks in &self.calls {
             let check = {
-                let asks: Vec<_> = asks.iter().map(OwnedAsk::ask).collect();
+                let asks: Vec<_> = asks.iter().map(TaskAsk::ask).collect();
                 store.acquire(&asks)
             };
             answers.push(check.await.map_err(|error| format!("{error:?}")));
@@ -190,7 +190,7 @@ impl<R: Clone> Task<R> {
 
 async fn refund<R, S: Store<R, Error: Debug>>(
     store: &S,
-    asks: &[OwnedAsk<R>],
+    asks: &[TaskAsk<R>],
     decisions: &Decisions,
 ) -> Result<(), String> {
     for (ask, decision) in asks.iter().zip(decisions.as_slice()) {
@@ -219,7 +219,7 @@ where
     Box::new(move |store, tasks| {
         let race = Race::new(tasks.len());
         for task in tasks {
-            let (store, runner) = (store.clone(), Runner(race.clone()));
+            let (store, runner) = (store.clone(), TaskRunner(race.clone()));
             spawn(Box::pin(async move {
                 runner.start().await;
                 let answers = task.run(&store).await;
@@ -293,9 +293,9 @@ impl Race {
 }
 
 /// The part of one task in a race. Dropped before the end, it marks the task as lost.
-struct Runner(Race);
+struct TaskRunner(Race);
 
-impl Runner {
+impl TaskRunner {
     async fn start(&self) {
         self.0.change(|state| state.absent -= 1);
         let begun = |state: &mut RaceState| (state.absent == 0 || state.is_lost).then_some(());
@@ -311,7 +311,7 @@ impl Runner {
     }
 }
 
-impl Drop for Runner {
+impl Drop for TaskRunner {
     fn drop(&mut self) {
         self.0.change(|state| {
             state.running -= 1;

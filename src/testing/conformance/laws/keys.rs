@@ -239,7 +239,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
 }
 
 /// The number of calls that exhaust a rule.
-const CALLS: u64 = 4;
+const EXHAUSTING_CALLS: u64 = 4;
 
 /// Checks of rules of several kinds on one key, for example of two releases.
 impl<R: Algorithm + Debug> Checker<'_, R> {
@@ -285,9 +285,9 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
         let mut units = Vec::new();
         for rule in rules {
             let left = self.look(subject, rule).await?.remaining().unwrap_or(0);
-            units.push(left / CALLS + 1);
+            units.push(left / EXHAUSTING_CALLS + 1);
         }
-        for _ in 0..=CALLS {
+        for _ in 0..=EXHAUSTING_CALLS {
             for (rule, units) in rules.iter().zip(&units) {
                 self.acquire(subject, rule, *units).await?;
             }

@@ -176,8 +176,8 @@ impl<R: Algorithm<State: Send + 'static> + Debug> Checker<'_, R> {
             let sent = carol_and_dave.iter().zip([units, 0]);
             let deltas: Vec<_> = sent
                 .map(|(subject, units)| {
-                    let told = (Duration::ZERO, units);
-                    Delta::new(&subject.policy, rule, subject.key, batch, told)
+                    let pushed = (Duration::ZERO, units);
+                    Delta::new(&subject.policy, rule, subject.key, batch, pushed)
                 })
                 .collect();
             let syncing = self.store.sync(&deltas);

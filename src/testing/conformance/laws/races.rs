@@ -7,7 +7,7 @@ use super::{
         calls::TestAsk,
         checker::{Burst, CheckResult, Checker, Subject, cost},
         report::Breach,
-        store::{OwnedAsk, Task, polled, together},
+        store::{Task, TaskAsk, polled, together},
     },
     Law,
 };
@@ -55,7 +55,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
     }
 
     async fn for_one_key(&mut self, hot: &Subject, rule: &R, burst: &Burst) -> CheckResult {
-        let ask = |_| vec![OwnedAsk::new(hot, rule, burst.units)];
+        let ask = |_| vec![TaskAsk::new(hot, rule, burst.units)];
         let mut raced = self.raced("for one key", burst, ask, false).await?;
         self.counted(burst, raced.admitted, raced.failed)?;
         let mut left = burst.left.clone();
@@ -81,7 +81,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
                 (&bob, &alice)
             };
             [first, second]
-                .map(|subject| OwnedAsk::new(subject, rule, burst.units))
+                .map(|subject| TaskAsk::new(subject, rule, burst.units))
                 .into()
         };
         let raced = self.raced("for two keys", burst, ask, false).await?;
@@ -107,7 +107,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
     /// Checks calls whose charges are all settled to 0.
     async fn with_refunds(&mut self, rule: &R, burst: &Burst) -> CheckResult {
         let carol = self.subject("carol");
-        let ask = |_| vec![OwnedAsk::new(&carol, rule, burst.units)];
+        let ask = |_| vec![TaskAsk::new(&carol, rule, burst.units)];
         let raced = self
             .raced("for one key, with refunds", burst, ask, true)
             .await?;
@@ -122,8 +122,8 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
             look.remaining().unwrap_or(0)
         };
         let [each, together] = refunded(&own, burst).map(|state| remaining(state, burst.at));
-        let apart = refunded_apart(&own, burst, now).map(|state| remaining(state, now));
-        let least = apart.into_iter().fold(each.min(together), u64::min);
+        let separate = refunded_separately(&own, burst, now).map(|state| remaining(state, now));
+        let least = separate.into_iter().fold(each.min(together), u64::min);
         let most = each.max(together);
         if left > most || (left < least && raced.failed == 0) {
             return Err(self.breach(format!(
@@ -137,7 +137,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
         &mut self,
         what: &str,
         burst: &Burst,
-        ask: impl Fn(usize) -> Vec<OwnedAsk<R>>,
+        ask: impl Fn(usize) -> Vec<TaskAsk<R>>,
         settle: bool,
     ) -> Result<RaceResult, Breach> {
         let each = burst.calls as usize / TASKS + 2;
@@ -204,7 +204,7 @@ fn refunded<R: Algorithm>(rule: &R, burst: &Burst) -> [Option<R::State>; 2] {
 ///
 /// Some rules refund less of a charge that refill has partly restored. The amount depends on the number of later calls and
 /// on the order of refunds.
-fn refunded_apart<R: Algorithm>(
+fn refunded_separately<R: Algorithm>(
     rule: &R,
     burst: &Burst,
     later: Timestamp,
@@ -328,7 +328,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
 }
 
 /// The maximum number of calls during the fault.
-const MAX_CALLS: u64 = 6;
+const MAX_FAULTY_CALLS: u64 = 6;
 /// The number of looks after the fault.
 const TRIES: usize = 100;
 /// The pause after each.
@@ -348,7 +348,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
                 continue;
             };
             checked += 1;
-            let calls = MAX_CALLS.min((burst.calls - 1) / 2);
+            let calls = MAX_FAULTY_CALLS.min((burst.calls - 1) / 2);
             self.note("the fault begins".to_owned());
             fault(true);
             let met = self
