@@ -21,13 +21,13 @@ use super::{
 };
 use crate::{TokenBucket, key::Key, pace::Pacer, random::Random, time::Timestamp};
 
-/// BLAKE3 of a token. The token itself is dropped once it is looked up.
+/// The BLAKE3 digest of a token. The token itself is dropped after its look-up.
 type TokenDigest = [u8; 32];
 
-/// Separates digests of tokens from other uses of BLAKE3. It is no secret.
+/// Separates digests of tokens from other uses of BLAKE3. It is not a secret.
 const CONTEXT: &[u8; 32] = b"tollgate key::Introspect token 1";
 
-/// The greatest length of all texts of some claims, in bytes.
+/// The maximum length of all texts of the claims of one token, in bytes.
 const MAX_CLAIMS: usize = 4096;
 
 /// A look-up, with its type erased.
@@ -35,7 +35,7 @@ type LookUpFn = dyn Fn(Token) -> Pin<Box<dyn Future<Output = Result<Option<Claim
     + Send
     + Sync;
 
-/// What is known about a token: `None` if it is not active.
+/// The status of a token that was looked up; `None` if it is not active.
 type TokenStatus = Option<Checked>;
 
 /// The result of a look-up; `None` if it failed.
@@ -45,27 +45,29 @@ type LookUpOutcome = Option<TokenStatus>;
 pub(super) struct TokenCache {
     look_up: Box<LookUpFn>,
     pub(super) settings: IntrospectSettings,
-    /// Apart from the inactive ones, so that invented tokens evict no token that was ever active.
+    /// Separate from the inactive ones, so that invented tokens never evict a token that was active.
     active: Cache<TokenDigest, CachedToken>,
     inactive: Cache<TokenDigest, CachedToken>,
     in_flight: Mutex<LookUpsInFlight>,
-    /// The rate of look-ups of tokens that are not known as active.
+    /// Limits the rate of look-ups of tokens that are not cached as active.
     unknown: Pacer<TokenBucket>,
     pub(super) counters: IntrospectCounters,
     #[cfg(feature = "tracing")]
     log: super::failure_log::LookUpLog,
 }
 
+/// The cached result of a look-up, and the times at which it changes.
 #[derive(Clone)]
 struct CachedToken {
     status: TokenStatus,
     fresh_until: Timestamp,
-    /// A request that comes from then on, while it is fresh, has it renewed and does not wait. The end of one that is not renewed.
+    /// From this time until `fresh_until`, a request starts a renewal and is answered from the cache without waiting. Equal to
+    /// `fresh_until` if the token is not renewed.
     renew_at: Timestamp,
     stale_until: Timestamp,
-    /// Until then a known token is good if there are too many look-ups to renew it.
+    /// The end of the time in which an active token is accepted if there are too many look-ups to renew it.
     over_capacity_until: Timestamp,
-    /// After a failed look-up, the time of the next one.
+    /// The earliest time of the next look-up after a failed one.
     retry_at: Timestamp,
 }
 
@@ -82,13 +84,13 @@ pub(super) enum TokenAnswer {
     OverCapacity,
 }
 
-/// The answer to a request, or where to wait for it.
+/// An answer from the cache, or a look-up to wait for.
 pub(super) enum TokenCheck {
     Ready(TokenAnswer),
     Pending(PendingAnswer),
 }
 
-/// A request that waits for a flight.
+/// A request that waits for a look-up in flight.
 pub(super) struct PendingAnswer {
     result: LookUpReceiver,
     cache: Arc<TokenCache>,
@@ -133,7 +135,7 @@ impl TokenCache {
             return TokenCheck::Ready(found);
         };
         let mut in_flight = self.in_flight();
-        // Read once more: a flight fills the cache before it ends.
+        // Read again under the lock: a look-up fills the cache before it ends.
         let cached = self.cached(&digest);
         let (result, started) = if let Some(result) = in_flight.result(&digest) {
             if at_hand.is_none() {
@@ -162,8 +164,8 @@ impl TokenCache {
         drop(in_flight);
         if let Some(work) = started {
             self.counters.lookups.add(1);
-            // A task of its own: the request that starts it may be dropped while others wait. Without the lock, because a runtime that has
-            // shut down drops it here.
+            // A task of its own, because the request that starts it may be dropped while others wait. Spawned without the lock: a
+            // runtime that has shut down drops the task here, and its drop takes the lock.
             runtime.spawn(work);
         }
         if let Some(found) = at_hand {
@@ -182,7 +184,7 @@ impl TokenCache {
         active.or_else(|| self.inactive.get(digest))
     }
 
-    /// Returns the answer from the cache, if it is fresh, or the next attempt is not due.
+    /// Returns the cached answer if it is fresh, or if the next look-up is not due.
     fn at_hand(&self, cached: Option<CachedToken>, now: Timestamp) -> Option<TokenAnswer> {
         let cached = cached?;
         if now < cached.fresh_until {
@@ -203,9 +205,9 @@ impl TokenCache {
         }
     }
 
-    /// Returns the answer to a request whose token is not looked up, because too many are.
+    /// Returns the answer to a request whose token is not looked up, because too many others are.
     ///
-    /// That is no outage, which anybody could make. So tokens that nobody knows do not pass, and known ones do for a while.
+    /// Anybody can cause this, so it does not count as an outage: unknown tokens never pass, cached ones pass for a limited time.
     fn over_capacity(&self, cached: Option<CachedToken>, now: Timestamp) -> TokenAnswer {
         self.counters.crowded.add(1);
         match cached {
@@ -217,7 +219,7 @@ impl TokenCache {
         }
     }
 
-    /// Reads the result of a look-up, and counts it.
+    /// Converts the result of a look-up, and counts failures.
     fn judge(
         &self,
         result: Result<Result<Option<Claims>, BoxError>, Elapsed>,
@@ -266,7 +268,7 @@ impl TokenCache {
             .write(&*error, token, self.counters.failed.get(), &self.settings);
     }
 
-    /// Keeps the result of a look-up that began at `began`.
+    /// Stores the result of a look-up that began at `began`.
     fn store(
         &self,
         digest: TokenDigest,
@@ -276,7 +278,8 @@ impl TokenCache {
     ) {
         let settings = &self.settings;
         let Some(status) = outcome else {
-            // Until the next attempt, a token in the cache is answered from it. Unknown ones are not remembered: there may be any number.
+            // Cached tokens are answered from the cache until the next look-up. Failures of unknown tokens are not stored: there may be
+            // any number of them.
             if let Some(mut cached) = cached {
                 cached.retry_at = self.now().saturating_add(settings.retry_after);
                 self.insert(digest, cached);
@@ -291,7 +294,7 @@ impl TokenCache {
         let fresh_until = began.saturating_add(max_age).min(expiry);
         let later = |time| fresh_until.saturating_add(time).min(expiry);
         let renews = status.is_some() && fresh_until < expiry;
-        // Another one for each token and time, so that tokens that came together are not renewed together.
+        // Differs for each token and time, so that tokens that were looked up together are not renewed together.
         let permille = 700 + Random::new(seed_of(&digest) ^ began.as_nanos()).up_to(200) as u32;
         self.insert(
             digest,
@@ -335,7 +338,7 @@ impl TokenCache {
 }
 
 impl CachedToken {
-    /// Returns `true` if the token is looked up although the answer is fresh.
+    /// Returns `true` if a renewal is due although the answer is fresh.
     fn is_due(&self, now: Timestamp) -> bool {
         now >= self.renew_at.max(self.retry_at) && now < self.fresh_until
     }
@@ -345,7 +348,7 @@ impl PendingAnswer {
     /// Waits for the result of the look-up.
     pub(super) async fn wait(mut self) -> TokenAnswer {
         let result = self.result.wait_for(Option::is_some).await;
-        // An error is a task that panicked, or whose runtime has shut down.
+        // An error means that the task panicked, or that its runtime has shut down.
         let outcome = result.ok().and_then(|outcome| outcome.clone()).flatten();
         match outcome {
             Some(status) => TokenAnswer::of(status, false),
@@ -385,14 +388,14 @@ impl fmt::Debug for TokenCache {
     }
 }
 
-/// The result of a flight, once there is one. An error is a task that panicked, or whose runtime has shut down.
+/// Receives the outcome of a look-up. An error means that its task panicked, or that its runtime has shut down.
 type LookUpReceiver = watch::Receiver<Option<LookUpOutcome>>;
 
-/// The look-ups in flight, one for each token.
+/// The look-ups in flight, at most one for each token.
 #[derive(Default)]
 struct LookUpsInFlight {
     results: HashMap<TokenDigest, LookUpReceiver>,
-    /// Number of those for tokens in the cache of active ones.
+    /// The number of look-ups that renew an active token.
     renewals: usize,
 }
 
@@ -410,7 +413,7 @@ impl LookUpsInFlight {
         self.results.len()
     }
 
-    /// Returns the number of those that renew a known token, or of the others.
+    /// Returns the number of look-ups that renew an active token, or of the others.
     fn count(&self, renews: bool) -> usize {
         match renews {
             true => self.renewals,
@@ -419,7 +422,7 @@ impl LookUpsInFlight {
     }
 }
 
-/// One of them. It ends when this is dropped, also if its task panics.
+/// A look-up in flight. Dropping it ends the look-up, also if its task panics.
 struct LookUpTask {
     cache: Arc<TokenCache>,
     digest: TokenDigest,
@@ -437,7 +440,7 @@ impl LookUpTask {
         }
     }
 
-    /// Looks the token up, fills the cache, and answers those who wait.
+    /// Looks the token up, fills the cache, and then answers the waiting requests.
     async fn run(
         mut self,
         token: Token,
@@ -446,7 +449,7 @@ impl LookUpTask {
         sender: watch::Sender<Option<LookUpOutcome>>,
     ) {
         let cache = Arc::clone(&self.cache);
-        // A copy for the log, from which it is taken out.
+        // A copy for the log, which removes the token from errors.
         let text = Token::new(token.expose());
         let result = timeout(cache.settings.deadline, (cache.look_up)(token)).await;
         let outcome = cache.judge(result, &self.digest, text.expose());

@@ -21,13 +21,13 @@ use tower_service::Service;
 use super::{BoxError, Claims, InvalidAnswer, LookUp, Token};
 use crate::{error::Error, respond::base64, time::Timestamp};
 
-/// The greatest length of an answer, in bytes.
+/// The maximum length of an answer, in bytes.
 const MAX_BODY: usize = 64 * 1024;
 
 /// The client of [`Endpoint::new`]: HTTP/1.1 without TLS.
 pub type PlainClient = Client<HttpConnector, Full<Bytes>>;
 
-/// An introspection endpoint (RFC 7662), which is asked over HTTP.
+/// An introspection endpoint (RFC 7662), called over HTTP.
 ///
 /// The token is sent as the form parameter `token`, with `token_type_hint=access_token`. An answer must have the status 200 and up to
 /// 64 KiB of JSON, with `active` as a boolean. Of an active token, `sub`, `client_id`, `scope`, the [plan](Self::plan_claim) and
@@ -77,7 +77,7 @@ pub struct Endpoint<C = PlainClient> {
 }
 
 impl Endpoint {
-    /// Creates an endpoint at an `http` URL, asked over HTTP/1.1.
+    /// Creates an endpoint at an `http` URL, called over HTTP/1.1.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl Endpoint {
 }
 
 impl<C> Endpoint<C> {
-    /// Creates an endpoint that is asked by `client`: any tower service of `http` requests.
+    /// Creates an endpoint that is called through `client`, which is any tower service of `http` requests.
     ///
     /// A client that retries should do so within the [deadline](super::IntrospectBuilder::deadline).
     ///
@@ -134,7 +134,7 @@ impl<C> Endpoint<C> {
         })
     }
 
-    /// Sends these client credentials (RFC 6749 §2.3.1).
+    /// Authenticates this service by client credentials (RFC 6749 §2.3.1).
     #[must_use]
     pub fn basic(self, client_id: &str, secret: &str) -> Self {
         let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
@@ -146,7 +146,7 @@ impl<C> Endpoint<C> {
         self.authorize(HeaderValue::from_maybe_shared(Bytes::from(value)).ok())
     }
 
-    /// Sends a bearer token of this service's own (RFC 6750).
+    /// Authenticates this service by a bearer token (RFC 6750).
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Logs failed look-ups, once a minute.
+//! The log of failed look-ups, without tokens.
 
 use std::{
     error::Error,
@@ -8,6 +8,7 @@ use std::{
 use super::IntrospectSettings;
 use crate::log::OnceAMinute;
 
+/// Logs failed look-ups, at most one in a minute.
 #[derive(Default)]
 pub(super) struct LookUpLog(Mutex<OnceAMinute>);
 
@@ -43,7 +44,7 @@ impl LookUpLog {
 
 /// Returns the text of an error and of its sources, without the token.
 fn cause(error: &(dyn Error + 'static), token: &str) -> String {
-    /// Limits in characters: of what is searched for the token, and of what is logged.
+    /// The maximum length of the text that is searched for the token, and of the text that is logged, in characters.
     const MAX_TEXT: usize = 16_384;
     const MAX_CAUSE: usize = 1024;
     let mut cause = error.to_string();
@@ -59,9 +60,11 @@ fn cause(error: &(dyn Error + 'static), token: &str) -> String {
     without(&cause, token).chars().take(MAX_CAUSE).collect()
 }
 
-/// Replaces a token in a text, also if characters of it are percent-encoded, as clients of HTTP quote URLs, or if its end is cut off.
+/// Replaces a token in a text by `<token>`.
+///
+/// Also if some of its characters are percent-encoded, because HTTP clients quote URLs in errors, or if its end is cut off.
 fn without(text: &str, token: &str) -> String {
-    /// Of fewer characters, nothing can be learned.
+    /// The minimum number of characters that are replaced. Fewer reveal nothing.
     const LEAST: usize = 8;
     if token.is_empty() {
         return text.to_owned();
@@ -81,7 +84,7 @@ fn without(text: &str, token: &str) -> String {
     cleared
 }
 
-/// Returns how many bytes of a text are bytes of a token, in order, and how many those are of the token, which is of ASCII characters.
+/// Returns the lengths of the common prefix of a text and of a token of ASCII characters, in bytes: in the text, and in the token.
 fn matching(text: &[u8], token: &[u8]) -> (usize, usize) {
     let mut at = 0;
     for (n, byte) in token.iter().enumerate() {
@@ -98,7 +101,9 @@ fn matching(text: &[u8], token: &[u8]) -> (usize, usize) {
     (at, token.len())
 }
 
-/// Returns how many bytes a `%` and these digits behind it take for a byte; `None` if they stand for another one. A `%` may itself be encoded, as `%25`.
+/// Returns the length of a percent-encoding of `byte`, in bytes; `None` if it encodes another byte.
+///
+/// `digits` is the text after the first `%`. A `%` may itself be encoded, as `%25`.
 fn encoded(digits: &[u8], byte: u8) -> Option<usize> {
     let value = |digits: &[u8]| u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok();
     let mut at = 0;

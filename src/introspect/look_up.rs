@@ -33,8 +33,8 @@ pub trait LookUp: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// An error counts as a failed look-up, and says nothing about the token. Its text is logged, with the token taken out. Return
-    /// [`InvalidAnswer`] for an answer that cannot be read, which is counted apart.
+    /// An error counts as a failed look-up, not as an inactive token. Its text is logged, with the token removed. Return
+    /// [`InvalidAnswer`] for an answer that cannot be read, which is counted separately.
     fn look_up(
         &self,
         token: Token,
@@ -54,7 +54,7 @@ where
     }
 }
 
-/// A bearer token on its way to its look-up. `Debug` hides it.
+/// A bearer token to look up. `Debug` hides it.
 ///
 /// See [`LookUp`] for an example.
 pub struct Token(Box<str>);
@@ -102,7 +102,7 @@ impl fmt::Display for InvalidAnswer {
 
 impl Error for InvalidAnswer {}
 
-/// What the authorization server says about an active token: the response of RFC 7662 §2.2, as far as a limit needs it.
+/// The claims of an active token: the part of the response of RFC 7662 §2.2 that a limit needs.
 ///
 /// All texts together may have up to 4096 bytes; an answer with more counts as a failed look-up.
 ///
@@ -156,7 +156,7 @@ macro_rules! texts {
 }
 
 impl Claims {
-    /// Creates the claims of an active token of which nothing else is known.
+    /// Creates the claims of an active token, all of them empty.
     pub fn new() -> Self {
         Self::default()
     }
@@ -168,14 +168,14 @@ impl Claims {
         scope, with_scope: "the scopes, separated by blanks (`scope`)";
     }
 
-    /// Sets the instant from which on the token is invalid (`exp`). It is not cached any longer.
+    /// Sets the instant at which the token expires (`exp`). It is not cached beyond that.
     #[must_use]
     pub fn with_expiry(mut self, at: Timestamp) -> Self {
         self.expiry = Some(at);
         self
     }
 
-    /// Returns the instant from which on the token is invalid (`exp`).
+    /// Returns the instant at which the token expires (`exp`).
     pub fn expiry(&self) -> Option<Timestamp> {
         self.expiry
     }

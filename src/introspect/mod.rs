@@ -1,4 +1,4 @@
-//! Introspection of bearer tokens. [`key::introspect`](crate::key::introspect) describes it.
+//! The layer that looks bearer tokens up. The page of [`key::introspect`](crate::key::introspect) describes it.
 
 mod cache;
 mod endpoint;
@@ -26,8 +26,9 @@ use crate::{
     time::{Clock, SystemClock},
 };
 
-/// Looks the bearer token of each request up, and puts the result into the request's extensions as
-/// [`Introspected`]. Key and rule of a limit inside come from it.
+/// Looks up the bearer token of each request, and inserts an [`Introspected`] into the request's extensions.
+///
+/// A limit inside of it takes its key and its rule from there.
 ///
 /// Clones share one cache. The page of the [module](crate::key::introspect) describes the answers, and the bounds on memory and look-ups.
 ///
@@ -85,7 +86,7 @@ pub struct Introspect<R = Http> {
 }
 
 impl Introspect {
-    /// Creates a layer with the defaults of each setting of the builder.
+    /// Creates a layer with default settings.
     pub fn new(look_up: impl LookUp) -> Self {
         let builder = Self::builder(look_up);
         Self {
@@ -94,7 +95,7 @@ impl Introspect {
         }
     }
 
-    /// Sets up a layer that looks tokens up by an [`Endpoint`] or an async function.
+    /// Creates a builder of a layer that looks tokens up through an [`Endpoint`] or an async function.
     pub fn builder<L: LookUp>(look_up: L) -> IntrospectBuilder<L> {
         IntrospectBuilder {
             look_up,
@@ -146,7 +147,7 @@ impl<R> fmt::Debug for Introspect<R> {
     }
 }
 
-/// Sets up an [`Introspect`] layer.
+/// A builder of an [`Introspect`] layer.
 ///
 /// ```
 /// use std::time::Duration;
@@ -172,7 +173,7 @@ pub struct IntrospectBuilder<L, R = Http> {
 }
 
 impl<L: LookUp, R> IntrospectBuilder<L, R> {
-    /// Sets how long an active token is cached, 1 ms to a day; less if it expires before. Default: 60 s.
+    /// Sets the lifetime of an active token in the cache, 1 ms to a day; it ends earlier if the token expires. Default: 60 s.
     ///
     /// A revoked token is accepted for up to this time; for up to twice as long while more than [`max_lookups`](Self::max_lookups) tokens are
     /// renewed at once, which is counted as `crowded` and `stale`.
@@ -181,19 +182,21 @@ impl<L: LookUp, R> IntrospectBuilder<L, R> {
         self
     }
 
-    /// Sets how long it is cached that a token is not active, 1 ms to a day. Default: 10 s.
+    /// Sets the lifetime of an inactive token in the cache, 1 ms to a day. Default: 10 s.
     pub fn inactive_age(mut self, time: Duration) -> Self {
         self.settings.inactive_age = time;
         self
     }
 
-    /// Sets how much longer an answer is used while look-ups fail, 0 s to a day; never after the token has expired. Default: 0 s.
+    /// Sets the time for which an answer is used beyond its lifetime while look-ups fail, 0 s to a day. Default: 0 s.
+    ///
+    /// It is never used after the token has expired.
     pub fn serve_stale(mut self, time: Duration) -> Self {
         self.settings.serve_stale = time;
         self
     }
 
-    /// Sets the longest time of a look-up, 1 ms to a day. Default: 1 s.
+    /// Sets the deadline of a look-up, 1 ms to a day. Default: 1 s.
     pub fn deadline(mut self, time: Duration) -> Self {
         self.settings.deadline = time;
         self
@@ -205,7 +208,7 @@ impl<L: LookUp, R> IntrospectBuilder<L, R> {
         self
     }
 
-    /// Sets the number of active tokens in the cache, and of inactive ones, 1 to 10⁷ each. Default: 10,000.
+    /// Sets the maximum number of active tokens in the cache, and of inactive ones, 1 to 10⁷ each. Default: 10,000.
     ///
     /// An active token takes up to 500 bytes and its claims, which have 4096 bytes at most; an inactive one up to 350 bytes.
     pub fn capacity(mut self, tokens: usize) -> Self {
@@ -213,26 +216,27 @@ impl<L: LookUp, R> IntrospectBuilder<L, R> {
         self
     }
 
-    /// Sets the number of concurrent look-ups, 1 to 10⁵: of tokens that are unknown, and as many of tokens that were active. Default: 64.
+    /// Sets the maximum number of concurrent look-ups, 1 to 10⁵: of unknown tokens, and as many of tokens that were active. Default: 64.
     pub fn max_lookups(mut self, lookups: usize) -> Self {
         self.settings.max_lookups = lookups;
         self
     }
 
-    /// Sets the rate of look-ups of tokens that are not known as active. Default: 500 per second.
+    /// Sets the maximum rate of look-ups of tokens that are not cached as active. Default: 500 per second.
     pub fn max_rate(mut self, rule: TokenBucket) -> Self {
         self.settings.max_rate = rule;
         self
     }
 
-    /// Passes requests without a token on, without claims. Otherwise they are refused with 401.
+    /// Passes on requests without a token, without claims. Without this, they are refused with 401.
     pub fn allow_anonymous(mut self) -> Self {
         self.settings.allows_anonymous = true;
         self
     }
 
-    /// Passes requests on, without claims, whose token cannot be checked because look-ups fail. Otherwise they are refused with 503, as those always are
-    /// whose token is not looked up because too many others are.
+    /// Passes on requests whose look-up fails, without claims. Without this, they are refused with 503.
+    ///
+    /// Requests whose token is not looked up because too many others are, are always refused with 503.
     ///
     /// Anybody can then pass during an outage: the service must not take [`Introspected`] for a proof of identity.
     pub fn fail_open(mut self) -> Self {
@@ -275,7 +279,7 @@ impl<L, R> fmt::Debug for IntrospectBuilder<L, R> {
     }
 }
 
-/// See the setters of [`IntrospectBuilder`].
+/// The settings of a layer. The setters of [`IntrospectBuilder`] describe them.
 struct IntrospectSettings {
     max_age: Duration,
     inactive_age: Duration,
@@ -325,7 +329,7 @@ impl IntrospectSettings {
     }
 }
 
-/// The result of an [`Introspect`] layer, in the extensions of each request that it passes on.
+/// The result of a look-up, which an [`Introspect`] layer inserts into the extensions of each request that it passes on.
 ///
 /// Key and rule of a limit come from it:
 ///
@@ -348,7 +352,7 @@ pub struct Introspected {
     is_stale: bool,
 }
 
-/// A token that was active when it was looked up.
+/// The claims and the key of a token that was active at its look-up.
 #[derive(Clone, Debug)]
 struct Checked {
     claims: Arc<Claims>,
@@ -361,7 +365,7 @@ impl Introspected {
         Some(&*self.checked.as_ref()?.claims)
     }
 
-    /// Returns a key for the subject of the token; without a subject, for the client; without both, for the token's digest.
+    /// Returns a key of the token's subject; of its client if there is no subject; of its digest if there is neither.
     ///
     /// Subjects and clients with equal names have different keys. A token without either has a budget of its own.
     ///
@@ -401,13 +405,13 @@ stats! {
             lookups,
             /// Requests that waited for a look-up that another request had started.
             shared,
-            /// Look-ups that failed: all of the next three, and other errors.
+            /// Look-ups that failed. Includes `timeouts`, `invalid_answers` and `aborted`.
             failed,
             /// Look-ups without an answer within the deadline.
             timeouts,
             /// Look-ups with an answer that could not be read.
             invalid_answers,
-            /// Look-ups that ended by a panic, or with their runtime.
+            /// Look-ups that panicked, or whose runtime has shut down.
             aborted,
             /// Look-ups of active tokens whose `exp` had passed by this node's clock. They count as inactive; if there are many, a clock is wrong.
             expired,

@@ -1,4 +1,4 @@
-//! The service: it looks tokens up before it calls the inner service.
+//! The service, which looks tokens up before it calls the inner service.
 
 use std::{
     fmt,
@@ -25,10 +25,10 @@ use crate::{
     respond::{Refusal, Respond},
 };
 
-/// The greatest length of a token, in bytes.
+/// The maximum length of a token, in bytes.
 const MAX_TOKEN: usize = 8192;
 
-/// Looks tokens up for an inner service. Made by [`Introspect`](super::Introspect).
+/// A service that looks tokens up before it calls an inner service: made by [`Introspect`](super::Introspect).
 ///
 /// ```
 /// use tollgate::key::introspect::{Endpoint, Introspect, IntrospectService};
@@ -83,7 +83,7 @@ where
             Credentials::Token(token) => match self.shared.find(token) {
                 TokenCheck::Ready(found) => verdict(&self.shared, Some(found)),
                 TokenCheck::Pending(answer) => {
-                    // The instance that is ready; a fresh clone stays behind.
+                    // The ready instance takes the call, and a fresh clone replaces it.
                     let fresh = self.inner.clone();
                     let inner = mem::replace(&mut self.inner, fresh);
                     return IntrospectFuture {
@@ -110,7 +110,7 @@ where
                 }
             }
             Err(reason) => {
-                // What the ready instance has reserved is released.
+                // Releases what the ready instance has reserved.
                 self.inner = self.inner.clone();
                 IntrospectState::Refused {
                     answer: Some(self.respond.refuse(req, reason.refusal(&self.shared))),
@@ -146,7 +146,7 @@ fn credentials(headers: &HeaderMap) -> Credentials<'_> {
     }
 }
 
-/// Why a request is refused.
+/// The reason of a refusal.
 enum Reason {
     NoToken,
     InvalidToken,
@@ -160,7 +160,7 @@ impl Reason {
                 MissingKey::new("there must be one header `authorization: Bearer` with a token")
                     .with_challenge("Bearer"),
             ),
-            // RFC 6750 §3.1. It does not say why, so that nothing can be learned about a token.
+            // RFC 6750 §3.1. Without the cause, which would reveal something about the token.
             Self::InvalidToken => Refusal::missing(
                 MissingKey::new("the token in `authorization` is not valid")
                     .with_challenge(r#"Bearer error="invalid_token""#),
@@ -176,7 +176,7 @@ impl Reason {
     }
 }
 
-/// Returns what is passed on, and counts the answers that are not from an active token.
+/// Returns the extension of a request that is passed on, or the reason of its refusal. Counts all but active tokens.
 fn verdict(shared: &TokenCache, found: Option<TokenAnswer>) -> Result<Introspected, Reason> {
     let counters = &shared.counters;
     let passes = |checked, is_unchecked, is_stale| {
@@ -196,7 +196,7 @@ fn verdict(shared: &TokenCache, found: Option<TokenAnswer>) -> Result<Introspect
             counters.unchecked.add(1);
             passes(None, true, false)
         }
-        // Whatever is chosen for an outage: too many look-ups are none.
+        // Too many look-ups are not an outage, so `fail_open` does not apply.
         Some(TokenAnswer::Unavailable | TokenAnswer::OverCapacity) => {
             counters.unavailable.add(1);
             Err(Reason::Unavailable)

@@ -9,8 +9,8 @@ use super::{
 
 /// Methods that combine extractors and exempt requests.
 ///
-/// What an extractor calls [misconfigured](super::MissingKey::misconfigured) stays the server's fault under all of them, such as a
-/// peer's address that the server does not pass on.
+/// None of them replaces an error that is [misconfigured](super::MissingKey::misconfigured), such as a peer's address that the
+/// server does not pass on: it stays the server's fault.
 ///
 /// Closures get these methods through [`from_fn`](super::from_fn), and extractors of your own through
 /// `impl KeyExtractorExt for Mine {}`.

@@ -55,7 +55,7 @@ where
     }
 }
 
-/// Returns `true` for a CORS preflight, which a browser sends to learn if it may send the real request.
+/// Returns `true` for a CORS preflight, by which a browser checks if it may send the real request.
 ///
 /// A preflight is `OPTIONS` with `Origin` and `Access-Control-Request-Method` (Fetch standard §3.3). It carries no
 /// credentials, so a limit by API key refuses all of them. Any client can send one: exempt them if an outer layer, or the

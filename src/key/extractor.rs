@@ -92,8 +92,8 @@ pub trait KeyExtractor<Req: ?Sized> {
     /// Returns an error if the request has no key.
     fn extract(&self, req: &Req) -> Result<Extracted, MissingKey>;
 
-    /// Returns the key if it takes a few loads; `None` leaves it to [`extract`](Self::extract).
-    // For a layer's shortest path. It must be inlined, pass no reference to the request on, and have no side effects.
+    /// Returns the key if it can be read by a few loads; `None` if [`extract`](Self::extract) must be called.
+    // For the fast path of a layer. It must be inlined, pass on no reference to the request, and have no side effects.
     #[doc(hidden)]
     #[inline(always)]
     fn key_at_hand(&self, req: &Req) -> Option<Key> {

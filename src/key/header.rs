@@ -141,7 +141,7 @@ pub(crate) fn bearer_token(credentials: &[u8]) -> Option<&[u8]> {
     good.then_some(token)
 }
 
-/// Returns `true` if the scheme is `Bearer`, also without a valid token.
+/// Returns `true` if the scheme of the credentials is `Bearer`, with or without a valid token.
 #[cfg(feature = "introspect")]
 pub(crate) fn has_bearer_scheme(credentials: &[u8]) -> bool {
     let is_end = |rest: &[u8]| rest.first().is_none_or(u8::is_ascii_whitespace);
@@ -216,7 +216,7 @@ impl Cookie {
         })
     }
 
-    /// Returns the value, if all lines together have exactly one.
+    /// Returns the value of the cookie; `None` if it is missing, empty, or there twice with different values.
     fn value<'a, B>(&self, req: &'a Request<B>) -> Option<Cow<'a, [u8]>> {
         let lines = req.headers().get_all(COOKIE).into_iter();
         let mut values = lines
@@ -260,7 +260,7 @@ fn unquoted(value: &[u8]) -> &[u8] {
         .unwrap_or(value)
 }
 
-/// Decodes percent-escapes. What is not one stays as it is.
+/// Decodes percent-escapes, and leaves invalid ones as they are.
 fn percent_decoded(value: &[u8]) -> Cow<'_, [u8]> {
     let Some(first) = value.iter().position(|byte| *byte == b'%') else {
         return value.into();

@@ -45,7 +45,7 @@ use crate::policy::Policy;
 pub struct MissingKey {
     text: MissingKeyText,
     challenge: Option<&'static str>,
-    // A whole word: next to a key in a `Result`, smaller fields would split the key's words.
+    // Eight bytes: in a `Result` with a key, a smaller field would split the key's words.
     status: u64,
 }
 
@@ -53,7 +53,7 @@ pub struct MissingKey {
 enum MissingKeyText {
     Client(SharedText),
     Operator(OperatorHelp),
-    /// As `Operator`, but for what may be missing if another extractor stands in.
+    /// As `Operator`, but a combinator may replace it by something else.
     Absent(OperatorHelp),
 }
 
@@ -92,13 +92,14 @@ impl MissingKey {
             .with_status(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// Creates an error of a server that has no value for a request: legitimate where a combinator says what to do then.
+    /// Creates an error of a server that has no value for a request. Combinators may replace it by something else.
     pub(super) fn absent(help: OperatorHelp) -> Self {
         Self::from_text(MissingKeyText::Absent(help)).with_status(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// Returns `true` if a combinator may do something else than to report the error. What a server needs for every key is not
-    /// among it: the clients would all be exempt, or share one key, and nobody would notice.
+    /// Returns `true` if a combinator may replace the error.
+    ///
+    /// `false` for a misconfigured server: otherwise all clients would be exempt or share one key, and nobody would notice.
     pub(super) fn may_be_replaced(&self) -> bool {
         !matches!(self.text, MissingKeyText::Operator(_))
     }
@@ -180,7 +181,7 @@ impl std::error::Error for MissingKey {}
 /// It names missing types, addresses or settings of the program. This type does not implement `Display`, and its `Debug`
 /// hides the text, so neither the closure of [`Http::body`](crate::respond::Http::body) nor a framework that prints errors
 /// can send it by accident. Only [`expose_to_operator`](Self::expose_to_operator) returns the text. With the feature `tracing`
-/// it is logged. If nobody hears that, the first one is written to standard error.
+/// it is logged. If errors are not logged, the first text is written to standard error.
 ///
 /// # Examples
 ///
@@ -200,7 +201,7 @@ impl std::error::Error for MissingKey {}
 pub struct OperatorHelp(SharedText);
 
 impl OperatorHelp {
-    /// Creates a help text. It should say what is wrong, what was expected, and what to do.
+    /// Creates a help text, which should say what is wrong, what was expected, and what to do.
     pub fn new(text: impl Into<Cow<'static, str>>) -> Self {
         Self(SharedText::new(text))
     }
@@ -215,8 +216,10 @@ impl OperatorHelp {
         self.0.as_str()
     }
 
-    /// Writes the text to standard error if nobody hears a log: a server that answers 500 to everything and says nothing anywhere would
-    /// be searched for hours. Only the first text of the process, because standard error is the application's.
+    /// Writes the text to standard error if errors are not logged, once in a process.
+    ///
+    /// Otherwise a server could answer 500 to every request without a hint of the cause. Only once, because standard error belongs to
+    /// the application.
     #[cold]
     pub(crate) fn write_if_unheard(&self, policy: &Policy) {
         static WRITTEN: AtomicBool = AtomicBool::new(false);
@@ -228,7 +231,7 @@ impl OperatorHelp {
             return;
         }
         let cause = self.expose_to_operator();
-        // It may be closed.
+        // Standard error may be closed.
         let _ = writeln!(
             io::stderr(),
             "tollgate: the limit `{policy}` refuses requests as the server's fault: {cause} (written once, because nobody hears the errors \

@@ -99,15 +99,15 @@ pub struct Key {
     /// The content, followed by zeros. In words, because hashing reads words, and reading bytes as words right after
     /// they were written is slow.
     words: [u64; INLINE / 8],
-    /// In bits 0 to 15 the [head](Self::head), in bit 16 whether the content may be printed.
+    /// The [head](Self::head) in bits 0 to 15; in bit 16, 1 if the content may be printed.
     meta: u64,
 }
 
 const LABELLED: u64 = 1 << 16;
 
-/// The most bytes that a key holds by itself.
+/// The maximum length of content that is not digested, in bytes.
 const INLINE: usize = 40;
-/// The length of the kind and the length in front of each part of a joined key, in bytes.
+/// The length of the head of each part of a joined key, in bytes: its kind and its length.
 const HEAD: usize = 2;
 /// The length of the digest of longer input, in bytes.
 const DIGEST: usize = 16;
@@ -192,7 +192,7 @@ impl Key {
         Self::new(KeyKind::Joined, &joined)
     }
 
-    /// Returns a hash for this process alone, in a few instructions. Who chooses keys can find two with one hash.
+    /// Returns a hash for this process alone, in a few instructions. Clients that choose their keys can cause collisions.
     #[inline]
     pub(crate) fn quick_hash(&self) -> u64 {
         const ODD: [u64; 3] = [
@@ -379,11 +379,11 @@ enum KeyKind {
     Shared = 7,
 }
 
-/// Marks a digest in the byte of the kind.
+/// The bit that marks a digest in the byte of the kind.
 const DIGESTED: u8 = 0x80;
 
 impl KeyKind {
-    /// Returns the kind in the byte of a key, whether or not the content is a digest.
+    /// Returns the kind in a byte of the kind, with or without [`DIGESTED`].
     fn from_byte(byte: u8) -> Self {
         match byte & !DIGESTED {
             1 => Self::Text,

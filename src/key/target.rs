@@ -8,7 +8,7 @@ use super::{Extracted, Key, KeyExtractor, MissingKey, header};
 
 /// Limits by the host that a request is for, such as a tenant's domain.
 ///
-/// The host stands in the target (HTTP/2, and HTTP/1.1 through a proxy) or in the header `Host`. A request with two `Host` lines, or
+/// The host is in the target (HTTP/2, and HTTP/1.1 through a proxy) or in the header `Host`. A request with two `Host` lines, or
 /// with a target and a `Host` that differ, counts as one without a host, because the service might read the other one. Letters are
 /// lower-cased; a port and a dot at the end are left out.
 ///
@@ -60,7 +60,7 @@ impl<B> KeyExtractor<Request<B>> for Host {
     }
 }
 
-/// Returns the host in the value of a header `Host`, which has no user information (RFC 9110 §7.2).
+/// Returns the value of a header `Host` without its port; `None` if it is not valid, or has user information (RFC 9110 §7.2).
 fn without_port(text: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(text).ok()?;
     let is_authority = Authority::try_from(text).is_ok() && !text.contains('@');
@@ -71,7 +71,7 @@ fn without_port(text: &[u8]) -> Option<&str> {
     is_authority.then(|| &text[..end.unwrap_or(text.len())])
 }
 
-/// Returns the one spelling of a host: names do not depend on case (RFC 4343), and a dot at the end means no other host.
+/// Normalizes a host: names are not case-sensitive (RFC 4343), and a dot at the end does not make another host.
 fn normalized(host: &str) -> Cow<'_, str> {
     let host = host.strip_suffix('.').unwrap_or(host);
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {

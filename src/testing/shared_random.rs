@@ -1,4 +1,4 @@
-//! Pseudorandom numbers that threads share.
+//! A pseudorandom generator that threads share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

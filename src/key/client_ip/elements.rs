@@ -50,8 +50,8 @@ fn client_of(element: &[u8]) -> Option<IpAddr> {
 
 /// Iterates over the text between separators outside of quotes, from the right.
 ///
-/// From the right, a client's text on the left cannot change how the elements of the proxies are split: no open quote
-/// reaches into them. `None` is a part with an unmatched quote; it is the last one.
+/// From the right, because a quote that a client leaves open on the left must not change how the elements of the proxies are
+/// split. `None` is text with an unmatched quote, and the last item.
 struct SplitFromRight<'a> {
     rest: Option<&'a [u8]>,
     separator: u8,
@@ -126,7 +126,7 @@ fn unquote(value: &[u8], mut each: impl FnMut(u8)) -> Option<()> {
     Some(())
 }
 
-/// The text of a node without its escapes.
+/// The text of a node (RFC 7239 §6) without its escapes.
 struct NodeText {
     bytes: [u8; MAX_LENGTH],
     len: usize,

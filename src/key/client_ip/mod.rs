@@ -11,7 +11,7 @@ pub use self::{
     peer::PeerIp,
 };
 
-/// Defines the setters for prefixes and the source of the peer, and what depends on the client's network.
+/// Defines the methods that all extractors of addresses share: prefixes, networks, and the source of the peer's address.
 macro_rules! address_settings {
     ($($field:ident).*) => {
         /// Sets the length of the prefix that identifies an IPv6 client: 1 to 128 bits. Default: 64.
@@ -43,8 +43,8 @@ macro_rules! address_settings {
 
         /// Sets the length of the prefix that identifies an IPv4 client: 1 to 32 bits. Default: 32, an address each.
         ///
-        /// A shorter prefix limits a network as one client, such as /24 for who has many addresses. It also holds for IPv4 addresses
-        /// that are mapped into IPv6.
+        /// A shorter prefix limits a network as one client, such as /24 against clients with many addresses. It also applies to IPv4
+        /// addresses that are mapped into IPv6.
         ///
         /// # Panics
         ///

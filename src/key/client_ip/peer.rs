@@ -91,8 +91,8 @@ impl PeerIp {
     }
 }
 
-/// Returns the address from where servers other than axum put it.
-// Not inlined, so that `find` stays short: each place is a search in a hash map.
+/// Returns the address from the extensions that servers other than axum insert.
+// Not inlined, so that `find` stays short: each extension is a search in a hash map.
 #[inline(never)]
 fn other_address(extensions: &Extensions) -> Option<IpAddr> {
     #[cfg(feature = "tonic")]

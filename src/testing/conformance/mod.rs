@@ -140,7 +140,7 @@ impl<R, S> Suite<R, S> {
         self
     }
 
-    /// Leaves a law out that the store does not keep, according to its documentation.
+    /// Leaves out a law that the store does not keep, according to its documentation.
     pub fn without(mut self, law: Law) -> Self {
         self.settings.left_out.push(law);
         self
@@ -271,7 +271,7 @@ where
 
 type SleepFn = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()>>>>;
 
-/// Everything about a suite but the store.
+/// The settings of a suite, without the store.
 struct SuiteSettings<R> {
     rules: Vec<R>,
     clock: Option<ManualClock>,
@@ -287,7 +287,7 @@ struct SuiteSettings<R> {
     timelines: u64,
 }
 
-/// The error that a store may have, in units.
+/// The tolerance of a suite, in units.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slack {
     under: u64,

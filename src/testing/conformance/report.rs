@@ -32,7 +32,7 @@ impl Report {
         &self.kept
     }
 
-    /// Returns the laws that were not checked: left out, or impossible to check with the settings of the suite.
+    /// Returns the laws that were not checked, because they were left out or the settings of the suite do not suffice.
     pub fn left_out(&self) -> &[Law] {
         &self.left_out
     }

@@ -18,7 +18,7 @@ use crate::{
     store::{Ask, BoxFuture, Check, Delta, NodeCounts, Pulled, Settlement, Store},
 };
 
-/// The error of a store, in words.
+/// The error of a store, as text.
 pub(super) struct ErrorText(String);
 
 impl ErrorText {
@@ -33,7 +33,7 @@ impl Debug for ErrorText {
     }
 }
 
-/// A future on the thread of the suite.
+/// A future that is polled on the thread of the suite.
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 type LocalCheck<'a, T> = Check<LocalFuture<'a, Result<T, ErrorText>>>;
 /// A result for each delta.
@@ -59,7 +59,7 @@ pub(super) trait TestedStore<R: Algorithm> {
     fn race(&self, tasks: Vec<Task<R>>) -> Option<LocalFuture<'_, Option<Vec<TaskAnswer>>>>;
 }
 
-/// A store, and how it is called concurrently.
+/// A store, and the function that calls it concurrently.
 pub(super) struct StoreUnderTest<'a, R, S> {
     pub(super) store: &'a S,
     pub(super) spawn_tasks: Option<&'a SpawnTasks<R, S>>,
@@ -230,7 +230,7 @@ where
     })
 }
 
-/// The start and the end that concurrent tasks share.
+/// The shared start and end of concurrent tasks.
 #[derive(Clone)]
 struct Race(Arc<Mutex<RaceState>>);
 
@@ -292,7 +292,7 @@ impl Race {
     }
 }
 
-/// The part of one task in a race. Dropped before the end, it marks the task as lost.
+/// One task in a race. Dropping it before its end marks the task as lost.
 struct TaskRunner(Race);
 
 impl TaskRunner {

@@ -1,4 +1,4 @@
-//! Checks of keys and of their rules: which state belongs to which, and what begins anew.
+//! Checks that each key, policy and kind of rule has a state of its own, also after a reset or a change of the rule.
 
 use std::{fmt::Debug, net::IpAddr};
 

@@ -233,7 +233,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
             self.spend_and_settle(&alice, rule, half, half.div_ceil(2))
                 .await?;
             self.spend_and_settle(&alice, rule, 1, 1).await?;
-            // More than the key has, so that it is in debt.
+            // More than the key has left, so that it is in debt.
             self.spend_and_settle(&alice, rule, 1, whole).await?;
             self.acquire(&alice, rule, 1).await?;
 
@@ -244,7 +244,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
         if checked == 0 {
             return Err(self.nothing_counted());
         }
-        // All of them were made.
+        // No settlement failed.
         let after = self.store.unsettled();
         if after != unsettled {
             return Err(self.breach(format!(

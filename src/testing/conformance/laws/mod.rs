@@ -53,7 +53,7 @@ pub enum Law {
     Fault,
     /// Each node is counted once, in its period and policy. Nothing is checked of a store that [cannot count](crate::store::Store::count_node).
     Nodes,
-    /// What nodes admitted by themselves is added once. Nothing is checked of a store that [takes no deltas](crate::store::Store::sync).
+    /// Units that nodes admitted by themselves are added once. Nothing is checked of a store that [takes no deltas](crate::store::Store::sync).
     Sync,
     /// The store decides as its rule does, in random sequences of calls.
     Timeline,

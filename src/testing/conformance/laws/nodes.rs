@@ -40,7 +40,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
                 };
                 found.sort_unstable_by_key(|counts| counts.current);
                 let current = found.iter().map(|counts| counts.current);
-                // Those of one period more may count, too.
+                // `previous` may include the nodes of one more period.
                 let is_before =
                     |counts: &NodeCounts| (before..=before.max(earlier)).contains(&counts.previous);
                 if !current.eq(1..=nodes as u64) || !found.iter().all(is_before) {
@@ -104,7 +104,7 @@ impl<R: Algorithm<State: Send + 'static> + Debug> Checker<'_, R> {
             let alice = self.subject("alice");
             let new = self.look(&alice, rule).await?;
             let limit = new.remaining().unwrap_or(2);
-            // None; one, and again; then by force, and again.
+            // Each is (node, number, units). No units; one unit, and the same delta again.
             let before = [(1, 10, 0), (1, 10, 1), (1, 10, 1)];
             let after = [
                 (2, 5, limit / 4),
@@ -120,13 +120,13 @@ impl<R: Algorithm<State: Send + 'static> + Debug> Checker<'_, R> {
             for (n, (node, number, units)) in before.into_iter().chain(after).enumerate() {
                 let stands = self.look(&alice, rule).await?;
                 if n == before.len() {
-                    // What was spent before a bucket was full again is refilled with it.
+                    // Until the bucket is full again: units that were spent before are refilled with it.
                     let wait = stands.reset_after().saturating_mul(2);
                     if self.can_wait(wait) {
                         self.pass(wait).await;
                     }
                 }
-                // A delta that is repeated stays as it was.
+                // A repeated delta has the instant of the first one.
                 let known = ats.iter().find(|(name, _)| *name == (node, number));
                 let at = known.map_or(stands.at(), |(_, at)| *at);
                 ats.push(((node, number), at));
@@ -247,7 +247,7 @@ impl<R: Algorithm<State: Send + 'static> + Debug> Checker<'_, R> {
         self.look(subject, rule).await.map(drop)
     }
 
-    /// Returns the states in the answer to so many deltas.
+    /// Returns the states in the answer to `COUNT` deltas.
     fn each<const COUNT: usize>(
         &self,
         line: &str,

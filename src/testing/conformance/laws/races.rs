@@ -331,7 +331,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
 const MAX_FAULTY_CALLS: u64 = 6;
 /// The number of looks after the fault.
 const TRIES: usize = 100;
-/// The pause after each.
+/// The pause after each look.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Checks of faults.
