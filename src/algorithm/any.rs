@@ -5,10 +5,9 @@ use std::{fmt, str::FromStr};
 use super::{
     Algorithm, All, StateKind, Step,
     codec::{Codec, damaged, tag},
-    packed::{Meter, PackedState, StoreTime, TwoBuckets, TwoWords},
-    packed_kind::{Meaning, PackedKind},
+    packed::{Meaning, Meter, PackedKind, PackedState, StoreTime, TwoBuckets, TwoWords},
     registry::{NAMES, algorithms},
-    text::Words,
+    rule::Words,
 };
 use crate::{
     decision::{Charge, Cost, Decision},

@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use super::{
     Algorithm, All, AnyRule, Block,
+    all::split_charge,
     any::{Own, each},
-    both::split_charge,
     registry::algorithms,
 };
 #[cfg(feature = "redis")]

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::{
     bucket::{Bucket, Fill, more_after, remaining},
     cascade::Cascade,
-    packed_state::{PackedState, StoreTime, TwoWords},
+    packed::{PackedState, StoreTime, TwoWords},
     three_color::ThreeColor,
+    ticks::after_ticks,
     token_bucket::TokenBucket,
-    wait::after_ticks,
 };
 use crate::decision::{
     Compute, Cost, Decision, Deferred, DeferredState, Position, RuleLimit, Verdict,

@@ -1,12 +1,22 @@
 //! Blocks of keys: closed for some time, whatever the limit.
 
-mod step;
-mod wire;
+mod blockable;
 
-use std::time::Duration;
+pub use self::blockable::Blockable;
 
-pub(super) use self::step::BlockState;
-use crate::error::Error;
+use std::{num::NonZeroU64, time::Duration};
+
+use super::{
+    Algorithm, StateKind, Step,
+    codec::{Codec, put_instant, tag, take_byte, take_instant, take_tag},
+    scripted::{Part, Scripted, in_micros, instant, only},
+};
+use crate::{
+    decision::{Charge, Cost, Decision, Numbers, Verdict},
+    error::Error,
+    quota::Quota,
+    time::Timestamp,
+};
 
 /// A block of a key for some time, as [`Blocks`](crate::store::Blocks) makes it: one charge, at once for all nodes that share the store.
 ///
@@ -86,5 +96,138 @@ impl Block {
     /// Returns the time for which a key is blocked.
     pub const fn duration(&self) -> Duration {
         Duration::from_millis(self.millis)
+    }
+}
+
+/// The state of a blocked key.
+// Packed, as the states of rules are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, packed(4))]
+pub struct BlockState {
+    /// The instant from which on the key is not blocked.
+    until: Timestamp,
+    /// Room for penalties that grow: 0 today.
+    level: u8,
+}
+
+/// A key that is not blocked takes one charge, as if by a limit of one.
+const LIMIT: (NonZeroU64, Quota) = (NonZeroU64::MIN, Quota::new(1, Duration::from_millis(1)));
+
+/// Returns the decision about a key that is blocked for so long.
+fn decision(verdict: Verdict, now: Timestamp, cost: u64, left: Duration) -> Decision {
+    Decision::new(verdict, now, cost)
+        .with_limit(LIMIT.0, LIMIT.1)
+        .with_numbers(Numbers {
+            remaining: u64::from(left.is_zero()),
+            reset_after: left,
+            more_after: left,
+        })
+}
+
+impl Algorithm for Block {
+    type State = BlockState;
+
+    /// A clock that steps back moves no end.
+    fn step(&self, state: &mut Option<BlockState>, now: Timestamp, cost: Cost) -> Step {
+        let before = state.filter(|state| { state.until } > now);
+        let until = now.saturating_add(self.duration());
+        if let Some(BlockState { until: end, .. }) = before
+            && (!self.extends || end >= until)
+        {
+            let left = end.saturating_since(now);
+            let wait = match self.extends {
+                true => end
+                    .saturating_since(until)
+                    .saturating_add(Duration::from_nanos(1)),
+                false => left,
+            };
+            let refusal = decision(Verdict::Refuse, now, cost.get(), left);
+            return Step::Kept(refusal.with_retry_after(Some(wait)));
+        }
+        let level = before.map_or(0, |state| state.level);
+        *state = Some(BlockState { until, level });
+        let left = until.saturating_since(now);
+        Step::Wrote(decision(Verdict::Allow, now, cost.get(), left))
+    }
+
+    /// Refuses while the key is blocked, for however long the rule blocks.
+    fn look(&self, state: Option<&BlockState>, now: Timestamp) -> Decision {
+        let left = state.map_or(Duration::ZERO, |state| {
+            { state.until }.saturating_since(now)
+        });
+        let verdict = match left.is_zero() {
+            true => Verdict::Allow,
+            false => Verdict::Refuse,
+        };
+        decision(verdict, now, 0, left).with_retry_after(Some(left))
+    }
+
+    /// A block is not corrected: it is removed, or made longer.
+    fn settle(&self, _: &mut Option<BlockState>, _: &Charge, _: Timestamp, _: u64) {}
+
+    fn forgettable_at(&self, state: &BlockState) -> Timestamp {
+        state.until
+    }
+
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        const { StateKind::named(Self::NAME) }
+    }
+
+    /// No charge is given back.
+    fn grant_slack(&self) -> Option<u64> {
+        None
+    }
+
+    fn as_block(&self) -> Option<&Block> {
+        Some(self)
+    }
+}
+
+impl BlockState {
+    /// Returns `true` if bytes begin as those of a block do, of whichever version.
+    pub(super) fn begins(bytes: &[u8]) -> bool {
+        let first = bytes.first().map(|byte| tag::family(*byte));
+        first == Some(tag::family(Block::TAG))
+    }
+}
+
+impl Codec for BlockState {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.push(Block::TAG);
+        put_instant(bytes, self.until);
+        bytes.push(self.level);
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        take_tag(bytes, Block::TAG)?;
+        Ok(Self {
+            until: take_instant(bytes)?,
+            level: take_byte(bytes)?,
+        })
+    }
+}
+
+impl Scripted for Block {
+    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+        // At most 365 days, so it fits.
+        let micros = self.millis as i64 * 1000;
+        parts.push(vec![Self::KIND, micros, self.extends.into()]);
+        Ok(())
+    }
+
+    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<BlockState> {
+        let &[Self::KIND, until, level] = only(parts)? else {
+            return None;
+        };
+        Some(BlockState {
+            until: instant(until)?,
+            level: u8::try_from(level).ok()?,
+        })
+    }
+
+    fn state_parts(&self, state: &BlockState, parts: &mut Vec<Option<Part>>) {
+        let until = in_micros(state.until);
+        parts.push(Some(vec![Self::KIND, until, state.level.into()]));
     }
 }

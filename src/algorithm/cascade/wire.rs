@@ -10,8 +10,8 @@ use crate::{
     algorithm::{
         bucket::BucketLevel,
         codec::{Codec, damaged, put_number, take_number, take_tag},
+        rule::Words,
         scripted::{Part, Scripted, in_micros, instant},
-        text::Words,
         token_bucket::TokenBucket,
     },
     error::Error,

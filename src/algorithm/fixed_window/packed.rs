@@ -8,9 +8,7 @@ use super::{
 };
 use crate::{
     algorithm::{
-        meter::Metering,
-        packed::{PackedKind, PackedState, StoreTime},
-        packed_kind::Meaning,
+        packed::{Meaning, Metering, PackedKind, PackedState, StoreTime},
         ticks::PER_NANO,
     },
     decision::{Cost, Decision},

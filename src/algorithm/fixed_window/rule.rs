@@ -3,7 +3,7 @@
 use std::{num::NonZeroU64, time::Duration};
 
 use crate::{
-    algorithm::{of_quota::of_quota, packed_state::PackedState, ticks::PER_NANO},
+    algorithm::{packed::PackedState, rule::of_quota, ticks::PER_NANO},
     error::Error,
     quota::{Quota, Written},
 };

@@ -7,8 +7,9 @@ use std::{
 
 use crate::{
     algorithm::{
-        of_quota::of_quota,
-        ticks::{MOST_NANOS, PER_NANO, Rate},
+        rate::Rate,
+        rule::of_quota,
+        ticks::{MOST_NANOS, PER_NANO},
     },
     error::Error,
     quota::Quota,

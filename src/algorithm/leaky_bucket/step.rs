@@ -6,11 +6,9 @@ use super::{freed::Freed, rule::LeakyBucket};
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        meter::{Meter, Metering},
-        packed_kind::PackedKind,
-        packed_state::{PackedState, StoreTime},
-        ticks::{Ticks, Units, Width},
-        wait::{after, after_ticks},
+        packed::{Meter, Metering, PackedKind, PackedState, StoreTime},
+        rate::{Units, Width},
+        ticks::{Ticks, after, after_ticks},
     },
     decision::{Charge, Compute, Cost, Decision, Deferred, Numbers, Verdict},
     time::Timestamp,

@@ -10,9 +10,10 @@ use super::{
 use crate::{
     algorithm::{
         codec::{Codec, damaged, put_instant, put_number, take_instant, take_number, take_tag},
+        rate::ScriptRate,
+        rule::{Words, text},
         scripted::{MICRO, Part, Scripted, fitting, in_micros, instant, micros},
-        text::{Words, text},
-        ticks::{ScriptRate, Ticks},
+        ticks::Ticks,
     },
     error::Error,
     quota::fmt_duration,

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::{algorithm::of_quota::of_quota, quota::Quota};
+use crate::{algorithm::rule::of_quota, quota::Quota};
 
 /// A sliding log: keeps the instant of each admitted call for one period of the quota.
 ///

@@ -6,8 +6,8 @@ use super::{SlidingLog, SlidingLogState};
 use crate::{
     algorithm::{
         codec::{Codec, damaged, put_number, take_number, take_tag},
+        rule::{Words, text},
         scripted::{Part, Scripted, count, fitting, in_micros, instant, micros, natural, only},
-        text::{Words, text},
     },
     error::Error,
     time::Timestamp,

@@ -15,9 +15,7 @@ use super::{
 };
 use crate::{
     algorithm::{
-        meter::Metering,
-        packed_kind::{Meaning, PackedKind, PackedSlices},
-        packed_state::{PackedState, StoreTime},
+        packed::{Meaning, Metering, PackedKind, PackedSlices, PackedState, StoreTime},
         ticks::PER_NANO,
     },
     decision::{Cost, Decision, Verdict},

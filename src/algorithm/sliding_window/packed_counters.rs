@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::slices::{Slices, empty_in, until_free};
 use crate::{
-    algorithm::{packed_kind::PackedSlices, packed_state::PackedState, ticks::PER_NANO},
+    algorithm::{
+        packed::{PackedSlices, PackedState},
+        ticks::PER_NANO,
+    },
     decision::{Compute, Deferred},
 };
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use super::{packed_counters::bits_of, slices::Slices};
-use crate::{algorithm::of_quota::of_quota, error::Error, quota::Quota};
+use crate::{algorithm::rule::of_quota, error::Error, quota::Quota};
 
 /// A sliding window: counts calls in slices of the calendar, and weights the oldest slice by the part of it that lies in the
 /// window.

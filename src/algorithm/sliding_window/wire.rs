@@ -7,10 +7,10 @@ use crate::{
     algorithm::{
         Counted, Slicing,
         codec::{Codec, damaged, put_instant, put_number, take_instant, take_number, take_tag},
+        rule::{Words, text},
         scripted::{
             MICRO, Part, Scripted, count, fitting, in_micros, instant, micros, natural, only,
         },
-        text::{Words, text},
     },
     error::Error,
     quota::Quota,

@@ -9,8 +9,8 @@ use super::{
 use crate::{
     algorithm::{
         codec::{Codec, put_instant, take_instant, take_tag},
+        rule::{Words, text},
         scripted::{Part, Scripted, in_micros, instant},
-        text::{Words, text},
         ticks::Ticks,
     },
     error::Error,

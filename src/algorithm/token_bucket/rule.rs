@@ -5,8 +5,9 @@ use std::{num::NonZeroU64, time::Duration};
 use crate::{
     algorithm::{
         arithmetic::gcd,
-        of_quota::of_quota,
-        ticks::{MOST_NANOS, PARTS_PER_NANO, Rate},
+        rate::Rate,
+        rule::of_quota,
+        ticks::{MOST_NANOS, PARTS_PER_NANO},
     },
     error::Error,
     quota::Quota,

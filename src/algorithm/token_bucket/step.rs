@@ -7,11 +7,9 @@ use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
         bucket::{Bucket, BucketLevel, Fill, more_after, remaining},
-        meter::{Meter, Metering},
-        packed_kind::PackedKind,
-        packed_state::{PackedState, StoreTime},
-        ticks::{PER_NANO, Ticks, Units, Width},
-        wait::{after, after_ticks},
+        packed::{Meter, Metering, PackedKind, PackedState, StoreTime},
+        rate::{Units, Width},
+        ticks::{PER_NANO, Ticks, after, after_ticks},
     },
     decision::{
         Charge, Compute, Cost, Decision, Deferred, DeferredState, Numbers, Position, Verdict,

@@ -11,9 +11,10 @@ use crate::{
     algorithm::{
         bucket::BucketLevel,
         codec::{Codec, put_instant, put_number, take_instant, take_number, take_tag},
+        rate::ScriptRate,
+        rule::{Words, text},
         scripted::{MICRO, Part, Scripted, count, fitting, in_micros, instant, micros, natural},
-        text::{Words, text},
-        ticks::{ScriptRate, Ticks},
+        ticks::Ticks,
     },
     error::Error,
     quota::fmt_duration,

@@ -6,9 +6,8 @@ use super::step::SECOND;
 use crate::{
     algorithm::{
         arithmetic::gcd,
-        of_quota::of_quota,
-        span::Span,
-        warm_curve::{COLD, Curve, Factor, OVER, checked_cold},
+        rule::of_quota,
+        warmth::{COLD, Curve, Factor, OVER, Span, checked_cold},
     },
     error::Error,
     quota::{Quota, Written},

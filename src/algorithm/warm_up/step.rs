@@ -5,9 +5,8 @@ use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
         arithmetic::{div_ceil, div_floor, mul_div},
-        span::Span,
-        wait::duration,
-        warm_curve::Curve,
+        ticks::duration,
+        warmth::{Curve, Span},
     },
     decision::{Charge, Cost, Decision, Numbers, Verdict},
     time::Timestamp,

@@ -7,10 +7,9 @@ use crate::{
     algorithm::{
         arithmetic::gcd,
         codec::{Codec, damaged, put_number, take_number, take_tag},
+        rule::{Words, text},
         scripted::{MOST_FACTOR, Part, Scripted, count, most, natural, only},
-        span::Span,
-        text::{Words, text},
-        warm_curve::{built_over, cold_of},
+        warmth::{Span, built_over, cold_of},
     },
     error::Error,
     time::Timestamp,

@@ -5,8 +5,8 @@ use std::{num::NonZeroU64, time::Duration};
 use super::step::Ticks;
 use crate::{
     algorithm::{
-        of_quota::of_quota,
-        warm_curve::{COLD, Curve, LONGEST, OVER},
+        rule::of_quota,
+        warmth::{COLD, Curve, LONGEST, OVER},
     },
     error::Error,
     quota::{Quota, Written},

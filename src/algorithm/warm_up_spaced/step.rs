@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::WarmUpSpaced;
 use crate::{
-    algorithm::{Algorithm, StateKind, Step, arithmetic::mul_div, span::Span, wait::duration},
+    algorithm::{Algorithm, StateKind, Step, arithmetic::mul_div, ticks::duration, warmth::Span},
     decision::{Charge, Cost, Decision, Numbers, Position, Verdict},
     time::Timestamp,
 };

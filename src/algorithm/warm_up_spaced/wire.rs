@@ -10,10 +10,9 @@ use crate::{
     algorithm::{
         arithmetic::gcd,
         codec::{Codec, put_instant, take_instant, take_tag},
+        rule::{Words, text},
         scripted::{MICRO, MOST_FACTOR, Part, Scripted, in_micros, instant, most, natural, only},
-        span::Span,
-        text::{Words, text},
-        warm_curve::{Curve, built_over, cold_of},
+        warmth::{Curve, Span, built_over, cold_of},
     },
     error::Error,
     quota::fmt_duration,

@@ -1,21 +1,21 @@
-//! A signed span of time in ticks, and its form in bytes.
+//! The unit of time of buckets and queues: a tick, a third of a nanosecond.
+//!
+//! States consist of [`Ticks`], signed spans of time, which have a form in bytes. Waits of decisions are computed from them.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
-use crate::{
-    algorithm::codec::{damaged, put_number, take_number},
-    error::Error,
-};
+use super::codec::{damaged, put_number, take_number};
+use crate::error::Error;
 
 /// Ticks in a nanosecond. A tick is a third of a nanosecond, because 3/s, 30/s, 60/s, and 300/s are common.
-pub(in crate::algorithm) const PER_NANO: u64 = 3;
+pub(super) const PER_NANO: u64 = 3;
 /// Ticks in a microsecond, the unit of time of scripts.
 pub(super) const PER_MICRO: u64 = 1000 * PER_NANO;
 
 /// A tick has 2¹⁴ parts, in which the fastest rates are counted.
 pub(super) const PART_BITS: u32 = 14;
 /// Parts of a tick in a nanosecond.
-pub(in crate::algorithm) const PARTS_PER_NANO: i128 = (PER_NANO as i128) << PART_BITS;
+pub(super) const PARTS_PER_NANO: i128 = (PER_NANO as i128) << PART_BITS;
 
 /// A signed span of time in 96 bits.
 ///
@@ -23,7 +23,7 @@ pub(in crate::algorithm) const PARTS_PER_NANO: i128 = (PER_NANO as i128) << PART
 // Packed, because states consist of these.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C, packed(4))]
-pub(in crate::algorithm) struct Ticks {
+pub(super) struct Ticks {
     /// The upper 63 bits of a number of parts in two's complement; or `LONG` and the upper 63 bits of a number of nanoseconds.
     upper: u64,
     lower: u32,
@@ -33,12 +33,12 @@ const LONG: u64 = 1 << 63;
 /// From here on a span is long and counted in nanoseconds; in parts.
 const LONG_PARTS: i128 = 1 << 94;
 /// The longest span, in nanoseconds.
-pub(in crate::algorithm) const MOST_NANOS: i128 = (1 << 95) - 1;
+pub(super) const MOST_NANOS: i128 = (1 << 95) - 1;
 /// The longest debt in units, which is 48 years for most rules. A level of another rule is cut to it, too.
 pub(super) const CUT: i64 = 1 << 62;
 
 impl Ticks {
-    pub(in crate::algorithm) const NONE: Self = Self::of(0, 0);
+    pub(super) const NONE: Self = Self::of(0, 0);
 
     /// Creates a span of its two words.
     const fn of(upper: u64, lower: u32) -> Self {
@@ -46,14 +46,14 @@ impl Ticks {
     }
 
     #[inline]
-    pub(in crate::algorithm) const fn new(ticks: i64) -> Self {
+    pub(super) const fn new(ticks: i64) -> Self {
         // Below 2^77.
         let parts = (ticks as i128) << PART_BITS;
         Self::of((parts >> u32::BITS) as u64 & !LONG, parts as u32)
     }
 
     /// Creates a span of parts of a tick; cut to the shortest and the longest.
-    pub(in crate::algorithm) const fn from_parts(parts: i128) -> Self {
+    pub(super) const fn from_parts(parts: i128) -> Self {
         if parts >= LONG_PARTS {
             let nanos = parts / PARTS_PER_NANO;
             let nanos = if nanos > MOST_NANOS {
@@ -72,7 +72,7 @@ impl Ticks {
     }
 
     #[inline]
-    pub(in crate::algorithm) const fn parts(self) -> i128 {
+    pub(super) const fn parts(self) -> i128 {
         let (upper, lower) = (self.upper, self.lower as i128);
         if upper & LONG == 0 {
             ((upper << 1) as i64 >> 1) as i128 * (1 << u32::BITS) + lower
@@ -83,7 +83,7 @@ impl Ticks {
 
     /// Returns the span in ticks, if it is a whole number of them in 64 bits.
     #[inline]
-    pub(in crate::algorithm) fn whole(self) -> Option<i64> {
+    pub(super) fn whole(self) -> Option<i64> {
         let parts = self.parts();
         let is_whole = parts & ((1 << PART_BITS) - 1) == 0;
         i64::try_from(parts >> PART_BITS).ok().filter(|_| is_whole)
@@ -113,7 +113,7 @@ impl Ticks {
 
     /// Returns the span in nanoseconds, rounded up.
     #[inline]
-    pub(in crate::algorithm) fn nanos_up(self) -> i128 {
+    pub(super) fn nanos_up(self) -> i128 {
         let parts = self.parts();
         // A division of 128 bits takes longer than the rest of a decision.
         match u64::try_from(-(-parts >> PART_BITS)) {
@@ -138,7 +138,7 @@ impl Ticks {
     /// Appends the span in nanoseconds: whole ones as 63 bits in two's complement, and the fraction in 2⁻³² ns, rounded up.
     ///
     /// From 2⁶² ns on: bit 63, and the whole nanoseconds in 95 bits.
-    pub(in crate::algorithm) fn encode(self, bytes: &mut Vec<u8>) {
+    pub(super) fn encode(self, bytes: &mut Vec<u8>) {
         let parts = self.parts();
         let whole = parts.div_euclid(PARTS_PER_NANO).max(-LONG_NANOS);
         let (upper, lower) = if whole < LONG_NANOS {
@@ -153,14 +153,14 @@ impl Ticks {
     }
 
     /// Takes a span, rounded down to a part of a tick; this is exact if it was [encoded](Self::encode).
-    pub(in crate::algorithm) fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+    pub(super) fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
         let (whole, fraction) = take_nanos(bytes)?;
         let part = (i128::from(fraction) * PARTS_PER_NANO) >> FRACTION_BITS;
         Ok(Self::from_parts(whole * PARTS_PER_NANO + part))
     }
 
     /// Takes a span, rounded up to a part of a tick: former releases wrote other fractions.
-    pub(in crate::algorithm) fn decode_up(bytes: &mut &[u8]) -> Result<Self, Error> {
+    pub(super) fn decode_up(bytes: &mut &[u8]) -> Result<Self, Error> {
         let (whole, fraction) = take_nanos(bytes)?;
         // The fraction itself was rounded up.
         let part = match fraction.checked_sub(1) {
@@ -183,10 +183,38 @@ fn take_nanos(bytes: &mut &[u8]) -> Result<(i128, u32), Error> {
     })
 }
 
+/// Returns a duration of nanoseconds, cut to [`Duration::MAX`].
+#[inline]
+pub(super) fn duration(nanos: u128) -> Duration {
+    const SECOND: u128 = 1_000_000_000;
+    match u64::try_from(nanos) {
+        Ok(nanos) => Duration::from_nanos(nanos),
+        Err(_) => u64::try_from(nanos / SECOND).map_or(Duration::MAX, |seconds| {
+            Duration::new(seconds, (nanos % SECOND) as u32)
+        }),
+    }
+}
+
+/// Returns a wait that begins when the clock has caught up with the last write, cut to [`Duration::MAX`].
+#[inline]
+pub(super) fn after(stalled: u64, wait: u128) -> Duration {
+    duration(u128::from(stalled) + wait)
+}
+
+/// Returns a wait for ticks to pass, as [`after`] does; zero if there are none.
+#[inline]
+pub(super) fn after_ticks(stalled: u64, ticks: u64) -> Duration {
+    match ticks {
+        0 => Duration::ZERO,
+        _ => Duration::from_nanos(stalled.saturating_add(ticks.div_ceil(PER_NANO))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn decoded(take: fn(&mut &[u8]) -> Result<Ticks, Error>, upper: u64, lower: u32) -> i128 {
         let mut bytes = Vec::new();

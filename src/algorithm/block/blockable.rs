@@ -1,0 +1,538 @@
+//! Rules whose keys can be blocked: a rule, or a block of a key.
+
+use std::time::Duration;
+
+use super::BlockState;
+use crate::{
+    algorithm::{
+        Algorithm, Block, Leasable, StateKind, Step, Syncable, Validity,
+        codec::Codec,
+        packed::{Meter, PackedKind, PackedState, StoreTime, TwoBuckets, TwoWords},
+        scripted::{Part, Scripted, Sealed},
+    },
+    decision::{Charge, Cost, Decision},
+    error::Error,
+    time::Timestamp,
+};
+
+/// A rule whose keys can be blocked: the rule itself, or a [`Block`]. The store inside of [`Blocks`](crate::store::Blocks) runs it.
+///
+/// Any rule can be made blockable. The compiler finds the type of such a store, so it need not be written, but where a store is named: as in
+/// `Redis<Blockable<AnyRule>>`. A block is a state beside those of the rule, of a kind of its own. The states of the rule are
+/// the same bytes as without blocks, so nodes with and without them share limits.
+///
+/// ```
+/// use tollgate::{SlidingLog, algorithm::Blockable, prelude::*, store::BoxStore};
+///
+/// // As usual:
+/// let store = Local::new().with_blocks();
+/// let layer = RateLimitLayer::new(SlidingLog::per_minute(100)).store(store);
+///
+/// // Where the type is written:
+/// fn layer(store: BoxStore<Blockable<SlidingLog>, std::convert::Infallible>) {
+///     let layer = RateLimitLayer::new(SlidingLog::per_minute(100)).store(store.with_blocks());
+/// #   let _ = layer;
+/// }
+/// # let _ = layer;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Blockable<Rule> {
+    /// The rule, which decides as ever.
+    Rule(Rule),
+    /// A block of a key, or a look at it.
+    Block(Block),
+}
+
+impl<Rule> From<Rule> for Blockable<Rule> {
+    fn from(rule: Rule) -> Self {
+        Self::Rule(rule)
+    }
+}
+
+impl<Rule: Algorithm> Blockable<Rule> {
+    /// Returns a rule as blockable. If it is a block of blocks further out, it stays one: all of them share the block of a key.
+    pub(crate) fn of(rule: &Rule) -> Self {
+        match rule.as_block() {
+            Some(block) => Self::Block(*block),
+            None => Self::Rule(rule.clone()),
+        }
+    }
+}
+
+/// Takes the state of the rule, or a block, which the rule leaves alone.
+#[inline]
+fn split<S>(state: &mut Option<BlockableState<S>>) -> (Option<S>, Option<BlockableState<S>>) {
+    match state.take().map(BlockableState::into_rule) {
+        None => (None, None),
+        Some(Ok(own)) => (Some(own), None),
+        Some(Err(block)) => (None, Some(block)),
+    }
+}
+
+impl<Rule: Algorithm> Algorithm for Blockable<Rule> {
+    type State = BlockableState<Rule::State>;
+
+    #[inline]
+    fn step(&self, state: &mut Option<Self::State>, now: Timestamp, cost: Cost) -> Step {
+        match self {
+            Self::Rule(rule) => {
+                let (mut own, block) = split(state);
+                let step = rule.step(&mut own, now, cost);
+                *state = own.map(BlockableState::of_rule).or(block);
+                step
+            }
+            Self::Block(block) => {
+                let mut own = state.as_ref().and_then(BlockableState::block);
+                let step = block.step(&mut own, now, cost);
+                if matches!(step, Step::Wrote(_)) {
+                    *state = own.map(BlockableState::of_block);
+                }
+                step
+            }
+        }
+    }
+
+    fn look(&self, state: Option<&Self::State>, now: Timestamp) -> Decision {
+        match self {
+            Self::Rule(rule) => rule.look(state.and_then(BlockableState::rule), now),
+            Self::Block(block) => {
+                let own = state.and_then(BlockableState::block);
+                block.look(own.as_ref(), now)
+            }
+        }
+    }
+
+    /// A block stays as it is.
+    fn settle(
+        &self,
+        state: &mut Option<Self::State>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) {
+        if let Self::Rule(rule) = self {
+            let (mut own, block) = split(state);
+            if block.is_none() {
+                rule.settle(&mut own, charge, now, actual);
+            }
+            *state = own.map(BlockableState::of_rule).or(block);
+        }
+    }
+
+    fn forgets(
+        &self,
+        state: Option<&Self::State>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) -> bool {
+        match self {
+            Self::Rule(rule) => {
+                let own = state.and_then(BlockableState::rule);
+                rule.forgets(own, charge, now, actual)
+            }
+            Self::Block(_) => false,
+        }
+    }
+
+    #[inline]
+    fn forgettable_at(&self, state: &Self::State) -> Timestamp {
+        let own = match self {
+            Self::Rule(rule) => state.rule().map(|own| rule.forgettable_at(own)),
+            Self::Block(block) => state.block().map(|own| block.forgettable_at(&own)),
+        };
+        own.unwrap_or_default()
+    }
+
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        match self {
+            Self::Rule(rule) => rule.state_kind(),
+            Self::Block(block) => block.state_kind(),
+        }
+    }
+
+    fn grant_at(&self, look: &Decision) -> Timestamp {
+        match self {
+            Self::Rule(rule) => rule.grant_at(look),
+            Self::Block(block) => block.grant_at(look),
+        }
+    }
+
+    fn grant_slack(&self) -> Option<u64> {
+        match self {
+            Self::Rule(rule) => rule.grant_slack(),
+            Self::Block(block) => block.grant_slack(),
+        }
+    }
+
+    fn class_bits(&self) -> u32 {
+        match self {
+            Self::Rule(rule) => rule.class_bits(),
+            Self::Block(block) => block.class_bits(),
+        }
+    }
+
+    fn most_bytes(&self) -> u64 {
+        match self {
+            Self::Rule(rule) => rule.most_bytes(),
+            Self::Block(block) => block.most_bytes(),
+        }
+    }
+
+    fn may_shrink_when_idle(&self) -> bool {
+        match self {
+            Self::Rule(rule) => rule.may_shrink_when_idle(),
+            Self::Block(block) => block.may_shrink_when_idle(),
+        }
+    }
+
+    fn may_delay(&self) -> bool {
+        match self {
+            Self::Rule(rule) => rule.may_delay(),
+            Self::Block(block) => block.may_delay(),
+        }
+    }
+
+    #[inline]
+    fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
+        match self {
+            Self::Rule(rule) => rule.for_key(digest).map(Self::Rule),
+            Self::Block(_) => None,
+        }
+    }
+
+    // A block is in no word, so the store in memory evicts none, and a new key inherits none.
+
+    #[inline]
+    fn meter(&self) -> Option<Meter<'_>> {
+        match self {
+            Self::Rule(rule) => rule.meter(),
+            Self::Block(_) => None,
+        }
+    }
+
+    fn pack(&self, state: &Self::State, now: StoreTime) -> Option<PackedState> {
+        match self {
+            Self::Rule(rule) => rule.pack(state.rule()?, now),
+            Self::Block(_) => None,
+        }
+    }
+
+    fn unpack(
+        &self,
+        packed: PackedState,
+        packed_kind: PackedKind,
+        now: StoreTime,
+    ) -> Option<Self::State> {
+        match self {
+            Self::Rule(rule) => {
+                let own = rule.unpack(packed, packed_kind, now);
+                own.map(BlockableState::of_rule)
+            }
+            Self::Block(_) => None,
+        }
+    }
+
+    #[inline]
+    fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
+        match self {
+            Self::Rule(rule) => rule.two_buckets(),
+            Self::Block(_) => None,
+        }
+    }
+
+    fn to_two_words(&self, state: &Self::State, now: StoreTime) -> Option<TwoWords> {
+        match self {
+            Self::Rule(rule) => rule.to_two_words(state.rule()?, now),
+            Self::Block(_) => None,
+        }
+    }
+
+    #[inline]
+    fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<Self::State> {
+        match self {
+            Self::Rule(rule) => {
+                let own = rule.read_two_words(words, now);
+                own.map(BlockableState::of_rule)
+            }
+            Self::Block(_) => None,
+        }
+    }
+
+    fn as_block(&self) -> Option<&Block> {
+        match self {
+            Self::Rule(rule) => rule.as_block(),
+            Self::Block(block) => Some(block),
+        }
+    }
+}
+
+/// The state of a rule, or a block.
+#[derive(Clone, Debug)]
+pub struct BlockableState<S>(Inner<S>);
+
+#[derive(Clone, Debug)]
+enum Inner<S> {
+    Rule(S),
+    Block(BlockState),
+    /// Read from bytes that are both a state of the rule and a block. The key that they are kept under tells which is meant.
+    Either(Box<(S, BlockState)>),
+}
+
+impl<S> BlockableState<S> {
+    const fn of_rule(state: S) -> Self {
+        Self(Inner::Rule(state))
+    }
+
+    const fn of_block(state: BlockState) -> Self {
+        Self(Inner::Block(state))
+    }
+
+    /// Returns the state of the rule, or gives back a block.
+    #[inline]
+    fn into_rule(self) -> Result<S, Self> {
+        match self.0 {
+            Inner::Rule(state) => Ok(state),
+            Inner::Either(both) => Ok(both.0),
+            Inner::Block(_) => Err(self),
+        }
+    }
+
+    #[inline]
+    fn rule(&self) -> Option<&S> {
+        match &self.0 {
+            Inner::Rule(state) => Some(state),
+            Inner::Either(both) => Some(&both.0),
+            Inner::Block(_) => None,
+        }
+    }
+
+    #[inline]
+    fn block(&self) -> Option<BlockState> {
+        match &self.0 {
+            Inner::Rule(_) => None,
+            Inner::Either(both) => Some(both.1),
+            Inner::Block(state) => Some(*state),
+        }
+    }
+}
+
+impl<Rule: Leasable> Leasable for Blockable<Rule> {
+    fn usual_hold(&self) -> Duration {
+        match self {
+            Self::Rule(rule) => rule.usual_hold(),
+            Self::Block(_) => Duration::ZERO,
+        }
+    }
+
+    fn held(&self, hold: Duration, max_cost: u64) -> Result<Self, Error> {
+        match self {
+            Self::Rule(rule) => rule.held(hold, max_cost).map(Self::Rule),
+            Self::Block(block) => Ok(Self::Block(*block)),
+        }
+    }
+
+    fn validity(&self, granted: &Decision, hold: Duration) -> Validity {
+        match self {
+            Self::Rule(rule) => rule.validity(granted, hold),
+            Self::Block(_) => Validity::together(Duration::ZERO),
+        }
+    }
+
+    fn held_in_pair(&self, hold: Duration, max_cost: u64) -> Result<Self, Error> {
+        match self {
+            Self::Rule(rule) => rule.held_in_pair(hold, max_cost).map(Self::Rule),
+            Self::Block(block) => Ok(Self::Block(*block)),
+        }
+    }
+}
+
+impl<Rule: Syncable> Syncable for Blockable<Rule> {
+    fn check_sync(&self) -> Result<(), Error> {
+        match self {
+            Self::Rule(rule) => rule.check_sync(),
+            Self::Block(_) => Ok(()),
+        }
+    }
+
+    fn is_together(&self, first: Timestamp, later: Timestamp) -> bool {
+        match self {
+            Self::Rule(rule) => rule.is_together(first, later),
+            Self::Block(_) => first == later,
+        }
+    }
+
+    fn is_at_rest(&self, state: Option<&Self::State>, at: Timestamp) -> bool {
+        match self {
+            Self::Rule(rule) => rule.is_at_rest(state.and_then(BlockableState::rule), at),
+            Self::Block(_) => true,
+        }
+    }
+
+    fn part_of(&self, nodes: u64) -> Result<Self, Error> {
+        match self {
+            Self::Rule(rule) => rule.part_of(nodes).map(Self::Rule),
+            Self::Block(block) => Ok(Self::Block(*block)),
+        }
+    }
+
+    fn used_of_part(
+        &self,
+        part: &Self,
+        state: Option<&Self::State>,
+        at: Timestamp,
+        nodes: u64,
+    ) -> u64 {
+        match (self, part) {
+            (Self::Rule(rule), Self::Rule(part)) => {
+                rule.used_of_part(part, state.and_then(BlockableState::rule), at, nodes)
+            }
+            // No part of this rule: nothing of it is left.
+            _ => u64::MAX,
+        }
+    }
+}
+
+impl<S: Codec> Codec for BlockableState<S> {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        match &self.0 {
+            Inner::Rule(state) => state.encode(bytes),
+            Inner::Block(state) => state.encode(bytes),
+            Inner::Either(both) => both.0.encode(bytes),
+        }
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        if BlockState::begins(bytes) {
+            return BlockState::decode(bytes).map(Self::of_block);
+        }
+        S::decode(bytes).map(Self::of_rule)
+    }
+
+    /// States of a user's own rule may begin with any byte.
+    fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let of_rule = S::from_bytes(bytes);
+        if !BlockState::begins(bytes) {
+            return of_rule.map(Self::of_rule);
+        }
+        match (of_rule, BlockState::from_bytes(bytes)) {
+            (Ok(rule), Ok(block)) => Ok(Self(Inner::Either(Box::new((rule, block))))),
+            (Ok(rule), Err(_)) => Ok(Self::of_rule(rule)),
+            (Err(_), block) => block.map(Self::of_block),
+        }
+    }
+}
+
+impl<Rule: Scripted> Sealed for Blockable<Rule> {}
+
+impl<Rule: Scripted> Scripted for Blockable<Rule> {
+    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+        match self {
+            Self::Rule(rule) => rule.rule_parts(parts),
+            Self::Block(block) => block.rule_parts(parts),
+        }
+    }
+
+    fn in_script(&self) -> Option<Self> {
+        match self {
+            Self::Rule(rule) => rule.in_script().map(Self::Rule),
+            Self::Block(_) => None,
+        }
+    }
+
+    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<Self::State> {
+        match self {
+            Self::Rule(rule) => rule.state_of_parts(parts).map(BlockableState::of_rule),
+            Self::Block(block) => block.state_of_parts(parts).map(BlockableState::of_block),
+        }
+    }
+
+    fn state_parts(&self, state: &Self::State, parts: &mut Vec<Option<Part>>) {
+        match (self, state.rule(), state.block()) {
+            (Self::Rule(rule), Some(own), _) => rule.state_parts(own, parts),
+            (Self::Block(block), _, Some(own)) => block.state_parts(&own, parts),
+            _ => parts.push(None),
+        }
+    }
+
+    fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<Part>) {
+        match self {
+            Self::Rule(rule) => rule.charge_parts(charge, actual, parts),
+            Self::Block(block) => block.charge_parts(charge, actual, parts),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Blockable, Codec};
+    use crate::{
+        Cost, FixedWindow, Timestamp,
+        algorithm::{Algorithm, Block, block::BlockState},
+        error::Error,
+    };
+
+    /// The state of a user's own rule, whose bytes can be any.
+    #[derive(Clone, Debug, PartialEq)]
+    struct Free(Vec<u8>);
+
+    impl Codec for Free {
+        fn encode(&self, bytes: &mut Vec<u8>) {
+            bytes.extend_from_slice(&self.0);
+        }
+
+        fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+            Ok(Self(std::mem::take(bytes).to_vec()))
+        }
+    }
+
+    type State = super::BlockableState<Free>;
+
+    fn block() -> Vec<u8> {
+        let mut state = None;
+        Block::LOOK.step(&mut state, Timestamp::from_nanos(5), Cost::ONE);
+        state.unwrap().to_bytes()
+    }
+
+    #[test]
+    fn bytes_that_are_a_block_and_a_state_are_both() {
+        let bytes = block();
+        let state = State::from_bytes(&bytes).unwrap();
+        assert_eq!(state.rule(), Some(&Free(bytes.clone())));
+        assert_eq!(state.block().unwrap().to_bytes(), bytes);
+        assert_eq!(state.to_bytes(), bytes);
+    }
+
+    #[test]
+    fn a_state_that_begins_like_a_block_is_none() {
+        let longer = [block(), vec![1]].concat();
+        for bytes in [&longer[..], &longer[..1], &[0x5f, 1, 2], &[]] {
+            let state = State::from_bytes(bytes).unwrap();
+            assert_eq!(state.rule(), Some(&Free(bytes.to_vec())));
+            assert!(state.block().is_none());
+        }
+    }
+
+    /// Under a kind of its own, a block meets no other state; if it does all the same, each leaves the other alone.
+    #[test]
+    fn a_rule_and_a_block_do_not_read_each_other() {
+        let rule = Blockable::from(FixedWindow::per_hour(3));
+        let block = Blockable::<FixedWindow>::Block(Block::LOOK);
+        assert_ne!(rule.state_kind(), block.state_kind());
+        let now = Timestamp::from_nanos(1 << 60);
+        let mut state = None;
+        assert!(
+            block
+                .step(&mut state, now, Cost::ONE)
+                .decision()
+                .is_admitted()
+        );
+        let before = state.clone().and_then(|state| state.block());
+        let many = Cost::new(9).unwrap();
+        assert!(!rule.step(&mut state, now, many).decision().is_admitted());
+        assert_eq!(rule.look(state.as_ref(), now).remaining(), Some(3));
+        assert_eq!(state.and_then(|state| state.block()), before);
+        assert!(before.is_some_and(|before: BlockState| before.to_bytes().len() > 2));
+    }
+}

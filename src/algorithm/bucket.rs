@@ -1,0 +1,346 @@
+//! The arithmetic of one bucket, which token buckets, cascades and three-colour markers share.
+//!
+//! # Corrections of earlier charges
+//!
+//! A bucket is full again at its theoretical arrival time, and each charge moves that by the time that its cost takes to
+//! refill. So a charge lies on the time axis between the arrival times before and after it. Refill restores it from its
+//! beginning on, and only the part behind the last call can be given back, as time.
+
+use std::time::Duration;
+
+use super::{
+    packed::{PackedState, StoreTime},
+    rate::{Units, Width},
+    ticks::{PARTS_PER_NANO, Ticks, after_ticks},
+    token_bucket::TokenBucket,
+};
+use crate::{
+    decision::{Charge, DeferredState},
+    time::Timestamp,
+};
+
+/// The level of a bucket at its last write, as the time that it has been filling.
+// Packed: 20 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, packed(4))]
+pub(super) struct BucketLevel {
+    pub(super) written_at: Timestamp,
+    pub(super) level: Ticks,
+}
+
+impl BucketLevel {
+    /// Unpacks the instant at which a bucket was last empty. The level is not cut to the burst of a rule: others may have a larger one.
+    #[inline]
+    pub(super) fn unpack(packed: PackedState, now: StoreTime) -> Self {
+        Self {
+            written_at: now.at(),
+            level: Ticks::new(now.packed().since(packed)),
+        }
+    }
+}
+
+/// The level of a bucket at an instant that is never before the last write.
+#[derive(Clone, Copy)]
+pub(super) struct Fill<N> {
+    /// In units of the rate; below zero in debt.
+    pub(super) level: N,
+    pub(super) at: Timestamp,
+    /// The nanoseconds for which the bucket has been full; `None` for a new key. 0 if the bucket starts full: then the number
+    /// does not matter.
+    pub(super) full_for: Option<u64>,
+}
+
+impl Fill<i64> {
+    /// Creates the fill of a plain bucket with a state.
+    #[inline]
+    pub(super) fn of_plain(level: i64, at: Timestamp) -> Self {
+        let full_for = Some(0);
+        Self {
+            level,
+            at,
+            full_for,
+        }
+    }
+}
+
+/// A rule, with its numbers in one width.
+#[derive(Clone, Copy)]
+pub(super) struct Bucket<'a, N> {
+    pub(super) rule: &'a TokenBucket,
+    pub(super) units: Units<N>,
+    /// `true` if the bucket of a new key is full, as that of an idle key is.
+    pub(super) starts_full: bool,
+}
+
+impl TokenBucket {
+    #[inline]
+    pub(super) fn bucket<N: Width>(&self) -> Bucket<'_, N> {
+        Bucket {
+            rule: self,
+            units: N::units(&self.rate),
+            starts_full: self.starts_full(),
+        }
+    }
+
+    /// Returns the bucket of a rule that is plain; the compiler then leaves out what others need.
+    #[inline]
+    pub(super) fn plain(&self) -> Bucket<'_, i64> {
+        debug_assert!(self.starts_full());
+        Bucket {
+            starts_full: true,
+            ..self.bucket()
+        }
+    }
+
+    /// Returns when an idle bucket can be forgotten, because a new key gets the same decisions.
+    #[inline]
+    pub(super) fn at_rest_from(&self, state: &BucketLevel) -> Timestamp {
+        if self.is_plain {
+            self.plain().at_rest_from(state)
+        } else {
+            self.any_at_rest_from(state)
+        }
+    }
+
+    /// Returns [`at_rest_from`](Self::at_rest_from) for a bucket that need not be plain.
+    fn any_at_rest_from(&self, state: &BucketLevel) -> Timestamp {
+        if self.rate.is_narrow() {
+            self.bucket::<i64>().at_rest_from(state)
+        } else {
+            self.bucket::<i128>().at_rest_from(state)
+        }
+    }
+}
+
+impl<N: Width> Bucket<'_, N> {
+    /// Returns the fill of a bucket that is new at `at`.
+    #[inline]
+    pub(super) fn initial_fill(&self, at: Timestamp) -> Fill<N> {
+        Fill {
+            level: self.units.price(self.rule.initial),
+            at,
+            full_for: None,
+        }
+    }
+
+    /// Returns the fill of a bucket with a state, even if the state has expired.
+    #[inline]
+    pub(super) fn filled(&self, state: &BucketLevel, now: Timestamp) -> Fill<N> {
+        let at = now.max(state.written_at);
+        let elapsed = at.nanos_since(state.written_at);
+        let full = self.units.full;
+        let level = self.units.level(state.level, elapsed).min(full);
+        if self.starts_full {
+            let full_for = Some(0);
+            return Fill {
+                level,
+                at,
+                full_for,
+            };
+        }
+        let written = self.units.level(state.level, 0);
+        let wait = u64::try_from(self.until_full(written)).unwrap_or(u64::MAX);
+        Fill {
+            // The excess above the burst stays until it is spent, unless the rule has changed.
+            level: match written > full {
+                true => written.min(full.max(self.units.price(self.rule.initial))),
+                false => level,
+            },
+            at,
+            full_for: Some(elapsed.saturating_sub(wait)),
+        }
+    }
+
+    /// Returns the state of a bucket with this level.
+    #[inline]
+    pub(super) fn state(&self, level: N, at: Timestamp) -> BucketLevel {
+        BucketLevel {
+            written_at: at,
+            level: self.units.span(level),
+        }
+    }
+
+    #[inline]
+    pub(super) fn at_rest_from(&self, state: &BucketLevel) -> Timestamp {
+        let mut wait = self.until_full(self.units.level(state.level, 0));
+        if !self.starts_full {
+            wait += u128::from(self.rule.keep);
+        }
+        let wait = u64::try_from(wait).unwrap_or(u64::MAX);
+        Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait))
+    }
+
+    /// Returns the level after `cost` is paid, if the bucket holds that much.
+    #[inline]
+    pub(super) fn pay(&self, level: N, cost: u64) -> Option<N> {
+        if cost > self.rule.burst.get() {
+            return None;
+        }
+        let rest = level - self.units.price(cost);
+        (rest >= N::ZERO).then_some(rest)
+    }
+
+    /// Returns the greatest cost that the bucket can pay.
+    #[inline]
+    pub(super) fn tokens(&self, level: N) -> u64 {
+        level
+            .min(self.units.full)
+            .max(N::ZERO)
+            .over(self.units.price)
+    }
+
+    /// Returns the nanoseconds of filling until the bucket can pay `cost`; `None` is never.
+    #[inline]
+    pub(super) fn until(&self, level: N, cost: u64) -> Option<u128> {
+        (cost <= self.rule.burst.get()).then(|| self.wait(level, self.units.price(cost)))
+    }
+
+    /// Returns the nanoseconds of filling until the bucket is full.
+    #[inline]
+    pub(super) fn until_full(&self, level: N) -> u128 {
+        self.wait(level, self.units.full)
+    }
+
+    /// Returns the nanoseconds of filling from one level to another; 0 if it is reached.
+    #[inline]
+    fn wait(&self, level: N, target: N) -> u128 {
+        self.units.nanos((target - level).max(N::ZERO))
+    }
+
+    /// Returns the nanoseconds until a new key gets the same decisions; `None` if it does now.
+    #[inline]
+    pub(super) fn until_rest(&self, fill: &Fill<N>) -> Option<u128> {
+        let wait = self.until_full(fill.level);
+        if self.starts_full {
+            return (wait > 0).then_some(wait);
+        }
+        let kept = |full_for| self.rule.keep.saturating_sub(full_for);
+        fill.full_for
+            .map(|full_for| wait + u128::from(kept(full_for)))
+    }
+
+    /// Returns the span of a full bucket, in parts of a tick.
+    pub(super) fn full_in_parts(&self) -> i128 {
+        self.units.span(self.units.full).parts()
+    }
+}
+
+impl Bucket<'_, i128> {
+    /// Returns the corrected bucket of a charge that has no position; `None` if nothing changes.
+    ///
+    /// Without a state the bucket is like new.
+    pub(super) fn corrected(
+        &self,
+        known: Option<&BucketLevel>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) -> Option<BucketLevel> {
+        let end = self.least_end(charge);
+        let corrected = self.correct(known, charge, now, actual, Some(end));
+        corrected.map(|corrected| corrected.level)
+    }
+
+    /// Corrects a charge that ends at `end` on the time axis, in nanoseconds, or later; `None` for the last charge.
+    pub(super) fn correct(
+        &self,
+        known: Option<&BucketLevel>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+        end: Option<i128>,
+    ) -> Option<Corrected> {
+        let price = |cost| self.units.price_in_parts(cost);
+        let change = price(charge.cost) - price(actual);
+        let untouched = known.filter(|known| {
+            let written_at = known.written_at;
+            written_at == charge.at && now < self.at_rest_from(known)
+        });
+        if change > 0 {
+            return self.give_back(known?, now, change, end.filter(|_| untouched.is_none()));
+        }
+        let (level, written_at) = match (untouched, known) {
+            // Refill is still to come, and will be cut as it always is.
+            (Some(known), _) => (known.level, charge.at),
+            (None, Some(known)) => {
+                let fill = self.filled(known, now);
+                (self.units.span(fill.level), fill.at)
+            }
+            (None, None) => (self.units.span(self.initial_fill(now).level), now),
+        };
+        (change < 0).then(|| Corrected {
+            level: BucketLevel {
+                written_at,
+                level: self.units.debt_cut(level.parts().saturating_add(change)),
+            },
+            gained: change,
+        })
+    }
+
+    /// Gives back `parts` parts of a tick of a charge that ends at `end`, at most the part of the charge behind the last write.
+    ///
+    /// Refill has restored what lies before the last write, and no call came after it.
+    fn give_back(
+        &self,
+        known: &BucketLevel,
+        now: Timestamp,
+        parts: i128,
+        end: Option<i128>,
+    ) -> Option<Corrected> {
+        let (full, written_at) = (self.full_in_parts(), known.written_at);
+        let level = known.level.parts();
+        // No refill was added to a level above the burst.
+        let is_overfull = level > full;
+        let (parts, most) = match end {
+            Some(end) if !is_overfull => {
+                let ahead = end.saturating_sub(written_at.as_nanos().into());
+                (parts.min(ahead.saturating_mul(PARTS_PER_NANO)), full)
+            }
+            _ => (
+                parts,
+                full.max(self.units.price_in_parts(self.rule.initial)),
+            ),
+        };
+        let is_full = !is_overfull && self.filled(known, now).level >= self.units.full;
+        let gained = level.saturating_add(parts).min(most) - level;
+        (!is_full && gained > 0).then(|| Corrected {
+            level: BucketLevel {
+                written_at,
+                level: Ticks::from_parts(level + gained),
+            },
+            gained,
+        })
+    }
+
+    /// Returns the earliest end of a charge on the time axis, in nanoseconds: its end if the bucket was full.
+    pub(super) fn least_end(&self, charge: &Charge) -> i128 {
+        let price = self.units.price_in_parts(charge.cost);
+        i128::from(charge.at.as_nanos()) + price / PARTS_PER_NANO
+    }
+}
+
+/// A bucket after a correction.
+pub(super) struct Corrected {
+    pub(super) level: BucketLevel,
+    /// The level after the correction less the one before, in parts of a tick; below zero if more was taken.
+    pub(super) gained: i128,
+}
+
+/// Returns the tokens of a bucket that is counted in ticks.
+///
+/// Its deferred state begins with the level, the price of a token and the level of a full bucket, in ticks, and the nanoseconds
+/// until the clock has caught up with the last write.
+#[inline]
+pub(super) fn remaining(&[level, price, ..]: &DeferredState) -> u64 {
+    (level as i64).max(0) as u64 / price
+}
+
+/// Returns the wait until such a bucket has one token more; zero if it is full.
+#[inline]
+pub(super) fn more_after(
+    &[level, price, full, stalled, ..]: &DeferredState,
+    remaining: u64,
+) -> Duration {
+    let lacking = ((remaining + 1) * price).wrapping_sub(level);
+    after_ticks(stalled, if level == full { 0 } else { lacking })
+}

@@ -1,0 +1,416 @@
+//! Packed states: states that are one instant, so that a word holds them; their kinds, and the rules that have them.
+
+use super::{
+    fixed_window::FixedWindow, leaky_bucket::LeakyBucket, sliding_window::SlidingWindow,
+    ticks::PER_NANO, token_bucket::TokenBucket,
+};
+use crate::{
+    decision::{Cost, Decision},
+    time::Timestamp,
+};
+
+pub use super::two_buckets::TwoBuckets;
+
+/// A state that is one instant: for a token bucket, the instant at which it was last empty. Its [`PackedKind`] is the
+/// meaning for other rules, and the time for which it matters.
+///
+/// Counted in ticks of a third of a nanosecond on the scale of one store: 0 to 2⁶² − 1. A store can keep a packed state in a word of
+/// 64 bits, and replace it without a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PackedState(u64);
+
+impl PackedState {
+    /// The latest packed state.
+    pub const MAX: Self = Self((1 << 62) - 1);
+    /// The ticks in a nanosecond.
+    pub const PER_NANO: u64 = PER_NANO;
+    /// The longest time for which a rule's packed states may matter, in ticks: two years.
+    pub const LONGEST: u64 = 2 * 365 * 86_400_000_000_000 * Self::PER_NANO;
+
+    /// Creates the packed state `ticks` ticks after the scale's beginning, or [`MAX`](Self::MAX).
+    #[inline]
+    pub const fn new(ticks: u64) -> Self {
+        if ticks < Self::MAX.0 {
+            Self(ticks)
+        } else {
+            Self::MAX
+        }
+    }
+
+    /// Creates a packed state that fits into a word of a table, of at most 60 bits.
+    #[inline]
+    pub(crate) const fn of_60_bits(ticks: u64) -> Self {
+        debug_assert!(ticks <= Self::MAX.0);
+        Self(ticks)
+    }
+
+    /// Returns the ticks since the scale's beginning.
+    #[inline]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the packed state this many ticks later, or earlier; within the scale.
+    #[inline]
+    #[must_use]
+    pub const fn shifted(self, ticks: i64) -> Self {
+        Self::new(self.0.saturating_add_signed(ticks))
+    }
+
+    /// Returns the packed state of a bucket that holds `level`, 0 to [`LONGEST`](Self::LONGEST), at this moment.
+    #[inline]
+    pub(super) const fn before(self, level: i64) -> Self {
+        // Every moment has that much of the scale before it.
+        Self(self.0 - level as u64)
+    }
+
+    /// Returns the packed state this many ticks later, up to [`LONGEST`](Self::LONGEST) after a moment.
+    #[inline]
+    pub(super) const fn after(self, ticks: u64) -> Self {
+        // Every moment has that much of the scale after it.
+        Self(self.0 + ticks)
+    }
+
+    /// Returns the ticks from `earlier` to this one; below zero if that is later.
+    #[inline]
+    pub const fn since(self, earlier: Self) -> i64 {
+        // Both are below 2^62.
+        self.0 as i64 - earlier.0 as i64
+    }
+}
+
+/// A state of two buckets: when each was last empty.
+pub type TwoWords = [PackedState; 2];
+
+/// An instant on a store's timeline, and as a packed state on its scale.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreTime {
+    at: Timestamp,
+    packed: PackedState,
+    /// The Unix epoch on the scale, in two's complement.
+    epoch: u64,
+}
+
+impl StoreTime {
+    /// Creates the moment `at`, on the scale of a store that was made at `made` or before.
+    ///
+    /// The scale begins two years before `made`, so that every bucket that matters lies on it, and goes on for two
+    /// years after the latest moment.
+    #[inline]
+    pub const fn new(at: Timestamp, made: Timestamp) -> Self {
+        let mut nanos = at.nanos_since(made);
+        const LATEST: u64 = (PackedState::MAX.0 - 2 * PackedState::LONGEST) / PackedState::PER_NANO;
+        if nanos > LATEST {
+            nanos = LATEST;
+        }
+        let packed = PackedState(nanos * PackedState::PER_NANO + PackedState::LONGEST);
+        let epoch =
+            PackedState::LONGEST.wrapping_sub(made.as_nanos().wrapping_mul(PackedState::PER_NANO));
+        Self { at, packed, epoch }
+    }
+
+    /// Returns the instant.
+    #[inline]
+    pub const fn at(self) -> Timestamp {
+        self.at
+    }
+
+    /// Returns the instant as a packed state.
+    #[inline]
+    pub const fn packed(self) -> PackedState {
+        self.packed
+    }
+
+    /// Returns the instant of a packed state on the scale, in ticks, rounded up to a nanosecond.
+    pub(crate) fn instant_of(self, packed: u64) -> Timestamp {
+        let per_nano = i128::from(PackedState::PER_NANO);
+        let ahead = i128::from(packed) - i128::from(self.packed.0);
+        let nanos = i128::from(self.at.as_nanos()) + (ahead + per_nano - 1).div_euclid(per_nano);
+        Timestamp::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
+    }
+
+    /// Returns the ticks from the Unix epoch to a packed state that is not before it, modulo 2⁶⁴; independent of the instant.
+    #[inline]
+    pub(super) const fn since_epoch(self, packed: PackedState) -> u64 {
+        packed.0.wrapping_sub(self.epoch)
+    }
+
+    /// Returns the packed state `ticks` ticks after an instant, if it lies on the scale.
+    pub(crate) fn packed_after(self, at: Timestamp, ticks: i64) -> Option<PackedState> {
+        let since = i128::from(at.as_nanos()) - i128::from(self.at.as_nanos());
+        let shift = since * i128::from(PackedState::PER_NANO) + i128::from(ticks);
+        let packed = u64::try_from(i128::from(self.packed.0) + shift).ok()?;
+        (packed <= PackedState::MAX.0).then_some(PackedState(packed))
+    }
+}
+
+/// The kind of a [`PackedState`], and the time for which it matters; a store keeps it beside the packed state.
+///
+/// | packed state of | it is | it matters |
+/// |---|---|---|
+/// | a bucket | when the bucket was last empty | as long as that bucket takes to fill |
+/// | a queue | when the queue is idle again | until then |
+/// | a window | when the window began, and a tick for each unit that was counted | as long as the window |
+/// | a sliding window | when its newest slice began, and the counters of its slices in binary digits | as long as the window and a slice |
+/// | a rule whose states take two words | the last tick at which the state matters; the state is beside it | until then |
+/// | a debt | any of these but the last: each rule reads it as its own | – |
+// The highest two bits are the kind, and that of buckets is the greatest: of two kinds of buckets, the greater one is longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackedKind(u64);
+
+/// The kind of a [`PackedState`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    Debt,
+    Queue,
+    /// Of this length in ticks.
+    Window(u64),
+    Slices(PackedSlices),
+    Bucket,
+}
+
+/// The slices of a sliding window, all of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PackedSlices {
+    /// The number of slices in the window: 1 to [`MAX_COUNT`](Self::MAX_COUNT).
+    pub(super) count: u64,
+    /// The length of a slice in ticks.
+    pub(super) length: u64,
+}
+
+impl PackedSlices {
+    pub(super) const MAX_COUNT: u64 = KIND_MASK >> COUNT_SHIFT;
+}
+
+const KIND_SHIFT: u32 = 62;
+const KIND_MASK: u64 = (1 << KIND_SHIFT) - 1;
+/// The number of slices of a sliding window lies below the kind, which is that of windows. It is 0 for all others.
+const COUNT_SHIFT: u32 = 58;
+const LASTS: u64 = (1 << COUNT_SHIFT) - 1;
+const _: () = assert!(PackedState::LONGEST <= LASTS);
+const QUEUE: u64 = 1 << KIND_SHIFT;
+const WINDOW: u64 = 2 << KIND_SHIFT;
+const BUCKET: u64 = 3 << KIND_SHIFT;
+
+impl PackedKind {
+    /// The usage of a key whose algorithm is not known.
+    pub const DEBT: Self = Self(0);
+
+    /// That of a state in two words.
+    pub(crate) const TWO_WORDS: Self = Self(1);
+
+    pub(super) const QUEUE: Self = Self(QUEUE);
+
+    /// Creates the kind of a bucket that fills in `full` ticks, at most [`PackedState::LONGEST`].
+    #[inline]
+    pub(super) const fn bucket(full: u64) -> Self {
+        debug_assert!(full <= PackedState::LONGEST);
+        Self(BUCKET | full)
+    }
+
+    /// Creates the kind of a window of `period` ticks, at most [`PackedState::LONGEST`].
+    #[inline]
+    pub(super) const fn window(period: u64) -> Self {
+        debug_assert!(period <= PackedState::LONGEST);
+        Self(WINDOW | period)
+    }
+
+    /// Creates the kind of a sliding window that lasts, with a slice more, at most [`PackedState::LONGEST`].
+    #[inline]
+    pub(super) const fn slices(slices: PackedSlices) -> Self {
+        let PackedSlices { count, length } = slices;
+        let lasts = (count + 1) * length;
+        debug_assert!(0 < count && count <= PackedSlices::MAX_COUNT);
+        debug_assert!(lasts <= PackedState::LONGEST);
+        Self(WINDOW | count << COUNT_SHIFT | lasts)
+    }
+
+    pub(super) const fn meaning(self) -> Meaning {
+        match self.0 & !KIND_MASK {
+            BUCKET => Meaning::Bucket,
+            WINDOW => match (self.0 & KIND_MASK) >> COUNT_SHIFT {
+                0 => Meaning::Window(self.lasts()),
+                count => Meaning::Slices(PackedSlices {
+                    count,
+                    length: self.lasts() / (count + 1),
+                }),
+            },
+            QUEUE => Meaning::Queue,
+            _ => Meaning::Debt,
+        }
+    }
+
+    /// Returns the time for which a packed state matters after its instant, in ticks.
+    #[inline]
+    pub const fn lasts(self) -> u64 {
+        self.0 & LASTS
+    }
+
+    /// Returns `true` for a state in two words.
+    #[inline]
+    pub(crate) const fn is_two_words(self) -> bool {
+        self.0 == Self::TWO_WORDS.0
+    }
+
+    /// Returns `true` for a bucket; the packed states of all buckets have the same meaning.
+    #[inline]
+    pub(crate) const fn is_bucket(self) -> bool {
+        self.0 >= BUCKET
+    }
+
+    /// Returns `true` if this is the kind of a sliding window, and a rule of kind `other`, or without one, may count the same calls in
+    /// other slices. That depends on the instant of the last write, which is not packed.
+    pub(crate) fn is_counted_again_by(self, other: Option<Self>) -> bool {
+        matches!(self.meaning(), Meaning::Slices(_)) && other != Some(self)
+    }
+
+    /// Returns the kind of a packed state that rules of both kinds have charged, this one first.
+    ///
+    /// All buckets read one packed state, which matters as long as it does to the longest of them. Of other kinds, the last one
+    /// replaces the former.
+    #[inline]
+    pub(crate) const fn or_longer(self, other: Self) -> Self {
+        if self.is_bucket() && other.is_bucket() && self.lasts() > other.lasts() {
+            self
+        } else {
+            other
+        }
+    }
+
+    /// Returns the kind as a number above zero; that of a longer bucket is greater.
+    #[inline]
+    pub(crate) const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the kind of a [`number`](Self::number); 0 is a [debt](Self::DEBT).
+    #[inline]
+    pub(crate) const fn of_number(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// A rule whose states are [`PackedState`]s. The page of [`Local`](crate::store::Local#memory) lists such rules.
+// One type for all, so that a store has no more of them than rules of any kind: for a rule whose kind is
+// known to the compiler, nothing is left of the choice.
+#[derive(Clone, Copy, Debug)]
+pub struct Meter<'a>(Kind<'a>);
+
+/// The rule of a [`Meter`], by its algorithm.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind<'a> {
+    Bucket(&'a TokenBucket),
+    Queue(&'a LeakyBucket),
+    Window(&'a FixedWindow),
+    Slices(&'a SlidingWindow),
+}
+
+/// A rule that counts in packed states.
+pub(crate) trait Metering {
+    /// The greatest distance of its packed states ahead of the time, in ticks.
+    const AHEAD: u64;
+
+    /// See [`Meter::packed_kind`].
+    fn packed_kind(&self) -> PackedKind;
+
+    /// Returns `true` if packed states of this kind mean the same to the rule as its own.
+    #[inline(always)]
+    fn reads(&self, packed_kind: PackedKind) -> bool {
+        self.packed_kind() == packed_kind
+    }
+
+    /// Returns `true` if its packed states matter no longer than those of a kind that it [reads](Self::reads).
+    #[inline(always)]
+    fn keeps_to(&self, packed_kind: PackedKind) -> bool {
+        let _ = packed_kind;
+        true
+    }
+
+    /// Steps on a packed state of a kind that it [reads](Self::reads); see [`Meter::step`].
+    fn step_packed(
+        &self,
+        packed: PackedState,
+        now: StoreTime,
+        cost: Cost,
+    ) -> (Option<PackedState>, Decision);
+
+    /// See [`Meter::step`].
+    fn step_debt(
+        &self,
+        debt: Option<PackedState>,
+        now: StoreTime,
+        cost: Cost,
+    ) -> (Option<PackedState>, Decision);
+
+    /// See [`Meter::floor`].
+    fn floor(&self, now: StoreTime) -> PackedState;
+}
+
+impl<'a> Meter<'a> {
+    /// Returns the rule by its algorithm, so that a fast path can choose once.
+    #[inline(always)]
+    pub(crate) fn kind(self) -> Kind<'a> {
+        self.0
+    }
+
+    #[inline]
+    pub(super) fn of_bucket(rule: &'a TokenBucket) -> Self {
+        Self(Kind::Bucket(rule))
+    }
+
+    #[inline]
+    pub(super) fn of_queue(rule: &'a LeakyBucket) -> Self {
+        Self(Kind::Queue(rule))
+    }
+
+    /// Creates the meter of a rule that has one.
+    #[inline]
+    pub(super) fn of_window(rule: &'a FixedWindow) -> Self {
+        Self(Kind::Window(rule))
+    }
+
+    #[inline]
+    pub(super) fn of_slices(rule: &'a SlidingWindow) -> Self {
+        Self(Kind::Slices(rule))
+    }
+
+    /// Returns the kind of the rule's packed states, and the time for which they matter.
+    #[inline]
+    pub fn packed_kind(self) -> PackedKind {
+        match self.0 {
+            Kind::Bucket(rule) => rule.packed_kind(),
+            Kind::Queue(rule) => rule.packed_kind(),
+            Kind::Window(rule) => rule.packed_kind(),
+            Kind::Slices(rule) => rule.packed_kind(),
+        }
+    }
+
+    /// Spends `cost` if the rule allows it. Returns the new packed state, which is above the former one, if so; and the decision.
+    ///
+    /// `None` is a key that is new or forgotten. A packed state may have any kind: it is read as a
+    /// [debt](PackedKind::DEBT).
+    #[inline]
+    pub fn step(
+        self,
+        debt: Option<PackedState>,
+        now: StoreTime,
+        cost: Cost,
+    ) -> (Option<PackedState>, Decision) {
+        match self.0 {
+            Kind::Bucket(rule) => rule.step_debt(debt, now, cost),
+            Kind::Queue(rule) => rule.step_debt(debt, now, cost),
+            Kind::Window(rule) => rule.step_debt(debt, now, cost),
+            Kind::Slices(rule) => rule.step_debt(debt, now, cost),
+        }
+    }
+
+    /// Returns a packed state below all those that this rule makes for new keys.
+    pub(crate) fn floor(self, now: StoreTime) -> PackedState {
+        match self.0 {
+            Kind::Bucket(rule) => rule.floor(now),
+            Kind::Queue(rule) => rule.floor(now),
+            Kind::Window(rule) => rule.floor(now),
+            Kind::Slices(rule) => rule.floor(now),
+        }
+    }
+}
