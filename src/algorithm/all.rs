@@ -443,7 +443,7 @@ pub(super) fn two_buckets<'a>(
 }
 
 /// Packs the states of two rules, if both are buckets.
-pub(super) fn pack_both<A: Algorithm, B: Algorithm>(
+fn pack_both<A: Algorithm, B: Algorithm>(
     (a, a_state): (&A, &Option<A::State>),
     (b, b_state): (&B, &Option<B::State>),
     now: StoreTime,
@@ -455,11 +455,7 @@ pub(super) fn pack_both<A: Algorithm, B: Algorithm>(
 
 /// Reads the packed state of a bucket.
 #[inline]
-pub(super) fn read_bucket<R: Algorithm>(
-    rule: &R,
-    packed: PackedState,
-    now: StoreTime,
-) -> Option<R::State> {
+fn read_bucket<R: Algorithm>(rule: &R, packed: PackedState, now: StoreTime) -> Option<R::State> {
     rule.unpack(packed, PackedKind::DEBT, now)
 }
 
@@ -493,7 +489,7 @@ pub(super) fn passes<R: Algorithm>(
 }
 
 /// Steps if `step` is `true`, to spend or to refuse; otherwise only looks, because another rule refuses.
-pub(super) fn step_if<R: Algorithm>(
+fn step_if<R: Algorithm>(
     rule: &R,
     state: &mut Option<R::State>,
     now: Timestamp,

@@ -11,9 +11,6 @@ mod bucket;
 mod codec;
 mod counted;
 mod leasable;
-/// The types in the hidden methods of [`Algorithm`], which the store in memory calls.
-///
-/// Nothing outside of this crate can make a [`Meter`](packed::Meter).
 #[doc(hidden)]
 pub mod packed;
 mod rate;
@@ -210,7 +207,7 @@ pub trait Algorithm: Clone {
         false
     }
 
-    /// Returns the bytes that a state can take [in bytes](super::Codec), if their number grows with what a key has used.
+    /// Returns the bytes that a state can take [in bytes](Codec), if their number grows with what a key has used.
     ///
     /// A store that transfers whole states with each call [refuses](crate::store::Store::fits) a rule whose states take more than 64 KiB. 0, the
     /// default, is for states of a few hundred bytes at most.
@@ -321,7 +318,7 @@ pub trait Algorithm: Clone {
     }
 }
 
-/// The result of [`Algorithm::step`](Algorithm::step): a decision, and if the state has changed.
+/// The result of [`Algorithm::step`]: a decision, and if the state has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The state is as it was: a store need write nothing.
@@ -348,7 +345,7 @@ impl Step {
     }
 }
 
-/// The kind of state that a rule keeps, as [`Algorithm::state_kind`](Algorithm::state_kind) returns it.
+/// The kind of state that a rule keeps, as [`Algorithm::state_kind`] returns it.
 ///
 /// Rules of one kind read each other's states. States of different kinds are stored side by side under a key. A kind is a
 /// digest of its name, so it is the same in every release and on every machine.

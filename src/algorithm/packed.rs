@@ -1,4 +1,7 @@
 //! Packed states: states that are one instant, so that a word holds them; their kinds, and the rules that have them.
+//!
+//! These are the types in the hidden methods of [`Algorithm`](super::Algorithm), which the store in memory calls. Nothing outside of this
+//! crate can make a [`Meter`].
 
 use super::{
     fixed_window::FixedWindow, leaky_bucket::LeakyBucket, sliding_window::SlidingWindow,

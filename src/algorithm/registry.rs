@@ -56,9 +56,9 @@ macro_rules! constants {
         name $name:literal, tag $tag:literal, kind $kind:literal, lua $lua:tt, text $text:literal;
     )+) => {
         $(impl super::$Rule {
-            pub(in crate::algorithm) const NAME: &'static str = $name;
-            pub(in crate::algorithm) const TAG: u8 = $tag;
-            pub(in crate::algorithm) const KIND: i64 = $kind;
+            pub(super) const NAME: &'static str = $name;
+            pub(super) const TAG: u8 = $tag;
+            pub(super) const KIND: i64 = $kind;
         })+
 
         /// The names of all algorithms.

@@ -53,9 +53,9 @@ impl Block {
     /// The name of the kind of states.
     const NAME: &'static str = "block";
     /// The first byte of an encoded state.
-    pub(in crate::algorithm) const TAG: u8 = 0x59;
+    pub(super) const TAG: u8 = 0x59;
     /// The number by which scripts know blocks.
-    pub(in crate::algorithm) const KIND: i64 = 11;
+    pub(super) const KIND: i64 = 11;
 
     /// The rule by which keys are looked at. A look does not depend on the length.
     pub(crate) const LOOK: Self = Self {

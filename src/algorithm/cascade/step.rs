@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::rule::{Cascade, MOST};
+use super::{Cascade, MOST};
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,

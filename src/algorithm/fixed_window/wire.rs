@@ -1,69 +1,17 @@
-//! The text of windows, their counters, and their state as bytes and in the numbers of a script.
+//! The state as bytes, rule and state in the numbers of a script, and the totals of counters.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
-use super::{
-    rule::{Begin, FixedWindow},
-    step::FixedWindowState,
-};
+use super::{Begin, FixedWindow, step::FixedWindowState};
 use crate::{
     algorithm::{
         Counted, Slicing,
         codec::{Codec, damaged, put_instant, put_number, take_instant, take_number, take_tag},
-        rule::{Words, text},
         scripted::{MICRO, Part, Scripted, count, fitting, in_micros, instant, micros, natural},
     },
     error::Error,
-    quota::fmt_duration,
     time::Timestamp,
 };
-
-impl FixedWindow {
-    /// Parses a quota and settings, without the name before them.
-    fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
-        let mut window = Self::new(words.quota()?);
-        let [offset, from] = words.settings(&["offset", "from"])?;
-        if let Some(word) = from {
-            if word.word() != "first-call" {
-                return Err(
-                    word.error("`from=first-call`; leave it out for windows of the calendar")
-                );
-            }
-            window.begin = Begin::FirstCall;
-        }
-        match offset {
-            None => Ok(window),
-            Some(word) if word.word() == "spread" => word.apply((), |()| window.try_spread()),
-            Some(word) => {
-                let offset = word.duration().map_err(|_| {
-                    word.error(
-                        "a duration in ns, us, ms, s, m, h or d, as in `offset=10s`, or `offset=spread`",
-                    )
-                })?;
-                word.apply(offset, |offset| window.try_offset(offset))
-            }
-        }
-    }
-
-    /// Writes the quota, and the settings that differ from the defaults.
-    fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.quota)?;
-        match self.begin {
-            Begin::Offset(0) => Ok(()),
-            Begin::Offset(nanos) => {
-                f.write_str(" offset=")?;
-                fmt_duration(nanos, f)
-            }
-            Begin::Spread => f.write_str(" offset=spread"),
-            Begin::FirstCall => f.write_str(" from=first-call"),
-        }
-    }
-}
-
-text! {
-    /// Parses `fixed-window 100/1m` with `offset=10s`, `offset=spread`, `from=first-call` or none of them.
-    FixedWindow
-}
 
 impl Counted for FixedWindow {
     /// Spread windows are those of a key by [`for_key`](crate::algorithm::Algorithm::for_key), and otherwise those of

@@ -1,58 +1,19 @@
-//! The text of a queue, and its state as bytes and in the numbers of a script.
-
-use std::fmt;
+//! The state as bytes, and rule and state in the numbers of a script.
 
 use super::{
-    freed::{Freed, Place},
-    rule::LeakyBucket,
-    step::LeakyBucketState,
+    LeakyBucket,
+    step::{Freed, LeakyBucketState, Place},
 };
 use crate::{
     algorithm::{
         codec::{Codec, damaged, put_instant, put_number, take_instant, take_number, take_tag},
         rate::ScriptRate,
-        rule::{Words, text},
         scripted::{MICRO, Part, Scripted, fitting, in_micros, instant, micros},
         ticks::Ticks,
     },
     error::Error,
-    quota::fmt_duration,
     time::Timestamp,
 };
-
-impl LeakyBucket {
-    /// Parses a quota and settings, without the name before them.
-    fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
-        let mut bucket = Self::new(words.quota()?);
-        let [queue, max_wait] = words.settings(&["queue", "max-wait"])?;
-        if let Some(word) = queue {
-            bucket = word.apply(word.number()?, |units| bucket.try_queue(units))?;
-        }
-        if let Some(word) = max_wait {
-            bucket = word.apply(word.duration()?, |wait| bucket.try_max_wait(wait))?;
-        }
-        Ok(bucket)
-    }
-
-    /// Writes the quota, and the settings that differ from the defaults.
-    fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.quota)?;
-        let queue = self.capacity.get() - 1;
-        if queue != self.quota.amount() {
-            write!(f, " queue={queue}")?;
-        }
-        if let Some(wait) = self.max_wait {
-            f.write_str(" max-wait=")?;
-            fmt_duration(wait.get(), f)?;
-        }
-        Ok(())
-    }
-}
-
-text! {
-    /// Parses `leaky-bucket 10/s queue=50 max-wait=2s`; all but the quota may be left out.
-    LeakyBucket
-}
 
 impl Codec for LeakyBucketState {
     fn encode(&self, bytes: &mut Vec<u8>) {

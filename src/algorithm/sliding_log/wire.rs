@@ -1,32 +1,14 @@
-//! The rule as text, and rule and state in bytes and in the numbers of a script.
-
-use std::fmt;
+//! The state as bytes, and rule and state in the numbers of a script.
 
 use super::{SlidingLog, SlidingLogState};
 use crate::{
     algorithm::{
         codec::{Codec, damaged, put_number, take_number, take_tag},
-        rule::{Words, text},
         scripted::{Part, Scripted, count, fitting, in_micros, instant, micros, natural, only},
     },
     error::Error,
     time::Timestamp,
 };
-
-impl SlidingLog {
-    fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
-        words.quota().map(Self::new)
-    }
-
-    fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.quota)
-    }
-}
-
-text! {
-    /// Parses `sliding-log 100/1m`.
-    SlidingLog
-}
 
 /// The number of entries, and for each the nanoseconds since the one before and its units.
 impl Codec for SlidingLogState {

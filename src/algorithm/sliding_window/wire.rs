@@ -1,13 +1,10 @@
-//! The rule as text, and rule and state in bytes, in the numbers of a script, and as the totals of counters.
-
-use std::fmt;
+//! The state as bytes, rule and state in the numbers of a script, and the totals of counters.
 
 use super::{SlidingWindow, SlidingWindowState, step::Counters};
 use crate::{
     algorithm::{
         Counted, Slicing,
         codec::{Codec, damaged, put_instant, put_number, take_instant, take_number, take_tag},
-        rule::{Words, text},
         scripted::{
             MICRO, Part, Scripted, count, fitting, in_micros, instant, micros, natural, only,
         },
@@ -16,29 +13,6 @@ use crate::{
     quota::Quota,
     time::Timestamp,
 };
-
-impl SlidingWindow {
-    fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
-        let window = Self::new(words.quota()?);
-        match words.settings(&["slices"])? {
-            [None] => Ok(window),
-            [Some(word)] => word.apply(word.number()?, |slices| window.try_slices(slices)),
-        }
-    }
-
-    fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.quota)?;
-        match self.slice_count() {
-            1 => Ok(()),
-            slices => write!(f, " slices={slices}"),
-        }
-    }
-}
-
-text! {
-    /// Parses `sliding-window 100/1m slices=4`; all but the quota may be left out.
-    SlidingWindow
-}
 
 impl Codec for SlidingWindowState {
     fn encode(&self, bytes: &mut Vec<u8>) {

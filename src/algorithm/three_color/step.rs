@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::rule::{Color, ThreeColor};
+use super::{Color, ThreeColor};
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,

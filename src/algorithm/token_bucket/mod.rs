@@ -1,9 +1,378 @@
 //! Tokens at a constant rate, spent as requests come.
 
-mod given_back;
-mod rule;
 mod step;
 mod wire;
 
-pub use self::rule::TokenBucket;
+use std::{fmt, num::NonZeroU64, time::Duration};
+
 pub(super) use self::step::TokenBucketState;
+use super::{
+    arithmetic::gcd,
+    rate::Rate,
+    rule::{Words, of_quota, text},
+    ticks::{MOST_NANOS, PARTS_PER_NANO},
+};
+use crate::{
+    error::Error,
+    quota::{Quota, fmt_duration},
+};
+
+/// A token bucket: refills at the quota's rate up to its burst, and each request takes its cost.
+///
+/// Makes the same decisions, call for call, as the virtual scheduling form known as GCRA (ITU-T I.371). The bucket is refilled by the
+/// operation that spends; nothing runs in the background.
+///
+/// # Guarantees
+///
+/// In any span Δt at most burst + rate · Δt units pass. So `100/1m` can let 199 through in one minute: 100 at its beginning, and
+/// the 99 that are refilled until just before its end. A full bucket that is left alone always has its whole burst.
+///
+/// # Rounding
+///
+/// Time is counted in ticks of a third of a nanosecond, and the interval between two tokens (period / amount) is rounded
+/// *down* to a whole number of ticks. So the whole amount is back after exactly one period, and the long-run rate is at most this
+/// much above the quota:
+///
+/// | tokens per second | above the quota |
+/// |---|---|
+/// | any whose interval is a whole number of ticks, such as 3, 8, 60, or 1000 | 0 |
+/// | up to 3,000 | 10⁻⁶ |
+/// | up to a million | 3.3·10⁻⁴ |
+/// | up to 3·10⁷ | 1 % |
+/// | up to 10¹⁰ | 2.5·10⁻⁴ |
+/// | up to 2⁴⁰ | 2.3 % |
+///
+/// If the interval is no whole number of ticks and the bucket takes more than 35 days to fill, it is rounded down further, to at
+/// most a microsecond: up to 10⁻⁶ above the quota for bursts of up to 2³² tokens. Headers and the text of the rule show the quota as
+/// written.
+///
+/// # Correcting a charge
+///
+/// Each charge lies on the bucket's time axis behind those before it, and takes as much of it as its cost takes to
+/// refill. Refill restores a charge from its beginning on; the part that lies behind the last call can be given
+/// back. So a meter of the actual costs would have admitted every call that was admitted, however many charges
+/// were open at once.
+///
+/// | since the charge | a refund gives back |
+/// |---|---|
+/// | nothing was written, and the bucket is not full | all: the key is left as if the call had cost the actual amount from the beginning |
+/// | other calls were admitted | the part of the charge that lies behind the last one; less by what was given back to the key since, at most down to what is left of `cost · interval` after the charge's instant |
+/// | the bucket has filled up | nothing |
+///
+/// A bucket in constant use has its charges far ahead of now, and gets them back whole. Time that was given back while other charges
+/// were open is remembered until the last of those has passed: in [`Local`](crate::store::Local), the key leaves the table of
+/// one-word states for that long. A [`Cascade`](crate::Cascade), a [`ThreeColor`](crate::ThreeColor) and several buckets under
+/// one key give back what the last call left of `cost · interval` after the charge's instant, if others were admitted since.
+/// A state [in one or two words](crate::store::Local#memory) has no instant of the last call, which counts as now.
+/// To settle several buckets exactly, make them limits of their own ([`Limit`](crate::Limit) and `.also(…)`).
+///
+/// # When the rule changes
+///
+/// Credit carries over as time: a bucket that was emptied half a minute ago holds what the new
+/// rule refills in half a minute, at most the new burst. An exhausted client stays
+/// exhausted, and a larger bucket starts no fuller.
+///
+/// # When the clock steps back
+///
+/// Time stands still for a key at its last write, until the clock has caught up.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Cost, Timestamp, TokenBucket};
+/// use tollgate::algorithm::Algorithm;
+///
+/// let rule = TokenBucket::per_minute(100);
+/// let (mut state, noon) = (None, Timestamp::from_nanos(43_200_000_000_000));
+/// let empty = rule.step(&mut state, noon, Cost::new(100).unwrap()).decision();
+/// assert_eq!(empty.remaining(), Some(0));
+///
+/// let half_a_minute = rule.look(state.as_ref(), noon.saturating_add(Duration::from_secs(30)));
+/// assert_eq!(half_a_minute.remaining(), Some(50));
+/// ```
+#[doc(alias("gcra", "governor", "rate limit"))]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TokenBucket {
+    quota: Quota,
+    pub(super) burst: NonZeroU64,
+    pub(super) initial: u64,
+    /// In nanoseconds.
+    pub(super) keep: u64,
+    pub(super) rate: Rate,
+    /// `true` if it starts full and is counted in whole ticks in 64 bits, as most are.
+    pub(super) is_plain: bool,
+}
+
+const DAY: u64 = 86_400_000_000_000;
+
+impl TokenBucket {
+    /// Creates a bucket that refills at `quota`, with the quota's amount as its burst.
+    pub const fn new(quota: Quota) -> Self {
+        let Some(burst) = NonZeroU64::new(quota.amount()) else {
+            unreachable!()
+        };
+        Self::with(quota, burst, quota.amount(), DAY)
+    }
+
+    const fn with(quota: Quota, burst: NonZeroU64, initial: u64, keep: u64) -> Self {
+        let most = if initial > burst.get() {
+            initial
+        } else {
+            burst.get()
+        };
+        let rate = Rate::of(quota, most, burst.get());
+        Self {
+            quota,
+            burst,
+            initial,
+            keep,
+            rate,
+            is_plain: initial == burst.get() && rate.is_narrow(),
+        }
+    }
+
+    /// Sets the capacity and the initial fill of the bucket, in tokens.
+    ///
+    /// # Panics
+    ///
+    /// When [`try_burst`](Self::try_burst) fails; meant for literals.
+    #[must_use]
+    #[track_caller]
+    pub fn burst(self, tokens: u64) -> Self {
+        self.try_burst(tokens)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Sets the capacity and the initial fill of the bucket, in tokens.
+    ///
+    /// # Errors
+    ///
+    /// When `tokens` is 0 or above 2⁴⁰, or such a bucket takes more than 2⁹⁵ ns to fill.
+    pub fn try_burst(self, tokens: u64) -> Result<Self, Error> {
+        let burst = NonZeroU64::new(tokens).ok_or_else(|| {
+            Error::new("a burst of 0: expected at least 1; nothing could ever pass")
+        })?;
+        fits(self.quota, tokens, "burst")?;
+        Ok(Self::with(self.quota, burst, tokens, self.keep))
+    }
+
+    /// Sets the initial fill of a new key's bucket, in tokens.
+    ///
+    /// It may exceed the burst: the excess stays until it is spent. It may be 0: a
+    /// new key then has to wait for its first token.
+    ///
+    /// # Panics
+    ///
+    /// When [`try_initial`](Self::try_initial) fails; meant for literals.
+    #[must_use]
+    #[track_caller]
+    pub fn initial(self, tokens: u64) -> Self {
+        self.try_initial(tokens)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Sets the initial fill of a new key's bucket, in tokens.
+    ///
+    /// # Errors
+    ///
+    /// When `tokens` is above 2⁴⁰, or takes more than 2⁹⁵ ns to refill.
+    pub fn try_initial(self, tokens: u64) -> Result<Self, Error> {
+        fits(self.quota, tokens, "initial fill")?;
+        Ok(Self::with(self.quota, self.burst, tokens, self.keep))
+    }
+
+    /// Sets how long a key is remembered after its bucket is full; then it is granted its initial fill again.
+    ///
+    /// Matters only if the initial fill is not the burst; 24 hours by default. Cut to 2⁶⁴ − 1 ns.
+    #[must_use]
+    pub fn keep(self, time: Duration) -> Self {
+        let keep = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self { keep, ..self }
+    }
+
+    /// Returns `true` if a [`PackedState`](crate::algorithm::PackedState) holds its states.
+    #[inline]
+    pub(super) const fn is_packed(&self) -> bool {
+        self.is_plain && self.rate.fits_packed_state()
+    }
+
+    /// Returns the rate at which it refills, as written.
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// Returns its capacity in tokens.
+    pub const fn capacity(&self) -> u64 {
+        self.burst.get()
+    }
+
+    /// Returns the tokens that a new key's bucket holds.
+    pub(super) const fn initial_fill(&self) -> u64 {
+        self.initial
+    }
+
+    /// Returns the most tokens that are refilled within some time.
+    pub(super) fn refilled_within(&self, time: Duration) -> u64 {
+        let parts = time.as_nanos().saturating_mul(PARTS_PER_NANO as u128);
+        let price = self.rate.price_in_parts(1).max(1) as u128;
+        u64::try_from(parts.div_ceil(price)).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the time in which some tokens are refilled, rounded down to nanoseconds.
+    pub(super) fn refill_of(&self, tokens: u64) -> Duration {
+        let nanos = self.rate.price_in_parts(tokens) / PARTS_PER_NANO;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// Returns `true` if the bucket of a new key is full, as that of an idle key is.
+    pub(super) const fn starts_full(&self) -> bool {
+        self.initial == self.burst.get()
+    }
+}
+
+/// Checks a number of tokens, and the time that they take to refill.
+fn fits(quota: Quota, tokens: u64, what: &str) -> Result<(), Error> {
+    if tokens > Quota::MAX_AMOUNT {
+        return Err(Error::new(format!(
+            "a {what} of {tokens}: expected at most 2^40 (1099511627776); count in larger units"
+        )));
+    }
+    if quota.time_of(tokens) >= MOST_NANOS as u128 {
+        return Err(Error::new(format!(
+            "a {what} of {tokens} at {quota} takes more than 10^12 years to refill: \
+             expected less; choose a smaller one or a faster rate"
+        )));
+    }
+    Ok(())
+}
+
+of_quota!(
+    TokenBucket,
+    "A bucket of `amount` tokens that are refilled within a second.",
+    "A bucket of `amount` tokens that are refilled within a minute.",
+    "A bucket of `amount` tokens that are refilled within an hour.",
+    "A bucket of `amount` tokens that are refilled within a day of 24 hours."
+);
+
+impl TokenBucket {
+    /// Scales the rate, the burst, and the initial fill by `numerator / denominator`.
+    ///
+    /// The rate is exact if a [`Quota`] can express it, as `100/3m` is a third of `100/1m`, and else a little lower. Burst
+    /// and initial fill are rounded down to whole tokens. So the shares of all nodes never exceed the whole.
+    ///
+    /// # Panics
+    ///
+    /// When [`try_scaled`](Self::try_scaled) fails; meant for literals.
+    #[must_use]
+    #[track_caller]
+    pub fn scaled(self, numerator: u64, denominator: u64) -> Self {
+        self.try_scaled(numerator, denominator)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Scales the bucket by `numerator / denominator`, as [`scaled`](Self::scaled) does.
+    ///
+    /// ```
+    /// use tollgate::TokenBucket;
+    ///
+    /// let third = TokenBucket::per_minute(90).burst(100).try_scaled(1, 3)?;
+    /// assert_eq!(third.to_string(), "token-bucket 30/1m burst=33");
+    /// assert!(TokenBucket::per_minute(2).try_scaled(1, 3).is_err());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When `numerator` or `denominator` is 0, when less than one token would be left of the burst, or when a bucket of these
+    /// numbers is refused.
+    pub fn try_scaled(self, numerator: u64, denominator: u64) -> Result<Self, Error> {
+        if numerator == 0 || denominator == 0 {
+            return Err(Error::new(format!(
+                "a share of {numerator}/{denominator}: expected both numbers to be at least 1, as in 1/3"
+            )));
+        }
+        let share = |tokens: u64| {
+            let tokens = u128::from(tokens) * u128::from(numerator) / u128::from(denominator);
+            u64::try_from(tokens).unwrap_or(u64::MAX)
+        };
+        let burst = share(self.burst.get());
+        if burst == 0 {
+            return Err(Error::new(format!(
+                "a share of {numerator}/{denominator} of a burst of {}: expected at least one whole token; \
+                 choose a larger burst or a larger share",
+                self.burst
+            )));
+        }
+        let quota = scaled_quota(self.quota, numerator, denominator)?;
+        let bucket = Self::new(quota)
+            .try_burst(burst)?
+            .try_initial(share(self.initial))?;
+        Ok(bucket.keep(Duration::from_nanos(self.keep)))
+    }
+}
+
+/// Returns the highest quota that can be expressed and is at most `numerator / denominator` of this one; both are above zero.
+fn scaled_quota(quota: Quota, numerator: u64, denominator: u64) -> Result<Quota, Error> {
+    // At most 2^104 and 2^127.
+    let amount = u128::from(quota.amount()) * u128::from(numerator);
+    let period = u128::from(quota.period_nanos()) * u128::from(denominator);
+    let whole = amount / u128::from(denominator);
+    let of_a_period = (whole, u128::from(quota.period_nanos()));
+    let divisor = gcd(amount, period);
+    let exact = [(amount, period), (amount / divisor, period / divisor)];
+    let can_be = |(amount, period): &(u128, u128)| {
+        *amount <= u128::from(Quota::MAX_AMOUNT) && *period <= Quota::MAX_PERIOD.as_nanos()
+    };
+    let (amount, period) = if amount % u128::from(denominator) == 0 {
+        of_a_period
+    } else if let Some(exact) = exact.into_iter().find(can_be) {
+        exact
+    } else if whole > 0 {
+        of_a_period
+    } else {
+        (1, period.div_ceil(amount))
+    };
+    let [amount, period] = [amount, period].map(|number| u64::try_from(number).unwrap_or(u64::MAX));
+    Quota::try_new(amount, Duration::from_nanos(period))
+}
+
+impl TokenBucket {
+    /// Writes the quota, and the settings that differ from the defaults.
+    pub(super) fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.quota)?;
+        if self.burst.get() != self.quota.amount() {
+            write!(f, " burst={}", self.burst)?;
+        }
+        if !self.starts_full() {
+            write!(f, " initial={}", self.initial)?;
+        }
+        // Also if it does not matter, so that parsing gives an equal rule.
+        if self.keep != DAY {
+            f.write_str(" keep=")?;
+            fmt_duration(self.keep, f)?;
+        }
+        Ok(())
+    }
+
+    /// Parses a quota and settings, without the name before them.
+    pub(super) fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
+        let mut bucket = Self::new(words.quota()?);
+        let settings = words.settings(&["burst", "initial", "keep"])?;
+        if let Some(word) = settings[0] {
+            bucket = word.apply(word.number()?, |burst| bucket.try_burst(burst))?;
+        }
+        if let Some(word) = settings[1] {
+            bucket = word.apply(word.number()?, |initial| bucket.try_initial(initial))?;
+        }
+        if let Some(word) = settings[2] {
+            bucket = bucket.keep(word.duration()?);
+        }
+        Ok(bucket)
+    }
+}
+
+text! {
+    /// Parses `token-bucket 100/1m burst=150 initial=300 keep=24h`; all but the quota may be left out.
+    TokenBucket
+}

@@ -1,64 +1,21 @@
-//! The text of a bucket, and its state as bytes and in the numbers of a script.
+//! The state as bytes, and rule and state in the numbers of a script.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 
 use super::{
-    given_back::GivenBack,
-    rule::{DAY, TokenBucket},
-    step::TokenBucketState,
+    TokenBucket,
+    step::{GivenBack, TokenBucketState},
 };
 use crate::{
     algorithm::{
         bucket::BucketLevel,
         codec::{Codec, put_instant, put_number, take_instant, take_number, take_tag},
         rate::ScriptRate,
-        rule::{Words, text},
         scripted::{MICRO, Part, Scripted, count, fitting, in_micros, instant, micros, natural},
         ticks::Ticks,
     },
     error::Error,
-    quota::fmt_duration,
 };
-
-impl TokenBucket {
-    /// Writes the quota, and the settings that differ from the defaults.
-    pub(in crate::algorithm) fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.quota)?;
-        if self.burst.get() != self.quota.amount() {
-            write!(f, " burst={}", self.burst)?;
-        }
-        if !self.starts_full() {
-            write!(f, " initial={}", self.initial)?;
-        }
-        // Also if it does not matter, so that parsing gives an equal rule.
-        if self.keep != DAY {
-            f.write_str(" keep=")?;
-            fmt_duration(self.keep, f)?;
-        }
-        Ok(())
-    }
-
-    /// Parses a quota and settings, without the name before them.
-    pub(in crate::algorithm) fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
-        let mut bucket = Self::new(words.quota()?);
-        let settings = words.settings(&["burst", "initial", "keep"])?;
-        if let Some(word) = settings[0] {
-            bucket = word.apply(word.number()?, |burst| bucket.try_burst(burst))?;
-        }
-        if let Some(word) = settings[1] {
-            bucket = word.apply(word.number()?, |initial| bucket.try_initial(initial))?;
-        }
-        if let Some(word) = settings[2] {
-            bucket = bucket.keep(word.duration()?);
-        }
-        Ok(bucket)
-    }
-}
-
-text! {
-    /// Parses `token-bucket 100/1m burst=150 initial=300 keep=24h`; all but the quota may be left out.
-    TokenBucket
-}
 
 /// Version 2, of a key to which something was given back.
 const GIVEN_BACK: u8 = TokenBucket::TAG + 1;

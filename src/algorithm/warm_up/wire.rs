@@ -1,40 +1,16 @@
-//! The rule as text, and rule and state in bytes and in the numbers of a script.
+//! The state as bytes, and rule and state in the numbers of a script.
 
-use std::fmt;
-
-use super::{WarmUp, WarmUpState, rule::checked_quota, step::SECOND};
+use super::{WarmUp, WarmUpState, step::SECOND};
 use crate::{
     algorithm::{
         arithmetic::gcd,
         codec::{Codec, damaged, put_number, take_number, take_tag},
-        rule::{Words, text},
         scripted::{MOST_FACTOR, Part, Scripted, count, most, natural, only},
-        warmth::{Span, built_over, cold_of},
+        warmth::Span,
     },
     error::Error,
     time::Timestamp,
 };
-
-impl WarmUp {
-    fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
-        let column = words.column();
-        let quota = words.quota()?;
-        let [over, cold] = words.settings(&["over", "cold"])?;
-        let cold = cold_of(cold)?;
-        checked_quota(quota, cold).map_err(|error| error.at_column(column))?;
-        built_over(over, |over| Self::try_with(quota, over, cold))
-    }
-
-    fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.quota)?;
-        self.curve.fmt_settings(f)
-    }
-}
-
-text! {
-    /// Parses `warm-up 200/s over=10s cold=2.5`; all but the quota may be left out.
-    WarmUp
-}
 
 impl Codec for WarmUpState {
     fn encode(&self, bytes: &mut Vec<u8>) {

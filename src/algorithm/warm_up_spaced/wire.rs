@@ -1,6 +1,4 @@
-//! The rule as text, and rule and state in bytes and in the numbers of a script.
-
-use std::fmt;
+//! The state as bytes, and rule and state in the numbers of a script.
 
 use super::{
     WarmUpSpaced, WarmUpSpacedState,
@@ -10,42 +8,11 @@ use crate::{
     algorithm::{
         arithmetic::gcd,
         codec::{Codec, put_instant, take_instant, take_tag},
-        rule::{Words, text},
         scripted::{MICRO, MOST_FACTOR, Part, Scripted, in_micros, instant, most, natural, only},
-        warmth::{Curve, Span, built_over, cold_of},
+        warmth::Span,
     },
     error::Error,
-    quota::fmt_duration,
 };
-
-impl WarmUpSpaced {
-    fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
-        let quota = words.quota()?;
-        let [over, cold, max_wait] = words.settings(&["over", "cold", "max-wait"])?;
-        let cold = cold_of(cold)?;
-        let curve = built_over(over, |over| Curve::try_new(quota, over, cold))?;
-        let rule = Self::on(quota, curve, curve.over);
-        match max_wait {
-            None => Ok(rule),
-            Some(word) => word.apply(word.duration()?, |wait| rule.try_max_wait(wait)),
-        }
-    }
-
-    fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.quota)?;
-        self.curve.fmt_settings(f)?;
-        if self.max_wait != self.curve.over {
-            f.write_str(" max-wait=")?;
-            fmt_duration(self.max_wait, f)?;
-        }
-        Ok(())
-    }
-}
-
-text! {
-    /// Parses `warm-up-spaced 2/s over=4s cold=2.5 max-wait=5s`; all but the quota may be left out.
-    WarmUpSpaced
-}
 
 impl Codec for WarmUpSpacedState {
     fn encode(&self, bytes: &mut Vec<u8>) {
