@@ -26,7 +26,7 @@ pub(super) trait Own: Sized {
 macro_rules! any {
     ($(
         $folder:ident { $Rule:ident, $State:ident }
-        name $name:literal, tag $tag:literal, kind $kind:literal, lua $lua:tt, text $text:literal;
+        name $name:literal, tag $tag:literal, kind $kind:literal, grants $grants:literal, text $text:literal;
     )+) => {
         /// A rule chosen at run time, by configuration or per tenant.
         ///

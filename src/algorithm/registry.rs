@@ -9,7 +9,7 @@
 /// - `tag`: the first byte of an encoded state, with the algorithm in the upper five bits and the version of the encoding in
 ///   the lower three;
 /// - `kind`: the number by which scripts know the algorithm, which is the first number of every part of a rule or a state;
-/// - `lua`: the Lua files that `step.lua` and `settle.lua` of the folder include; and `remaining`, if scripts grant units ahead;
+/// - `grants`: `true` if scripts grant units ahead, for which `script.lua` has a section `remaining`;
 /// - `text`: examples of the rule's text, for the documentation of [`AnyRule`](super::AnyRule).
 ///
 /// Releases share stores: never change or reuse a name, a tag or a kind that was released. (Kind 4 was a sliding log whose instants all lay
@@ -18,15 +18,15 @@ macro_rules! algorithms {
     ($make:ident $($arguments:tt)?) => {
         $make! {
             $($arguments)?
-            token_bucket { TokenBucket, TokenBucketState } name "token-bucket", tag 0x11, kind 1, lua ["level", "remaining"], text "`token-bucket 100/1m burst=150 initial=300 keep=1h`";
-            leaky_bucket { LeakyBucket, LeakyBucketState } name "leaky-bucket", tag 0x19, kind 5, lua [], text "`leaky-bucket 10/s queue=50 max-wait=2s`";
-            fixed_window { FixedWindow, FixedWindowState } name "fixed-window", tag 0x22, kind 2, lua ["count", "holding", "remaining"], text "`fixed-window 100/1m offset=10s`, `offset=spread`, `from=first-call`";
-            sliding_window { SlidingWindow, SlidingWindowState } name "sliding-window", tag 0x29, kind 3, lua ["estimate", "remaining"], text "`sliding-window 100/1m slices=4`";
-            sliding_log { SlidingLog, SlidingLogState } name "sliding-log", tag 0x31, kind 10, lua ["counted", "remaining", "shorter", "slots", "sums"], text "`sliding-log 100/1m`";
-            warm_up { WarmUp, WarmUpState } name "warm-up", tag 0x39, kind 8, lua [], text "`warm-up 200/s over=10s cold=3`";
-            warm_up_spaced { WarmUpSpaced, WarmUpSpacedState } name "warm-up-spaced", tag 0x41, kind 9, lua ["place", "price", "wait"], text "`warm-up-spaced 2/s over=4s cold=3 max-wait=5s`";
-            cascade { Cascade, CascadeState } name "cascade", tag 0x49, kind 6, lua ["known"], text "`cascade 10/s burst=10 > 5/s burst=20`";
-            three_color { ThreeColor, ThreeColorState } name "three-color", tag 0x51, kind 7, lua [], text "`three-color 100/s burst=100 peak=200/s peak-burst=200 aware`";
+            token_bucket { TokenBucket, TokenBucketState } name "token-bucket", tag 0x11, kind 1, grants true, text "`token-bucket 100/1m burst=150 initial=300 keep=1h`";
+            leaky_bucket { LeakyBucket, LeakyBucketState } name "leaky-bucket", tag 0x19, kind 5, grants false, text "`leaky-bucket 10/s queue=50 max-wait=2s`";
+            fixed_window { FixedWindow, FixedWindowState } name "fixed-window", tag 0x22, kind 2, grants true, text "`fixed-window 100/1m offset=10s`, `offset=spread`, `from=first-call`";
+            sliding_window { SlidingWindow, SlidingWindowState } name "sliding-window", tag 0x29, kind 3, grants true, text "`sliding-window 100/1m slices=4`";
+            sliding_log { SlidingLog, SlidingLogState } name "sliding-log", tag 0x31, kind 10, grants true, text "`sliding-log 100/1m`";
+            warm_up { WarmUp, WarmUpState } name "warm-up", tag 0x39, kind 8, grants false, text "`warm-up 200/s over=10s cold=3`";
+            warm_up_spaced { WarmUpSpaced, WarmUpSpacedState } name "warm-up-spaced", tag 0x41, kind 9, grants false, text "`warm-up-spaced 2/s over=4s cold=3 max-wait=5s`";
+            cascade { Cascade, CascadeState } name "cascade", tag 0x49, kind 6, grants false, text "`cascade 10/s burst=10 > 5/s burst=20`";
+            three_color { ThreeColor, ThreeColorState } name "three-color", tag 0x51, kind 7, grants false, text "`three-color 100/s burst=100 peak=200/s peak-burst=200 aware`";
         }
     };
 }
@@ -53,7 +53,7 @@ pub(crate) use {algorithms, rules};
 macro_rules! constants {
     ($(
         $folder:ident { $Rule:ident, $State:ident }
-        name $name:literal, tag $tag:literal, kind $kind:literal, lua $lua:tt, text $text:literal;
+        name $name:literal, tag $tag:literal, kind $kind:literal, grants $grants:literal, text $text:literal;
     )+) => {
         $(impl super::$Rule {
             pub(super) const NAME: &'static str = $name;
@@ -76,21 +76,34 @@ pub(crate) struct Lua {
     pub(crate) folder: &'static str,
     /// The algorithm's number in scripts.
     pub(crate) kind: i64,
-    /// Sets `shapes[KIND]`, which checks that numbers are a state; `steps[KIND]`; and `ends[KIND]`, when a state can be forgotten. For a log
-    /// beside the state also `reports[KIND]` and `writes[KIND]`.
-    pub(crate) step: &'static str,
-    /// Sets `settles[KIND]`, and uses the local functions of `step`.
-    pub(crate) settle: &'static str,
-    /// The names and texts of the files that those two include.
-    pub(crate) pieces: &'static [(&'static str, &'static str)],
+    /// `true` if units can be granted ahead.
+    pub(crate) grants: bool,
+    /// The file `script.lua`, which consists of sections.
+    script: &'static str,
 }
 
 #[cfg(feature = "redis")]
 impl Lua {
-    /// Returns the text that sets `remainders[KIND]`, the greatest cost that passes: of an algorithm whose units can be granted ahead.
+    /// Returns the section that sets `shapes[KIND]`, which checks that numbers are a state; `steps[KIND]`; and `ends[KIND]`, when a state
+    /// can be forgotten. For a log beside the state also `reports[KIND]` and `writes[KIND]`.
+    pub(crate) fn step(&self) -> &'static str {
+        self.section("step").unwrap_or_default()
+    }
+
+    /// Returns the section that sets `settles[KIND]`, and uses the local functions of [`step`](Self::step).
+    pub(crate) fn settle(&self) -> &'static str {
+        self.section("settle").unwrap_or_default()
+    }
+
+    /// Returns the section that sets `remainders[KIND]`, the greatest cost that passes: of an algorithm whose units can be granted ahead.
     pub(crate) fn remaining(&self) -> Option<&'static str> {
-        let piece = self.pieces.iter().find(|(name, _)| *name == "remaining");
-        piece.map(|(_, text)| *text)
+        self.section("remaining")
+    }
+
+    /// Returns the lines behind `--- section: NAME`. Further sections are included by name.
+    pub(crate) fn section(&self, name: &str) -> Option<&'static str> {
+        let mut sections = self.script.split("\n--- section: ");
+        sections.find_map(|section| section.strip_prefix(name)?.strip_prefix('\n'))
     }
 }
 
@@ -98,16 +111,15 @@ impl Lua {
 macro_rules! lua {
     ($(
         $folder:ident { $Rule:ident, $State:ident }
-        name $name:literal, tag $tag:literal, kind $kind:literal, lua [$($piece:literal),*], text $text:literal;
+        name $name:literal, tag $tag:literal, kind $kind:literal, grants $grants:literal, text $text:literal;
     )+) => {
         /// All algorithms in Lua, and blocks.
         pub(crate) const LUA: &[Lua] = &[
             $(Lua {
             folder: stringify!($folder),
             kind: $kind,
-            step: include_str!(concat!(stringify!($folder), "/step.lua")),
-            settle: include_str!(concat!(stringify!($folder), "/settle.lua")),
-            pieces: &[$(($piece, include_str!(concat!(stringify!($folder), "/", $piece, ".lua")))),*],
+            grants: $grants,
+            script: include_str!(concat!(stringify!($folder), "/script.lua")),
             },)+
             BLOCK,
         ];
@@ -122,9 +134,8 @@ algorithms!(lua);
 const BLOCK: Lua = Lua {
     folder: "block",
     kind: super::Block::KIND,
-    step: include_str!("block/step.lua"),
-    settle: include_str!("block/settle.lua"),
-    pieces: &[],
+    grants: false,
+    script: include_str!("block/script.lua"),
 };
 
 #[cfg(test)]
@@ -134,7 +145,7 @@ mod tests {
     /// Name, first byte and script kind of each algorithm, and the kind of its states.
     fn numbers() -> Vec<(&'static str, u8, i64, StateKind)> {
         macro_rules! numbers {
-            ($($folder:ident { $Rule:ident, $State:ident } name $name:literal, tag $tag:literal, kind $kind:literal, lua $lua:tt, text $text:literal;)+) => {
+            ($($folder:ident { $Rule:ident, $State:ident } name $name:literal, tag $tag:literal, kind $kind:literal, grants $grants:literal, text $text:literal;)+) => {
                 vec![$(($name, $tag, $kind, {
                     let example = $text.split('`').nth(1).unwrap();
                     example.parse::<$Rule>().unwrap().state_kind()
@@ -142,6 +153,18 @@ mod tests {
             };
         }
         registry::algorithms!(numbers)
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn scripts_have_the_sections_that_programs_need() {
+        for lua in super::LUA {
+            assert!(
+                !lua.step().is_empty() && !lua.settle().is_empty(),
+                "{lua:?}"
+            );
+            assert_eq!(lua.remaining().is_some(), lua.grants, "{lua:?}");
+        }
     }
 
     /// They are written into stores that several releases share.

@@ -62,7 +62,7 @@ pub(crate) fn logs_in_script(parts: &[Part]) -> impl Iterator<Item = usize> {
 /// Returns `true` if scripts can grant units of a rule with these parts ahead of their use.
 #[cfg(feature = "redis")]
 pub(crate) fn can_grant(parts: &[Part]) -> bool {
-    let grants = |lua: &&Lua| lua.remaining().is_some();
+    let grants = |lua: &&Lua| lua.grants;
     let kinds: Vec<i64> = LUA.iter().filter(grants).map(|lua| lua.kind).collect();
     let can = |part: &Part| {
         matches!(part[..], [All::KIND, ..]) || part.first().is_some_and(|kind| kinds.contains(kind))

@@ -187,9 +187,9 @@ fn of_algorithms(which: Which, algorithms: &[Lua]) -> String {
         ]);
     }
     for lua in algorithms {
-        let settle = if settles { lua.settle } else { "" };
+        let settle = if settles { lua.settle() } else { "" };
         let remaining = lua.remaining().filter(|_| grants).unwrap_or_default();
-        source.extend(["do\n", &kind(lua), lua.step, settle, remaining, "end\n"]);
+        source.extend(["do\n", &kind(lua), lua.step(), settle, remaining, "end\n"]);
     }
     let mut driver = include_str!("lua/driver.lua").to_owned();
     for (mark, is_wanted, text) in [
@@ -264,18 +264,17 @@ fn kind(lua: &Lua) -> String {
     format!("local KIND = {}\n", lua.kind)
 }
 
-/// Returns the piece of a name: that of an algorithm is `folder/file`, and `folder/kind` is its number.
+/// Returns the piece of a name: that of an algorithm is `folder/section`, and `folder/kind` is its number.
 fn piece(name: &str) -> Option<Cow<'static, str>> {
     if let Some((_, piece)) = PIECES.iter().find(|(known, _)| *known == name) {
         return Some((*piece).into());
     }
-    let (folder, file) = name.split_once('/')?;
+    let (folder, section) = name.split_once('/')?;
     let lua = LUA.iter().find(|lua| lua.folder == folder)?;
-    if file == "kind" {
+    if section == "kind" {
         return Some(kind(lua).into());
     }
-    let (_, piece) = lua.pieces.iter().find(|(known, _)| *known == file)?;
-    Some((*piece).into())
+    lua.section(section).map(Cow::from)
 }
 
 /// Replaces each line that includes a piece by the piece, as far to the right as that line, recursively.

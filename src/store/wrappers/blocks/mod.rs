@@ -554,7 +554,7 @@ mod tests {
     }
 
     macro_rules! each_rule {
-        ($($folder:ident { $Rule:ident, $State:ident } name $name:literal, tag $tag:literal, kind $kind:literal, lua $lua:tt, text $text:literal;)+) => {$({
+        ($($folder:ident { $Rule:ident, $State:ident } name $name:literal, tag $tag:literal, kind $kind:literal, grants $grants:literal, text $text:literal;)+) => {$({
             let example = $text.split('`').nth(1).unwrap();
             let rule: algorithm::$Rule = example.parse().unwrap();
             let any: AnyRule = example.parse().unwrap();

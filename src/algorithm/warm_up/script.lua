@@ -1,3 +1,6 @@
+-- Sections, which programs are assembled from: `Lua` in `registry.rs` names their duties.
+
+--- section: step
 -- rule: kind, and in units of its own the price of a call, what a second makes, the climb, the greatest warmth and
 -- (rise + step) * climb; rise, step, what passes in a second when it is cold, and when it is warm
 -- state: kind, second, what passed in it, the warmth at its beginning, and what a second makes in whose units that is
@@ -59,4 +62,16 @@ steps[KIND] = function(rule, state, now, cost)
     return false
   end
   return true, { KIND, second, passed, warmth, rule[3] }
+end
+
+--- section: settle
+-- Corrects what passed in the second of the charge, as long as that is the key's last one.
+settles[KIND] = function(rule, state, _, charge)
+  if not state or div_floor(charge.at, SECOND) ~= state[2] then
+    return nil
+  end
+  local passed = math.min(math.max(0, state[3] - charge.cost) + charge.actual, LIMIT - 1)
+  if passed ~= state[3] then
+    return { KIND, state[2], passed, known(rule, state), rule[3] }
+  end
 end

@@ -1,3 +1,6 @@
+-- Sections, which programs are assembled from: `Lua` in `registry.rs` names their duties.
+
+--- section: step
 -- rule: kind, slices to the window, length of a slice, limit
 -- state: kind, slices, length, written at, and one counter more than slices, that of the newest slice first
 local FIRST, MOST_SLICES = 5, 60
@@ -67,4 +70,54 @@ steps[KIND] = function(rule, state, now, cost)
   local counting = counters(rule, state, slice)
   counting[1] = counting[1] + cost
   return true, { KIND, slices, length, at, unpack(counting) }
+end
+
+--- section: estimate
+-- Finds the `estimate` of what lies in the window as of `at`, which is never before the last write. A state of the same slices is not copied: of its counters,
+-- the newest one first, the `passed` oldest ones do not matter any more.
+local at = state and math.max(now, state[4]) or now
+local slice = div_floor(at, length)
+local list, first, passed = state, FIRST, 0
+if is_own(rule, state) then
+  passed = math.min(slice - div_floor(state[4], length), slices + 1)
+else
+  list, first = counters(rule, state, slice), 1
+end
+local estimate = 0
+for n = first, first + slices - 1 - passed do
+  estimate = estimate + list[n]
+end
+if estimate <= limit then
+  -- Of the oldest one, the part that is still inside: exact up to the limit, and far above it no matter how.
+  local inside = length - fmod(at, length)
+  local oldest = passed <= slices and list[first + slices - passed] or 0
+  estimate = estimate + div_ceil(oldest * inside, length)
+end
+
+--- section: settle
+-- Corrects the counter of the slice that was charged, in the slices that the state counts in.
+settles[KIND] = function(rule, state, now, charge)
+  local more = charge.actual - charge.cost
+  if more == 0 or not state and more < 0 then
+    return nil
+  end
+  local slices, length, at = rule[2], rule[3], now
+  if state then
+    slices, length, at = state[2], state[3], math.max(now, state[4])
+  end
+  local slice = div_floor(at, length)
+  local age = slice - div_floor(charge.at, length)
+  if age < 0 or age > slices then
+    return nil
+  end
+  local counting = counters({ KIND, slices, length }, state, slice)
+  counting[age + 1] = math.min(math.max(0, counting[age + 1] + more), LIMIT - 1)
+  return { KIND, slices, length, at, unpack(counting) }
+end
+
+--- section: remaining
+remainders[KIND] = function(rule, state, now)
+  local slices, length, limit = rule[2], rule[3], rule[4]
+  -- include sliding_window/estimate
+  return math.max(0, limit - estimate)
 end

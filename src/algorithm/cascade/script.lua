@@ -1,3 +1,6 @@
+-- Sections, which programs are assembled from: `Lua` in `registry.rs` names their duties.
+
+--- section: step
 -- rule: kind, and five numbers for each bucket
 -- state: kind, and for each bucket written at, level, gain
 local MOST = 8
@@ -58,4 +61,45 @@ steps[KIND] = function(rule, state, now, cost)
     return false, new
   end
   return false
+end
+
+--- section: known
+-- Reads the `state` of a key `now`, nil if it is forgotten: its buckets as `new`, which begin afresh without a state, and the instant `at`, which
+-- is never before the last write. Also whether a new key is at rest.
+local at_rest = true
+for n = 2, #rule, 5 do
+  at_rest = at_rest and starts_full(rule, n)
+end
+if state and not at_rest and now >= ends[KIND](rule, state) then
+  state = nil
+end
+local new, at = { KIND }, now
+if state then
+  new, at = first(rule, state)
+  at = math.max(now, at)
+else
+  for n = 2, #rule, 5 do
+    local last = #new
+    new[last + 1], new[last + 2], new[last + 3] = now, rule[n + 3] * rule[n + 1], rule[n]
+  end
+end
+
+--- section: settle
+-- Corrects the bucket that paid.
+settles[KIND] = function(rule, state, now, charge)
+  local n, own = 2 + 3 * charge.class, 2 + 5 * charge.class
+  if not rule[own] then
+    return nil
+  end
+  -- include cascade/known
+  local paid, level, from
+  if state then
+    paid, level, from = new[n], new[n + 1], new[n + 2]
+  end
+  local left_at, left = corrected(rule, own, paid, level, from, at, charge, least_end(rule, own, charge))
+  if not left_at then
+    return nil
+  end
+  new[n], new[n + 1], new[n + 2] = left_at, left, rule[own]
+  return new
 end

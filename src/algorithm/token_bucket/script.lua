@@ -1,3 +1,52 @@
+-- Sections, which programs are assembled from: `Lua` in `registry.rs` names their duties.
+
+--- section: step
+-- rule: kind, and the bucket
+-- state: kind, written at, level, gain; and where something was given back to the key, how many microseconds, and when the
+-- last charge that was moved by it has passed
+
+shapes[KIND] = is_bucket
+
+local function at_rest_from(rule, state)
+  return rests_at(rule, 2, state[2], state[3], state[4])
+end
+
+ends[KIND] = function(rule, state)
+  return math.max(at_rest_from(rule, state), state[6] or 0)
+end
+
+steps[KIND] = function(rule, state, now, cost)
+  local gain, price, burst, initial = rule[2], rule[3], rule[4], rule[5]
+  local given_back, last = state and state[5], state and state[6]
+  -- include token_bucket/level
+  -- Once all charges have passed, nobody asks what was given back.
+  if last and level >= burst * price and last <= at then
+    given_back, last = nil, nil
+  end
+  local rest = paid(rule, 2, level, cost)
+  if rest then
+    return true, { KIND, at, rest, gain, given_back, last }
+  end
+  -- The first sight of a key that does not start at rest is remembered: from here on it fills.
+  if cost <= burst and not state and not starts_full(rule, 2) then
+    return false, { KIND, at, level, gain, given_back, last }
+  end
+  return false
+end
+
+--- section: level
+-- Finds the `level` of the bucket as of `at`, which is never before the last write; of a new bucket without a `state`, which is nil also where
+-- that is forgotten.
+if state and not starts_full(rule, 2) and now >= at_rest_from(rule, state) then
+  state = nil
+end
+local at, level = now, initial * price
+if state then
+  at = math.max(now, state[2])
+  level = filled(rule, 2, state[3], state[4], at - state[2])
+end
+
+--- section: settle
 -- Returns whether no charge lies behind this one on the time axis of a bucket.
 local function is_last(rule, state, charge)
   local gain, price = rule[2], rule[3]
@@ -47,4 +96,11 @@ settles[KIND] = function(rule, state, now, charge)
     last = math.min(math.max(last or 0, full_at), LIMIT - 1)
   end
   return { KIND, left_at, left, rule[2], given_back, last }
+end
+
+--- section: remaining
+remainders[KIND] = function(rule, state, now)
+  local price, burst, initial = rule[3], rule[4], rule[5]
+  -- include token_bucket/level
+  return div_floor(math.max(0, math.min(level, burst * price)), price)
 end

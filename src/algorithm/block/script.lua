@@ -1,3 +1,6 @@
+-- Sections, which programs are assembled from: `Lua` in `registry.rs` names their duties.
+
+--- section: step
 -- rule: kind, microseconds of the block, 1 if it makes a block longer that ends sooner, else 0
 -- state: kind, when the block ends, level
 
@@ -19,4 +22,9 @@ steps[KIND] = function(rule, state, now)
     level = state[3]
   end
   return true, { KIND, stop, level }
+end
+
+--- section: settle
+-- A block is not corrected.
+settles[KIND] = function()
 end

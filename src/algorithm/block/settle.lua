@@ -1,3 +1,0 @@
--- A block is not corrected.
-settles[KIND] = function()
-end
