@@ -5,7 +5,7 @@ use std::fmt;
 use super::{
     Algorithm, AnyRule, AnyState, StateKind, Step,
     codec::{Codec, damaged, put_number, take_number, take_tag},
-    packed::{Kind, PackedKind, PackedState, StoreTime, TwoBuckets, TwoWords},
+    packed::{PackedAlgorithm, PackedKind, PackedState, StoreTime, TwoBuckets, TwoWords},
 };
 use crate::{
     decision::{Charge, Cost, Decision},
@@ -436,8 +436,8 @@ pub(super) fn two_buckets<'a>(
     a: &'a impl Algorithm,
     b: &'a impl Algorithm,
 ) -> Option<TwoBuckets<'a>> {
-    match (a.meter()?.kind(), b.meter()?.kind()) {
-        (Kind::Bucket(a), Kind::Bucket(b)) => TwoBuckets::both(a, b),
+    match (a.packed_rule()?.algorithm(), b.packed_rule()?.algorithm()) {
+        (PackedAlgorithm::Bucket(a), PackedAlgorithm::Bucket(b)) => TwoBuckets::both(a, b),
         _ => None,
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use super::{
     Algorithm, All, StateKind, Step,
     codec::{Codec, damaged, tag},
-    packed::{Meaning, Meter, PackedKind, PackedState, StoreTime, TwoBuckets, TwoWords},
+    packed::{Meaning, PackedKind, PackedRule, PackedState, StoreTime, TwoBuckets, TwoWords},
     registry::{NAMES, algorithms},
     rule::Words,
 };
@@ -64,7 +64,7 @@ macro_rules! any {
         }
 
         #[derive(Clone, Debug)]
-        enum Inner {
+        enum StateOfRule {
             $($Rule(super::$State),)+
             All(<All as Algorithm>::State),
         }
@@ -104,8 +104,8 @@ macro_rules! any {
         impl Codec for AnyState {
             fn encode(&self, bytes: &mut Vec<u8>) {
                 match &self.0 {
-                    $(Inner::$Rule(state) => state.encode(bytes),)+
-                    Inner::All(states) => states.encode(bytes),
+                    $(StateOfRule::$Rule(state) => state.encode(bytes),)+
+                    StateOfRule::All(states) => states.encode(bytes),
                 }
             }
 
@@ -129,13 +129,13 @@ macro_rules! any {
         impl Own for $State {
             #[inline]
             fn into_any(self) -> AnyState {
-                AnyState(Inner::$Rule(self))
+                AnyState(StateOfRule::$Rule(self))
             }
 
             #[inline]
             fn from_any(any: AnyState) -> Result<Self, AnyState> {
                 match any.0 {
-                    Inner::$Rule(own) => Ok(own),
+                    StateOfRule::$Rule(own) => Ok(own),
                     other => Err(AnyState(other)),
                 }
             }
@@ -143,7 +143,7 @@ macro_rules! any {
             #[inline]
             fn in_any(any: &AnyState) -> Option<&Self> {
                 match &any.0 {
-                    Inner::$Rule(own) => Some(own),
+                    StateOfRule::$Rule(own) => Some(own),
                     _ => None,
                 }
             }
@@ -155,7 +155,7 @@ algorithms!(any);
 
 /// The state of a key under an [`AnyRule`].
 #[derive(Clone, Debug)]
-pub struct AnyState(Inner);
+pub struct AnyState(StateOfRule);
 
 /// Evaluates an expression for the rule in an [`AnyRule`], whichever its algorithm.
 macro_rules! each {
@@ -248,13 +248,13 @@ impl Algorithm for AnyRule {
     }
 
     #[inline]
-    fn meter(&self) -> Option<Meter<'_>> {
+    fn packed_rule(&self) -> Option<PackedRule<'_>> {
         // Only these have one. The compiler does not merge the arms of all others, and the call is on the fast path.
         match self {
-            Self::TokenBucket(rule) => rule.meter(),
-            Self::LeakyBucket(rule) => rule.meter(),
-            Self::FixedWindow(rule) => rule.meter(),
-            Self::SlidingWindow(rule) => rule.meter(),
+            Self::TokenBucket(rule) => rule.packed_rule(),
+            Self::LeakyBucket(rule) => rule.packed_rule(),
+            Self::FixedWindow(rule) => rule.packed_rule(),
+            Self::SlidingWindow(rule) => rule.packed_rule(),
             _ => None,
         }
     }

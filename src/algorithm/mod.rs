@@ -30,16 +30,16 @@ pub(crate) use self::registry::NAMES;
 pub(crate) use self::registry::{LUA, Lua};
 #[cfg(feature = "redis")]
 pub(crate) use self::scripted::{
-    Part, can_grant, kind_in_script, logs_in_script, lone_algorithm, lone_bucket,
+    ScriptTuple, can_grant, kind_in_script, logs_in_script, lone_algorithm, lone_bucket,
 };
 pub(crate) use self::{
-    packed::{Kind, Metering},
+    packed::{PackedAlgorithm, StepPacked},
     registry::{algorithms, rules},
 };
 
 use self::{
     any::AnyState,
-    packed::{Meter, PackedKind, PackedState, StoreTime, TwoBuckets, TwoWords},
+    packed::{PackedKind, PackedRule, PackedState, StoreTime, TwoBuckets, TwoWords},
     registry::modules,
 };
 use crate::{
@@ -260,13 +260,13 @@ pub trait Algorithm: Clone {
         Some(0)
     }
 
-    /// Returns the rule as a [`Meter`] if its states fit into a word each. Only the store in memory calls this.
+    /// Returns the rule as a [`PackedRule`] if its states fit into a word each. Only the store in memory calls this.
     ///
-    /// `None`, the default, is always right. A rule with a meter overrides [`pack`](Self::pack) and
+    /// `None`, the default, is always right. A packed rule overrides [`pack`](Self::pack) and
     /// [`unpack`](Self::unpack), too.
     #[doc(hidden)]
     #[inline]
-    fn meter(&self) -> Option<Meter<'_>> {
+    fn packed_rule(&self) -> Option<PackedRule<'_>> {
         None
     }
 

@@ -1,7 +1,7 @@
 //! Packed states: states that are one instant, so that a word holds them; their kinds, and the rules that have them.
 //!
 //! These are the types in the hidden methods of [`Algorithm`](super::Algorithm), which the store in memory calls. Nothing outside of this
-//! crate can make a [`Meter`].
+//! crate can make a [`PackedRule`].
 
 use super::{
     fixed_window::FixedWindow, leaky_bucket::LeakyBucket, sliding_window::SlidingWindow,
@@ -297,11 +297,11 @@ impl PackedKind {
 // One type for all, so that a store has no more of them than rules of any kind: for a rule whose kind is
 // known to the compiler, nothing is left of the choice.
 #[derive(Clone, Copy, Debug)]
-pub struct Meter<'a>(Kind<'a>);
+pub struct PackedRule<'a>(PackedAlgorithm<'a>);
 
-/// The rule of a [`Meter`], by its algorithm.
+/// The rule in a [`PackedRule`], by its algorithm.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind<'a> {
+pub(crate) enum PackedAlgorithm<'a> {
     Bucket(&'a TokenBucket),
     Queue(&'a LeakyBucket),
     Window(&'a FixedWindow),
@@ -309,11 +309,11 @@ pub(crate) enum Kind<'a> {
 }
 
 /// A rule that counts in packed states.
-pub(crate) trait Metering {
+pub(crate) trait StepPacked {
     /// The greatest distance of its packed states ahead of the time, in ticks.
     const AHEAD: u64;
 
-    /// See [`Meter::packed_kind`].
+    /// See [`PackedRule::packed_kind`].
     fn packed_kind(&self) -> PackedKind;
 
     /// Returns `true` if packed states of this kind mean the same to the rule as its own.
@@ -329,7 +329,7 @@ pub(crate) trait Metering {
         true
     }
 
-    /// Steps on a packed state of a kind that it [reads](Self::reads); see [`Meter::step`].
+    /// Steps on a packed state of a kind that it [reads](Self::reads); see [`PackedRule::step`].
     fn step_packed(
         &self,
         packed: PackedState,
@@ -337,7 +337,7 @@ pub(crate) trait Metering {
         cost: Cost,
     ) -> (Option<PackedState>, Decision);
 
-    /// See [`Meter::step`].
+    /// See [`PackedRule::step`].
     fn step_debt(
         &self,
         debt: Option<PackedState>,
@@ -345,46 +345,46 @@ pub(crate) trait Metering {
         cost: Cost,
     ) -> (Option<PackedState>, Decision);
 
-    /// See [`Meter::floor`].
+    /// See [`PackedRule::floor`].
     fn floor(&self, now: StoreTime) -> PackedState;
 }
 
-impl<'a> Meter<'a> {
+impl<'a> PackedRule<'a> {
     /// Returns the rule by its algorithm, so that a fast path can choose once.
     #[inline(always)]
-    pub(crate) fn kind(self) -> Kind<'a> {
+    pub(crate) fn algorithm(self) -> PackedAlgorithm<'a> {
         self.0
     }
 
     #[inline]
     pub(super) fn of_bucket(rule: &'a TokenBucket) -> Self {
-        Self(Kind::Bucket(rule))
+        Self(PackedAlgorithm::Bucket(rule))
     }
 
     #[inline]
     pub(super) fn of_queue(rule: &'a LeakyBucket) -> Self {
-        Self(Kind::Queue(rule))
+        Self(PackedAlgorithm::Queue(rule))
     }
 
-    /// Creates the meter of a rule that has one.
+    /// Creates the packed rule of a window that [is packed](FixedWindow::is_packed).
     #[inline]
     pub(super) fn of_window(rule: &'a FixedWindow) -> Self {
-        Self(Kind::Window(rule))
+        Self(PackedAlgorithm::Window(rule))
     }
 
     #[inline]
     pub(super) fn of_slices(rule: &'a SlidingWindow) -> Self {
-        Self(Kind::Slices(rule))
+        Self(PackedAlgorithm::Slices(rule))
     }
 
     /// Returns the kind of the rule's packed states, and the time for which they matter.
     #[inline]
     pub fn packed_kind(self) -> PackedKind {
         match self.0 {
-            Kind::Bucket(rule) => rule.packed_kind(),
-            Kind::Queue(rule) => rule.packed_kind(),
-            Kind::Window(rule) => rule.packed_kind(),
-            Kind::Slices(rule) => rule.packed_kind(),
+            PackedAlgorithm::Bucket(rule) => rule.packed_kind(),
+            PackedAlgorithm::Queue(rule) => rule.packed_kind(),
+            PackedAlgorithm::Window(rule) => rule.packed_kind(),
+            PackedAlgorithm::Slices(rule) => rule.packed_kind(),
         }
     }
 
@@ -400,20 +400,20 @@ impl<'a> Meter<'a> {
         cost: Cost,
     ) -> (Option<PackedState>, Decision) {
         match self.0 {
-            Kind::Bucket(rule) => rule.step_debt(debt, now, cost),
-            Kind::Queue(rule) => rule.step_debt(debt, now, cost),
-            Kind::Window(rule) => rule.step_debt(debt, now, cost),
-            Kind::Slices(rule) => rule.step_debt(debt, now, cost),
+            PackedAlgorithm::Bucket(rule) => rule.step_debt(debt, now, cost),
+            PackedAlgorithm::Queue(rule) => rule.step_debt(debt, now, cost),
+            PackedAlgorithm::Window(rule) => rule.step_debt(debt, now, cost),
+            PackedAlgorithm::Slices(rule) => rule.step_debt(debt, now, cost),
         }
     }
 
     /// Returns a packed state below all those that this rule makes for new keys.
     pub(crate) fn floor(self, now: StoreTime) -> PackedState {
         match self.0 {
-            Kind::Bucket(rule) => rule.floor(now),
-            Kind::Queue(rule) => rule.floor(now),
-            Kind::Window(rule) => rule.floor(now),
-            Kind::Slices(rule) => rule.floor(now),
+            PackedAlgorithm::Bucket(rule) => rule.floor(now),
+            PackedAlgorithm::Queue(rule) => rule.floor(now),
+            PackedAlgorithm::Window(rule) => rule.floor(now),
+            PackedAlgorithm::Slices(rule) => rule.floor(now),
         }
     }
 }

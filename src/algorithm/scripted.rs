@@ -16,14 +16,14 @@ use crate::{
     time::Timestamp,
 };
 
-/// A part of a rule or of a state in whole numbers: its kind, then its settings or values.
+/// A part of a rule or of a state in the whole numbers of a script: its kind, then its settings or values.
 ///
 /// Times are in microseconds. All numbers lie between ±2⁵³, which the numbers of a script hold exactly.
-pub(crate) type Part = Vec<i64>;
+pub(crate) type ScriptTuple = Vec<i64>;
 
 /// The gain of a microsecond, the price of a token and the burst of a rule that is one token bucket, which starts full.
 #[cfg(feature = "redis")]
-pub(crate) fn lone_bucket(parts: &[Part]) -> Option<[i64; 3]> {
+pub(crate) fn lone_bucket(parts: &[ScriptTuple]) -> Option<[i64; 3]> {
     let [part] = parts else { return None };
     match part[..] {
         [TokenBucket::KIND, gain, price, burst, initial, _] if initial == burst => {
@@ -35,17 +35,17 @@ pub(crate) fn lone_bucket(parts: &[Part]) -> Option<[i64; 3]> {
 
 /// Returns the numbers that the states of a rule with these parts begin with, and no state of another kind.
 #[cfg(feature = "redis")]
-pub(crate) fn kind_in_script(parts: &[Part]) -> Part {
+pub(crate) fn kind_in_script(parts: &[ScriptTuple]) -> ScriptTuple {
     match parts.first().map(Vec::as_slice) {
         Some(all @ [All::KIND, ..]) => all.to_vec(),
         Some([kind, ..]) => vec![*kind],
-        _ => Part::new(),
+        _ => ScriptTuple::new(),
     }
 }
 
-/// Returns the place in [`LUA`] of the algorithm of a rule with these parts, if it is one alone.
+/// Returns the index in [`LUA`] of the algorithm of a rule with these parts, if it is one alone.
 #[cfg(feature = "redis")]
-pub(crate) fn lone_algorithm(parts: &[Part]) -> Option<usize> {
+pub(crate) fn lone_algorithm(parts: &[ScriptTuple]) -> Option<usize> {
     let [part] = parts else { return None };
     let kind = part.first()?;
     LUA.iter().position(|lua| lua.kind == *kind)
@@ -53,24 +53,24 @@ pub(crate) fn lone_algorithm(parts: &[Part]) -> Option<usize> {
 
 /// Returns the parts of a rule, counted from 1, whose states have a log beside them.
 #[cfg(feature = "redis")]
-pub(crate) fn logs_in_script(parts: &[Part]) -> impl Iterator<Item = usize> {
-    let is_log = |(_, part): &(usize, &Part)| part.first() == Some(&SlidingLog::KIND);
+pub(crate) fn logs_in_script(parts: &[ScriptTuple]) -> impl Iterator<Item = usize> {
+    let is_log = |(_, part): &(usize, &ScriptTuple)| part.first() == Some(&SlidingLog::KIND);
     let logs = parts.iter().enumerate().filter(is_log);
     logs.map(|(n, _)| n + 1)
 }
 
 /// Returns `true` if scripts can grant units of a rule with these parts ahead of their use.
 #[cfg(feature = "redis")]
-pub(crate) fn can_grant(parts: &[Part]) -> bool {
+pub(crate) fn can_grant(parts: &[ScriptTuple]) -> bool {
     let grants = |lua: &&Lua| lua.grants;
     let kinds: Vec<i64> = LUA.iter().filter(grants).map(|lua| lua.kind).collect();
-    let can = |part: &Part| {
+    let can = |part: &ScriptTuple| {
         matches!(part[..], [All::KIND, ..]) || part.first().is_some_and(|kind| kinds.contains(kind))
     };
     parts.iter().all(can)
 }
 
-/// The greatest number of a [`Part`], just below 2⁵³: greater numbers may be rounded to 2⁵³.
+/// The greatest number of a [`ScriptTuple`], just below 2⁵³: greater numbers may be rounded to 2⁵³.
 const MOST: u64 = (1 << 53) - 1;
 /// The greatest of two factors whose product a script divides exactly, 2⁵¹.
 pub(super) const MOST_FACTOR: u128 = 1 << 51;
@@ -122,7 +122,7 @@ pub trait Scripted: Algorithm + PartialEq + Sealed {
     ///
     /// When the rule does not fit into numbers up to 2⁵³.
     #[doc(hidden)]
-    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error>;
+    fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error>;
 
     /// Returns the rule as a script counts, if that is coarser than in memory.
     ///
@@ -137,17 +137,17 @@ pub trait Scripted: Algorithm + PartialEq + Sealed {
     ///
     /// Returns `None` if they are not a state of this rule.
     #[doc(hidden)]
-    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<Self::State>;
+    fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<Self::State>;
 
     /// Appends the parts of a state: one for each part of the rule.
     #[doc(hidden)]
-    fn state_parts(&self, state: &Self::State, parts: &mut Vec<Option<Part>>);
+    fn state_parts(&self, state: &Self::State, parts: &mut Vec<Option<ScriptTuple>>);
 
     /// Appends a charge, to be corrected to the `actual` cost: one part for each part of the rule.
     ///
     /// The script then changes the state as [`Algorithm::settle`] does. The default appends one part.
     #[doc(hidden)]
-    fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<Part>) {
+    fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<ScriptTuple>) {
         parts.push(charge_part(charge, actual));
     }
 }
@@ -156,7 +156,7 @@ pub trait Scripted: Algorithm + PartialEq + Sealed {
 /// axis of a bucket; and the microseconds that had been given back to the key before, below zero if it must be the last charge.
 ///
 /// Departure and end are pairs of microseconds and the nanoseconds beyond them, or -1 and 0 if they are not known.
-fn charge_part(charge: &Charge, actual: u64) -> Part {
+fn charge_part(charge: &Charge, actual: u64) -> ScriptTuple {
     /// An unknown instant.
     const NONE: [i64; 2] = [-1, 0];
     let in_two = |nanos: u128| {
@@ -191,7 +191,7 @@ fn charge_part(charge: &Charge, actual: u64) -> Part {
 }
 
 /// Returns the state of a rule that has one part.
-pub(super) fn only(parts: &[Option<Part>]) -> Option<&[i64]> {
+pub(super) fn only(parts: &[Option<ScriptTuple>]) -> Option<&[i64]> {
     parts.first()?.as_deref()
 }
 
@@ -253,7 +253,7 @@ pub(super) fn most(units: u128) -> i64 {
 }
 
 impl Scripted for AnyRule {
-    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+    fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
         each!(self, rule => rule.rule_parts(parts))
     }
 
@@ -261,32 +261,32 @@ impl Scripted for AnyRule {
         each!(self, rule => rule.in_script().map(Self::from))
     }
 
-    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<Self::State> {
+    fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<Self::State> {
         each!(self, rule => rule.state_of_parts(parts).map(Own::into_any))
     }
 
-    fn state_parts(&self, state: &Self::State, parts: &mut Vec<Option<Part>>) {
+    fn state_parts(&self, state: &Self::State, parts: &mut Vec<Option<ScriptTuple>>) {
         each!(self, rule => match Own::in_any(state) {
             Some(state) => rule.state_parts(state, parts),
             None => parts.push(None),
         });
     }
 
-    fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<Part>) {
+    fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<ScriptTuple>) {
         each!(self, rule => rule.charge_parts(charge, actual, parts));
     }
 }
 
 impl All {
     /// Returns the part in front of rules and states. It contains the kinds of the members, which together are the kind.
-    fn head(&self) -> Part {
+    fn head(&self) -> ScriptTuple {
         let kinds = self.rules().iter().map(AnyRule::kind);
         [All::KIND].into_iter().chain(kinds).collect()
     }
 }
 
 impl Scripted for All {
-    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+    fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
         parts.push(self.head());
         self.rules()
             .iter()
@@ -297,7 +297,7 @@ impl Scripted for All {
         self.changed(AnyRule::in_script)
     }
 
-    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<Self::State> {
+    fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<Self::State> {
         let (first, parts) = parts.split_first()?;
         if first.as_ref()? != &self.head() {
             return None;
@@ -311,7 +311,7 @@ impl Scripted for All {
         states.iter().any(Option::is_some).then_some(states)
     }
 
-    fn state_parts(&self, states: &Self::State, parts: &mut Vec<Option<Part>>) {
+    fn state_parts(&self, states: &Self::State, parts: &mut Vec<Option<ScriptTuple>>) {
         parts.push(Some(self.head()));
         for (n, rule) in self.rules().iter().enumerate() {
             match states.get(n).and_then(Option::as_ref) {
@@ -322,7 +322,7 @@ impl Scripted for All {
     }
 
     /// The part that marks several rules gets an empty charge.
-    fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<Part>) {
+    fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<ScriptTuple>) {
         parts.push(Vec::new());
         let mut rest = charge.duplicate();
         for rule in self.rules() {

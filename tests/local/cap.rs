@@ -275,7 +275,7 @@ fn what_is_no_mark_is_turned_away() {
     );
     let rule = TokenBucket::per_minute(2);
     let other = TokenBucket::per_second(7).initial(6);
-    assert!(rule.meter().is_some() && other.meter().is_none());
+    assert!(rule.packed_rule().is_some() && other.packed_rule().is_none());
     for key in 0..12 {
         assert!(spend_cost(&store, &rule, key, 2).is_admitted());
     }
@@ -292,7 +292,7 @@ fn what_is_no_mark_is_turned_away() {
 fn rules_with_marks_are_never_turned_away_where_debts_are_inherited() {
     let other = TokenBucket::per_day(7).initial(6);
     let rule = TokenBucket::per_minute(10);
-    assert!(rule.meter().is_some() && other.meter().is_none());
+    assert!(rule.packed_rule().is_some() && other.packed_rule().is_none());
     for capacity in [1, 2, 17, 100] {
         let clock = ManualClock::default();
         let store = store(&clock, capacity, AtCapacity::InheritDebts);

@@ -116,7 +116,7 @@ impl Shop {
         };
         let is_admitted = decisions.is_admitted();
         for (call, decision) in calls.iter().zip(decisions.as_slice()) {
-            let is_mark = self.rules[call.rule].rule.meter().is_some();
+            let is_mark = self.rules[call.rule].rule.packed_rule().is_some();
             assert!(
                 !decision.is_undecided() || !is_mark || !self.inherits(),
                 "turned away: {decision:?}"

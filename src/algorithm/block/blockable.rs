@@ -7,8 +7,8 @@ use crate::{
     algorithm::{
         Algorithm, Block, Leasable, StateKind, Step, Syncable, Validity,
         codec::Codec,
-        packed::{Meter, PackedKind, PackedState, StoreTime, TwoBuckets, TwoWords},
-        scripted::{Part, Scripted, Sealed},
+        packed::{PackedKind, PackedRule, PackedState, StoreTime, TwoBuckets, TwoWords},
+        scripted::{ScriptTuple, Scripted, Sealed},
     },
     decision::{Charge, Cost, Decision},
     error::Error,
@@ -205,9 +205,9 @@ impl<Rule: Algorithm> Algorithm for Blockable<Rule> {
     // A block is in no word, so the store in memory evicts none, and a new key inherits none.
 
     #[inline]
-    fn meter(&self) -> Option<Meter<'_>> {
+    fn packed_rule(&self) -> Option<PackedRule<'_>> {
         match self {
-            Self::Rule(rule) => rule.meter(),
+            Self::Rule(rule) => rule.packed_rule(),
             Self::Block(_) => None,
         }
     }
@@ -270,10 +270,10 @@ impl<Rule: Algorithm> Algorithm for Blockable<Rule> {
 
 /// The state of a rule, or a block.
 #[derive(Clone, Debug)]
-pub struct BlockableState<S>(Inner<S>);
+pub struct BlockableState<S>(RuleOrBlock<S>);
 
 #[derive(Clone, Debug)]
-enum Inner<S> {
+enum RuleOrBlock<S> {
     Rule(S),
     Block(BlockState),
     /// Read from bytes that are both a state of the rule and a block. The key that they are kept under tells which is meant.
@@ -282,38 +282,38 @@ enum Inner<S> {
 
 impl<S> BlockableState<S> {
     const fn of_rule(state: S) -> Self {
-        Self(Inner::Rule(state))
+        Self(RuleOrBlock::Rule(state))
     }
 
     const fn of_block(state: BlockState) -> Self {
-        Self(Inner::Block(state))
+        Self(RuleOrBlock::Block(state))
     }
 
     /// Returns the state of the rule, or gives back a block.
     #[inline]
     fn into_rule(self) -> Result<S, Self> {
         match self.0 {
-            Inner::Rule(state) => Ok(state),
-            Inner::Either(both) => Ok(both.0),
-            Inner::Block(_) => Err(self),
+            RuleOrBlock::Rule(state) => Ok(state),
+            RuleOrBlock::Either(both) => Ok(both.0),
+            RuleOrBlock::Block(_) => Err(self),
         }
     }
 
     #[inline]
     fn rule(&self) -> Option<&S> {
         match &self.0 {
-            Inner::Rule(state) => Some(state),
-            Inner::Either(both) => Some(&both.0),
-            Inner::Block(_) => None,
+            RuleOrBlock::Rule(state) => Some(state),
+            RuleOrBlock::Either(both) => Some(&both.0),
+            RuleOrBlock::Block(_) => None,
         }
     }
 
     #[inline]
     fn block(&self) -> Option<BlockState> {
         match &self.0 {
-            Inner::Rule(_) => None,
-            Inner::Either(both) => Some(both.1),
-            Inner::Block(state) => Some(*state),
+            RuleOrBlock::Rule(_) => None,
+            RuleOrBlock::Either(both) => Some(both.1),
+            RuleOrBlock::Block(state) => Some(*state),
         }
     }
 }
@@ -397,9 +397,9 @@ impl<Rule: Syncable> Syncable for Blockable<Rule> {
 impl<S: Codec> Codec for BlockableState<S> {
     fn encode(&self, bytes: &mut Vec<u8>) {
         match &self.0 {
-            Inner::Rule(state) => state.encode(bytes),
-            Inner::Block(state) => state.encode(bytes),
-            Inner::Either(both) => both.0.encode(bytes),
+            RuleOrBlock::Rule(state) => state.encode(bytes),
+            RuleOrBlock::Block(state) => state.encode(bytes),
+            RuleOrBlock::Either(both) => both.0.encode(bytes),
         }
     }
 
@@ -417,7 +417,7 @@ impl<S: Codec> Codec for BlockableState<S> {
             return of_rule.map(Self::of_rule);
         }
         match (of_rule, BlockState::from_bytes(bytes)) {
-            (Ok(rule), Ok(block)) => Ok(Self(Inner::Either(Box::new((rule, block))))),
+            (Ok(rule), Ok(block)) => Ok(Self(RuleOrBlock::Either(Box::new((rule, block))))),
             (Ok(rule), Err(_)) => Ok(Self::of_rule(rule)),
             (Err(_), block) => block.map(Self::of_block),
         }
@@ -427,7 +427,7 @@ impl<S: Codec> Codec for BlockableState<S> {
 impl<Rule: Scripted> Sealed for Blockable<Rule> {}
 
 impl<Rule: Scripted> Scripted for Blockable<Rule> {
-    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+    fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
         match self {
             Self::Rule(rule) => rule.rule_parts(parts),
             Self::Block(block) => block.rule_parts(parts),
@@ -441,14 +441,14 @@ impl<Rule: Scripted> Scripted for Blockable<Rule> {
         }
     }
 
-    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<Self::State> {
+    fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<Self::State> {
         match self {
             Self::Rule(rule) => rule.state_of_parts(parts).map(BlockableState::of_rule),
             Self::Block(block) => block.state_of_parts(parts).map(BlockableState::of_block),
         }
     }
 
-    fn state_parts(&self, state: &Self::State, parts: &mut Vec<Option<Part>>) {
+    fn state_parts(&self, state: &Self::State, parts: &mut Vec<Option<ScriptTuple>>) {
         match (self, state.rule(), state.block()) {
             (Self::Rule(rule), Some(own), _) => rule.state_parts(own, parts),
             (Self::Block(block), _, Some(own)) => block.state_parts(&own, parts),
@@ -456,7 +456,7 @@ impl<Rule: Scripted> Scripted for Blockable<Rule> {
         }
     }
 
-    fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<Part>) {
+    fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<ScriptTuple>) {
         match self {
             Self::Rule(rule) => rule.charge_parts(charge, actual, parts),
             Self::Block(block) => block.charge_parts(charge, actual, parts),

@@ -9,7 +9,7 @@ use std::{num::NonZeroU64, time::Duration};
 use super::{
     Algorithm, StateKind, Step,
     codec::{Codec, put_instant, tag, take_byte, take_instant, take_tag},
-    scripted::{Part, Scripted, in_micros, instant, only},
+    scripted::{ScriptTuple, Scripted, in_micros, instant, only},
 };
 use crate::{
     decision::{Charge, Cost, Decision, Numbers, Verdict},
@@ -209,14 +209,14 @@ impl Codec for BlockState {
 }
 
 impl Scripted for Block {
-    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+    fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
         // At most 365 days, so it fits.
         let micros = self.millis as i64 * 1000;
         parts.push(vec![Self::KIND, micros, self.extends.into()]);
         Ok(())
     }
 
-    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<BlockState> {
+    fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<BlockState> {
         let &[Self::KIND, until, level] = only(parts)? else {
             return None;
         };
@@ -226,7 +226,7 @@ impl Scripted for Block {
         })
     }
 
-    fn state_parts(&self, state: &BlockState, parts: &mut Vec<Option<Part>>) {
+    fn state_parts(&self, state: &BlockState, parts: &mut Vec<Option<ScriptTuple>>) {
         let until = in_micros(state.until);
         parts.push(Some(vec![Self::KIND, until, state.level.into()]));
     }

@@ -113,7 +113,7 @@ struct Levels<N> {
 
 /// A rule, with the numbers of its buckets in one width.
 #[derive(Clone, Copy)]
-struct Counted<'a, N> {
+struct CascadeInWidth<'a, N> {
     rule: &'a Cascade,
     buckets: &'a [TokenBucket],
     /// `true` if all buckets start full.
@@ -127,8 +127,8 @@ impl Cascade {
     }
 
     #[inline]
-    fn counted<N: Width>(&self) -> Counted<'_, N> {
-        Counted {
+    fn in_width<N: Width>(&self) -> CascadeInWidth<'_, N> {
+        CascadeInWidth {
             rule: self,
             buckets: &self.buckets,
             starts_full: self.starts_full(),
@@ -138,8 +138,8 @@ impl Cascade {
 
     /// Returns the numbers of a rule whose buckets, which are passed, are all plain.
     #[inline]
-    fn plain<'a>(&'a self, buckets: &'a [TokenBucket]) -> Counted<'a, i64> {
-        Counted {
+    fn plain<'a>(&'a self, buckets: &'a [TokenBucket]) -> CascadeInWidth<'a, i64> {
+        CascadeInWidth {
             rule: self,
             buckets,
             starts_full: true,
@@ -150,14 +150,14 @@ impl Cascade {
     /// Steps under a rule whose buckets need not be plain.
     fn step_any(&self, state: &mut Option<CascadeState>, now: Timestamp, cost: Cost) -> Step {
         if self.is_narrow {
-            self.counted::<i64>().step(state, now, cost)
+            self.in_width::<i64>().step(state, now, cost)
         } else {
-            self.counted::<i128>().step(state, now, cost)
+            self.in_width::<i128>().step(state, now, cost)
         }
     }
 }
 
-impl<'a, N: Width> Counted<'a, N> {
+impl<'a, N: Width> CascadeInWidth<'a, N> {
     #[inline]
     fn buckets(&self) -> impl DoubleEndedIterator<Item = Bucket<'a, N>> + ExactSizeIterator {
         self.buckets.iter().map(self.bucket)
@@ -192,9 +192,9 @@ impl<'a, N: Width> Counted<'a, N> {
         levels
     }
 
-    /// Returns the place of each bucket in the state, after creating those that are missing.
+    /// Returns the level of each bucket in the state, after creating those that are missing.
     #[inline]
-    fn places<'s>(
+    fn stored_levels<'s>(
         &self,
         state: &'s mut Option<CascadeState>,
         now: Timestamp,
@@ -204,12 +204,12 @@ impl<'a, N: Width> Counted<'a, N> {
         let old = state.as_ref().filter(|_| known);
         if old.is_none_or(|old| old.as_slice().len() != count) {
             let old = old.map(|old| old.first(count));
-            let place = |(n, bucket): (usize, Bucket<'_, N>)| match old {
+            let level = |(n, bucket): (usize, Bucket<'_, N>)| match old {
                 Some(old) => *old.bucket(n),
                 None => bucket.state(bucket.initial_fill(now).level, now),
             };
-            let places: Few<_> = self.buckets().enumerate().map(place).collect();
-            *state = Some(CascadeState::of(&places));
+            let levels: Few<_> = self.buckets().enumerate().map(level).collect();
+            *state = Some(CascadeState::of(&levels));
         }
         state.as_mut().map_or(&mut [], CascadeState::as_mut_slice)
     }
@@ -274,12 +274,12 @@ impl<'a, N: Width> Counted<'a, N> {
             return Step::Kept(self.refuse(now, cost, cost, &levels));
         }
         // A new key fills up from here on, also if it is refused.
-        let places = self.places(state, now, levels.known);
+        let stored = self.stored_levels(state, now, levels.known);
         levels.known = true;
         let Some((class, paid)) = paid else {
             return Step::Wrote(self.refuse(now, cost, cost, &levels));
         };
-        places[class] = paid;
+        stored[class] = paid;
         levels.full_for[class] = 0;
         let decision = self.answer(Verdict::Allow, now, cost, &levels);
         Step::Wrote(decision.with_class(class as u8))
@@ -313,9 +313,9 @@ impl Algorithm for Cascade {
     /// The class is that of a call of one unit.
     fn look(&self, state: Option<&CascadeState>, now: Timestamp) -> Decision {
         if self.is_narrow {
-            self.counted::<i64>().look(state, now)
+            self.in_width::<i64>().look(state, now)
         } else {
-            self.counted::<i128>().look(state, now)
+            self.in_width::<i128>().look(state, now)
         }
     }
 
@@ -331,13 +331,13 @@ impl Algorithm for Cascade {
         let Some(bucket) = self.buckets.get(class) else {
             return;
         };
-        let counted = self.counted::<i128>();
+        let counted = self.in_width::<i128>();
         let known = counted.remembered(state.as_ref(), now);
         let at = known.map_or(now, |known| now.max(known.written_at()));
         let paid = known.as_ref().map(|known| known.bucket(class));
         if let Some(corrected) = bucket.bucket().corrected(paid, charge, at, actual) {
             let known = known.is_some();
-            counted.places(state, now, known)[class] = corrected;
+            counted.stored_levels(state, now, known)[class] = corrected;
         }
     }
 

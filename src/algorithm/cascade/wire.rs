@@ -8,7 +8,7 @@ use crate::{
     algorithm::{
         bucket::BucketLevel,
         codec::{Codec, damaged, put_number, take_number, take_tag},
-        scripted::{Part, Scripted, in_micros, instant},
+        scripted::{ScriptTuple, Scripted, in_micros, instant},
     },
     error::Error,
 };
@@ -35,7 +35,7 @@ impl Codec for CascadeState {
 }
 
 impl Scripted for Cascade {
-    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+    fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
         let mut part = vec![Self::KIND];
         for bucket in &self.buckets {
             part.extend(bucket.numbers(self)?);
@@ -45,7 +45,7 @@ impl Scripted for Cascade {
     }
 
     /// Reads the buckets that this rule has, and ignores others.
-    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<CascadeState> {
+    fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<CascadeState> {
         let Some([Some(part)]) = parts.first_chunk() else {
             return None;
         };
@@ -73,7 +73,7 @@ impl Scripted for Cascade {
         Some(CascadeState::of(&buckets))
     }
 
-    fn state_parts(&self, state: &CascadeState, parts: &mut Vec<Option<Part>>) {
+    fn state_parts(&self, state: &CascadeState, parts: &mut Vec<Option<ScriptTuple>>) {
         let mut part = vec![Self::KIND];
         for (state, bucket) in state.as_slice().iter().zip(&self.buckets) {
             part.push(in_micros(state.written_at));

@@ -10,7 +10,7 @@ use super::{Begin, FixedWindow};
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        packed::{Meaning, Meter, Metering, PackedKind, PackedState, StoreTime},
+        packed::{Meaning, PackedKind, PackedRule, PackedState, StepPacked, StoreTime},
         ticks::PER_NANO,
     },
     decision::{Charge, Compute, Cost, Decision, Deferred, Verdict},
@@ -185,8 +185,8 @@ impl Algorithm for FixedWindow {
     }
 
     #[inline]
-    fn meter(&self) -> Option<Meter<'_>> {
-        self.has_meter().then(|| Meter::of_window(self))
+    fn packed_rule(&self) -> Option<PackedRule<'_>> {
+        self.is_packed().then(|| PackedRule::of_window(self))
     }
 
     fn pack(&self, state: &FixedWindowState, now: StoreTime) -> Option<PackedState> {
@@ -333,7 +333,7 @@ impl FixedWindow {
     }
 }
 
-impl Metering for FixedWindow {
+impl StepPacked for FixedWindow {
     const AHEAD: u64 = PackedState::LONGEST;
 
     #[inline]
@@ -412,11 +412,11 @@ impl FixedWindow {
     }
 
     #[inline]
-    const fn has_meter(&self) -> bool {
+    const fn is_packed(&self) -> bool {
         matches!(self.begin, Begin::Offset(0)) && self.reciprocal > 0
     }
 
-    /// Returns the length of a window in ticks, if it has a meter.
+    /// Returns the length of a window in ticks, if it [is packed](Self::is_packed).
     #[inline]
     const fn ticks(&self) -> u64 {
         self.quota.period_nanos() * PER_NANO
@@ -435,7 +435,7 @@ impl FixedWindow {
     fn pack_window(self, state: &FixedWindowState, now: StoreTime) -> Option<PackedState> {
         // A count that was carried over begins within its window.
         let FixedWindowState { start, end, .. } = self.fresh(state.start);
-        let is_whole = self.has_meter() && (start, end) == (state.start, state.end);
+        let is_whole = self.is_packed() && (start, end) == (state.start, state.end);
         if !is_whole || state.count >= self.ticks() {
             return None;
         }

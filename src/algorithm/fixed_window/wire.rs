@@ -7,7 +7,9 @@ use crate::{
     algorithm::{
         Counted, Slicing,
         codec::{Codec, damaged, put_instant, put_number, take_instant, take_number, take_tag},
-        scripted::{MICRO, Part, Scripted, count, fitting, in_micros, instant, micros, natural},
+        scripted::{
+            MICRO, ScriptTuple, Scripted, count, fitting, in_micros, instant, micros, natural,
+        },
     },
     error::Error,
     time::Timestamp,
@@ -69,7 +71,7 @@ impl Codec for FixedWindowState {
 }
 
 impl Scripted for FixedWindow {
-    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+    fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
         let begin = match self.begin {
             Begin::Offset(offset) => micros(offset, self)?,
             Begin::Spread => 0,
@@ -81,7 +83,7 @@ impl Scripted for FixedWindow {
         Ok(())
     }
 
-    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<FixedWindowState> {
+    fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<FixedWindowState> {
         let Some([Some(part)]) = parts.first_chunk() else {
             return None;
         };
@@ -92,7 +94,7 @@ impl Scripted for FixedWindow {
         (start <= end).then_some(FixedWindowState { start, end, count })
     }
 
-    fn state_parts(&self, state: &FixedWindowState, parts: &mut Vec<Option<Part>>) {
+    fn state_parts(&self, state: &FixedWindowState, parts: &mut Vec<Option<ScriptTuple>>) {
         parts.push(Some(vec![
             Self::KIND,
             in_micros(state.start),

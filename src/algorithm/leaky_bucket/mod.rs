@@ -27,7 +27,7 @@ use crate::{
 /// call of an idle queue leaves at once. Every later one leaves at least an interval (period / amount) after the one
 /// before. Nothing is saved up while the queue is idle, because smoothing is the point. A call of cost c
 /// departs as one, and occupies the c − 1 intervals after its departure. It is admitted if it fits
-/// into the queue and the one place of the call that is just leaving, so the capacity is the queue + 1.
+/// into the queue and the one slot of the call that is just leaving, so the capacity is the queue + 1.
 /// Behind a layer a request is held until its departure, without any capacity of the inner service. That requires
 /// the feature `tokio`, which `axum` and `tonic` enable; without it only a `queue` of 0 works.
 ///
@@ -56,26 +56,26 @@ use crate::{
 ///
 /// # Calls that are cancelled
 ///
-/// A waiting call that is given back ([`settle`](crate::algorithm::Algorithm::settle) to 0, which is what a layer does
-/// when the future of a response is dropped) leaves its place to calls that have no delay yet:
+/// A waiting call that is refunded ([`settle`](crate::algorithm::Algorithm::settle) to 0, which is what a layer does
+/// when the future of a response is dropped) leaves its slot to calls that have no delay yet:
 ///
-/// - The last place of the queue is free at once, and with it all places right before it that were
-///   given back earlier. A queue whose calls are all cancelled is idle, if these places were remembered:
+/// - The last slot of the queue is free at once, and with it all slots right before it that were
+///   refunded earlier. A queue whose calls are all cancelled is idle, if these slots were remembered:
 ///   always, if no more than 32 calls wait.
-/// - A place in the middle is remembered until it is the last one, or has passed. The calls behind it keep
+/// - A slot in the middle is remembered until it is the last one, or has passed. The calls behind it keep
 ///   their delays, and no later call leaves before them.
 /// - Places that touch are remembered as one, and 16 that do not touch. Otherwise a client could make each settlement slower than
-///   the one before, by opening and closing thousands of requests. A further place stays taken until its time has passed,
+///   the one before, by opening and closing thousands of requests. A further slot stays taken until its time has passed,
 ///   and is counted where a store counts [settlements that failed](crate::store::Backend::unsettled).
 ///
-/// A call is recognised by its cost and its departure. So nothing is given back by a call that was admitted
+/// A call is recognised by its cost and its departure. So nothing is refunded by a call that was admitted
 /// while the clock had stepped back; and a call of a pair of rules or of `… & …`, or one at a rate
-/// above 10⁹/s, gives its place back only if it is the only call at its instant and none has come since.
+/// above 10⁹/s, gives its slot back only if it is the only call at its instant and none has come since.
 ///
 /// # Memory
 ///
 /// A packed state of 8 bytes per key if the interval is at least a nanosecond and the queue drains within two years; 32 bytes
-/// otherwise. While places in the middle are given back, 32 and 128 for up to four of them, then 24 to 48 for each one more, of at
+/// otherwise. While slots in the middle are refunded, 32 and 128 for up to four of them, then 24 to 48 for each one more, of at
 /// most 16.
 ///
 /// # When the rule changes

@@ -1,4 +1,4 @@
-//! The backlog of a queue and the decisions that follow from it; places that were given back, and the correction of charges.
+//! The backlog of a queue and the decisions that follow from it; slots that were refunded, and the correction of charges.
 
 use std::{collections::VecDeque, num::NonZeroU64, time::Duration};
 
@@ -6,7 +6,7 @@ use super::LeakyBucket;
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        packed::{Meter, Metering, PackedKind, PackedState, StoreTime},
+        packed::{PackedKind, PackedRule, PackedState, StepPacked, StoreTime},
         rate::{Units, Width},
         ticks::{PARTS_PER_NANO, Ticks, after, after_ticks},
     },
@@ -18,8 +18,8 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeakyBucketState {
     pub(super) written_at: Timestamp,
-    /// Places before the last one that were given back. Boxed, because there are seldom any.
-    pub(super) freed: Option<Box<Freed>>,
+    /// Slots before the last one that were refunded. Boxed, because there are seldom any.
+    pub(super) refunded: Option<Box<RefundedSlots>>,
     /// From the last write to the next free departure, never below zero.
     pub(super) backlog: Ticks,
     /// `true` if the last write was the only call at its instant.
@@ -36,7 +36,7 @@ struct Backlog<N> {
 
 /// A rule, with its numbers in one width.
 #[derive(Clone, Copy)]
-struct Queue<'a, N> {
+struct QueueInWidth<'a, N> {
     rule: &'a LeakyBucket,
     units: Units<N>,
     /// The longest backlog with which anything passes, in units.
@@ -45,9 +45,9 @@ struct Queue<'a, N> {
 
 impl LeakyBucket {
     #[inline]
-    fn queue_in<N: Width>(&self) -> Queue<'_, N> {
+    fn queue_in<N: Width>(&self) -> QueueInWidth<'_, N> {
         let units = N::units(&self.rate);
-        Queue {
+        QueueInWidth {
             rule: self,
             units,
             longest: match self.max_wait {
@@ -58,7 +58,7 @@ impl LeakyBucket {
     }
 }
 
-impl<N: Width> Queue<'_, N> {
+impl<N: Width> QueueInWidth<'_, N> {
     #[inline]
     pub(super) fn backlog(&self, state: Option<&LeakyBucketState>, now: Timestamp) -> Backlog<N> {
         let Some(state) = state else {
@@ -198,7 +198,7 @@ const DEFERRED: Compute = Compute {
     position: |_, _| None,
 };
 
-impl Metering for LeakyBucket {
+impl StepPacked for LeakyBucket {
     const AHEAD: u64 = PackedState::LONGEST;
 
     #[inline]
@@ -247,7 +247,7 @@ impl LeakyBucketState {
             None => {
                 *state = Some(Self {
                     written_at: at,
-                    freed: None,
+                    refunded: None,
                     backlog,
                     sole: true,
                 });
@@ -257,7 +257,7 @@ impl LeakyBucketState {
                 state.written_at = at;
                 state.backlog = backlog;
                 if idle {
-                    state.freed = None;
+                    state.refunded = None;
                 }
             }
         }
@@ -284,15 +284,15 @@ impl Algorithm for LeakyBucket {
         }
     }
 
-    /// Gives a place back to calls that have no delay yet, or takes more.
+    /// Gives a slot back to calls that have no delay yet, or takes more.
     ///
-    /// A higher cost makes the backlog longer from now on. A lower cost corrects the last place of the queue: the key is left
+    /// A higher cost makes the backlog longer from now on. A lower cost corrects the last slot of the queue: the key is left
     /// exactly as if the call had cost `actual` from the beginning, also after it has departed. A cost of 0, before the departure,
-    /// also gives back a place in the middle, as soon as all places behind it are given back, unless 16 others are remembered that do not
+    /// also gives back a slot in the middle, as soon as all slots behind it are refunded, unless 16 others are remembered that do not
     /// touch it. Any other correction changes nothing, because the calls behind have their delays already.
     ///
     /// A call is recognised by its cost and its departure. So a second settlement gives nothing back, unless a call of the same
-    /// cost has taken the place since. Nothing is given back if [calls cannot be distinguished](LeakyBucket#calls-that-are-cancelled).
+    /// cost has taken the slot since. Nothing is refunded if [calls cannot be distinguished](LeakyBucket#calls-that-are-cancelled).
     fn settle(
         &self,
         state: &mut Option<LeakyBucketState>,
@@ -306,7 +306,7 @@ impl Algorithm for LeakyBucket {
             queue.take(state, now, more);
         } else if let Some(state) = state {
             // A store asks for that before.
-            let _forgets = queue.give_back(state, charge, now, actual);
+            let _forgets = queue.refund(state, charge, now, actual);
         }
     }
 
@@ -319,7 +319,7 @@ impl Algorithm for LeakyBucket {
     ) -> bool {
         let forgets = |state: &LeakyBucketState| {
             let queue = self.queue_in::<i128>();
-            queue.give_back(&mut state.clone(), charge, now, actual)
+            queue.refund(&mut state.clone(), charge, now, actual)
         };
         actual < charge.cost && state.is_some_and(forgets)
     }
@@ -341,13 +341,13 @@ impl Algorithm for LeakyBucket {
     }
 
     #[inline]
-    fn meter(&self) -> Option<Meter<'_>> {
-        self.is_packed().then(|| Meter::of_queue(self))
+    fn packed_rule(&self) -> Option<PackedRule<'_>> {
+        self.is_packed().then(|| PackedRule::of_queue(self))
     }
 
-    /// Not while places in the middle are given back.
+    /// Not while slots in the middle are refunded.
     fn pack(&self, state: &LeakyBucketState, now: StoreTime) -> Option<PackedState> {
-        if !self.is_packed() || state.freed.is_some() {
+        if !self.is_packed() || state.refunded.is_some() {
             return None;
         }
         now.packed_after(state.written_at, state.backlog.whole()?)
@@ -361,38 +361,38 @@ impl Algorithm for LeakyBucket {
     ) -> Option<LeakyBucketState> {
         Some(LeakyBucketState {
             written_at: now.at(),
-            freed: None,
+            refunded: None,
             backlog: Ticks::new(packed.since(now.packed()).max(0)),
             sole: false,
         })
     }
 }
 
-/// The most places that are remembered, so that no number of clients that hang up makes a state large, or slow to correct.
+/// The most slots that are remembered, so that no number of clients that hang up makes a state large, or slow to correct.
 const MOST: usize = 16;
 
-/// Places before the last one that were given back and have not passed, in the order of their departures. Places that touch
+/// Slots before the last one that were refunded and have not passed, in the order of their departures. Slots that touch
 /// are one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Freed(pub(super) VecDeque<Place>);
+pub(super) struct RefundedSlots(pub(super) VecDeque<QueueSlot>);
 
-/// A place in the queue: the time from its departure to the next one.
+/// A slot in the queue: the time from its departure to the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct QueueSlot {
     pub(super) departs: Timestamp,
     pub(super) span: Ticks,
 }
 
-impl Freed {
-    /// Returns the place before `index`, and for how many nanoseconds it lasts after `departs`. Departures are rounded up, so 0 and
+impl RefundedSlots {
+    /// Returns the slot before `index`, and for how many nanoseconds it lasts after `departs`. Departures are rounded up, so 0 and
     /// 1 mean that it ends there.
-    fn before(&self, index: usize, departs: Timestamp) -> Option<(Place, i128)> {
-        let place = *self.0.get(index.checked_sub(1)?)?;
-        let nanos = departs.nanos_since(place.departs);
-        Some((place, place.span.nanos_up() - i128::from(nanos)))
+    fn before(&self, index: usize, departs: Timestamp) -> Option<(QueueSlot, i128)> {
+        let slot = *self.0.get(index.checked_sub(1)?)?;
+        let nanos = departs.nanos_since(slot.departs);
+        Some((slot, slot.span.nanos_up() - i128::from(nanos)))
     }
 
-    /// Unites the place at `index` with the one before it, if it begins where that ends. `gap`, the least time between two places
+    /// Unites the slot at `index` with the one before it, if it begins where that ends. `gap`, the least time between two slots
     /// that do not touch, must be two nanoseconds.
     fn unite(&mut self, index: usize, gap: i128) {
         let Some(second) = self.0.get(index).copied() else {
@@ -413,9 +413,9 @@ impl Freed {
         }
     }
 
-    /// Drops places that have passed, which make no difference any more.
+    /// Drops slots that have passed, which make no difference any more.
     fn pass(&mut self, now: Timestamp) {
-        let end = |place: &Place| i128::from(place.departs.as_nanos()) + place.span.nanos_up();
+        let end = |slot: &QueueSlot| i128::from(slot.departs.as_nanos()) + slot.span.nanos_up();
         while let Some(first) = self.0.front() {
             if end(first) > i128::from(now.as_nanos()) {
                 break;
@@ -425,7 +425,7 @@ impl Freed {
     }
 }
 
-impl Queue<'_, i128> {
+impl QueueInWidth<'_, i128> {
     /// Lengthens the backlog by force.
     fn take(&self, state: &mut Option<LeakyBucketState>, now: Timestamp, more: u64) {
         if more == 0 {
@@ -435,15 +435,15 @@ impl Queue<'_, i128> {
         let backlog = self.units.span(units).parts();
         *state = Some(LeakyBucketState {
             written_at: at,
-            // A forced cost is never given back, and so no place before it.
-            freed: None,
+            // A forced cost is never given back, and so no slot before it.
+            refunded: None,
             backlog: Ticks::from_parts(backlog.saturating_add(self.units.price_in_parts(more))),
             sole: false,
         });
     }
 
-    /// Corrects a charge to the `actual` cost, which is less. Returns `true` if its place is one too many to be remembered.
-    fn give_back(
+    /// Corrects a charge to the `actual` cost, which is less. Returns `true` if its slot is one too many to be remembered.
+    fn refund(
         &self,
         state: &mut LeakyBucketState,
         charge: &Charge,
@@ -453,16 +453,16 @@ impl Queue<'_, i128> {
         let Backlog { units, at } = self.backlog(Some(state), now);
         if units == 0 {
             // Time has restored all.
-            state.freed = None;
+            state.refunded = None;
             return false;
         }
-        if let Some(freed) = &mut state.freed {
-            freed.pass(at);
+        if let Some(refunded) = &mut state.refunded {
+            refunded.pass(at);
         }
         let price = self.units.price_in_parts(charge.cost);
-        // The beginning of the charge's place if it is the last one, counted from the last write.
-        let place = state.backlog.parts() - price;
-        let last = self.departure(state, place);
+        // The beginning of the charge's slot if it is the last one, counted from the last write.
+        let slot = state.backlog.parts() - price;
+        let last = self.departure(state, slot);
         let sole = state.sole && charge.at == state.written_at;
         // Otherwise several calls depart in a nanosecond.
         let apart = self.units.price_in_parts(1) >= PARTS_PER_NANO;
@@ -471,23 +471,26 @@ impl Queue<'_, i128> {
         });
         let mut forgets = false;
         match told {
-            None if sole => self.shorten(state, place, actual),
-            Some(told) if told == last && (apart || sole) => self.shorten(state, place, actual),
+            None if sole => self.shorten(state, slot, actual),
+            Some(told) if told == last && (apart || sole) => self.shorten(state, slot, actual),
             Some(told) if told < last && apart && actual == 0 => {
                 forgets = !self.remembers(state, told, price, at);
             }
             _ => {}
         }
-        state.freed = state.freed.take().filter(|freed| !freed.0.is_empty());
+        state.refunded = state
+            .refunded
+            .take()
+            .filter(|refunded| !refunded.0.is_empty());
         forgets
     }
 
-    /// Returns when a place departs that begins `parts` parts of a tick after the last write, in nanoseconds rounded up.
+    /// Returns when a slot departs that begins `parts` parts of a tick after the last write, in nanoseconds rounded up.
     fn departure(&self, state: &LeakyBucketState, parts: i128) -> i128 {
         i128::from(state.written_at.as_nanos()) - (-parts).div_euclid(PARTS_PER_NANO)
     }
 
-    /// Remembers a place before the last one, if it has not departed. Returns `false` if it is one too many.
+    /// Remembers a slot before the last one, if it has not departed. Returns `false` if it is one too many.
     fn remembers(
         &self,
         state: &mut LeakyBucketState,
@@ -497,17 +500,17 @@ impl Queue<'_, i128> {
     ) -> bool {
         // A departure beyond all instants is not remembered.
         let departs = u64::try_from(departs).map_or(now, Timestamp::from_nanos);
-        let freed = state.freed.get_or_insert_default();
+        let refunded = state.refunded.get_or_insert_default();
         // Also charges that were never made are no more than fit.
         let most = MOST.min(usize::try_from(self.rule.capacity.get()).unwrap_or(MOST));
-        let Err(index) = freed
+        let Err(index) = refunded
             .0
-            .binary_search_by_key(&departs, |place| place.departs)
+            .binary_search_by_key(&departs, |slot| slot.departs)
         else {
             return true;
         };
         // One that lies within another was remembered before.
-        let is_known = freed
+        let is_known = refunded
             .before(index, departs)
             .is_some_and(|(_, after)| after > 1);
         if departs <= now || is_known {
@@ -515,32 +518,32 @@ impl Queue<'_, i128> {
         }
         let span = Ticks::from_parts(price);
         // There are more after the queue became shorter.
-        let most = most.max(freed.0.len());
-        freed.0.insert(index, Place { departs, span });
+        let most = most.max(refunded.0.len());
+        refunded.0.insert(index, QueueSlot { departs, span });
         let gap = self.units.price_in_parts(1);
-        freed.unite(index + 1, gap);
-        freed.unite(index, gap);
-        let is_remembered = freed.0.len() <= most;
+        refunded.unite(index + 1, gap);
+        refunded.unite(index, gap);
+        let is_remembered = refunded.0.len() <= most;
         if !is_remembered {
-            freed.0.remove(index);
+            refunded.0.remove(index);
         }
         is_remembered
     }
 
-    /// Leaves `actual` of the last place; if that is nothing, also nothing of those before it that were given back.
-    fn shorten(&self, state: &mut LeakyBucketState, place: i128, actual: u64) {
-        let mut end = place + self.units.price_in_parts(actual);
-        let mut freed = state.freed.take();
-        while let Some(before) = freed.as_ref().and_then(|freed| freed.0.back()) {
+    /// Leaves `actual` of the last slot; if that is nothing, also nothing of those before it that were refunded.
+    fn shorten(&self, state: &mut LeakyBucketState, slot: i128, actual: u64) {
+        let mut end = slot + self.units.price_in_parts(actual);
+        let mut refunded = state.refunded.take();
+        while let Some(before) = refunded.as_ref().and_then(|refunded| refunded.0.back()) {
             let begin = end - before.span.parts();
             let is_next = self.departure(state, begin) == i128::from(before.departs.as_nanos());
             if actual > 0 || !is_next {
                 break;
             }
             end = begin;
-            freed.as_mut().and_then(|freed| freed.0.pop_back());
+            refunded.as_mut().and_then(|refunded| refunded.0.pop_back());
         }
-        state.freed = freed;
+        state.refunded = refunded;
         state.backlog = Ticks::from_parts(end.max(0));
         state.sole = false;
     }

@@ -2,13 +2,13 @@
 
 use super::{
     LeakyBucket,
-    step::{Freed, LeakyBucketState, Place},
+    step::{LeakyBucketState, QueueSlot, RefundedSlots},
 };
 use crate::{
     algorithm::{
         codec::{Codec, damaged, put_instant, put_number, take_instant, take_number, take_tag},
         rate::ScriptRate,
-        scripted::{MICRO, Part, Scripted, fitting, in_micros, instant, micros},
+        scripted::{MICRO, ScriptTuple, Scripted, fitting, in_micros, instant, micros},
         ticks::Ticks,
     },
     error::Error,
@@ -20,12 +20,12 @@ impl Codec for LeakyBucketState {
         bytes.push(LeakyBucket::TAG);
         put_instant(bytes, self.written_at);
         self.backlog.encode(bytes);
-        let freed = self.freed.as_ref().map(|freed| &freed.0);
-        let count = freed.map_or(0, |freed| freed.len() as u64);
+        let refunded = self.refunded.as_ref().map(|refunded| &refunded.0);
+        let count = refunded.map_or(0, |refunded| refunded.len() as u64);
         put_number(bytes, count << 1 | u64::from(self.sole));
-        for place in freed.into_iter().flatten() {
-            put_instant(bytes, place.departs);
-            place.span.encode(bytes);
+        for slot in refunded.into_iter().flatten() {
+            put_instant(bytes, slot.departs);
+            slot.span.encode(bytes);
         }
     }
 
@@ -38,22 +38,22 @@ impl Codec for LeakyBucketState {
         if backlog.parts() < 0 {
             return Err(damaged());
         }
-        let mut freed = Freed::default();
+        let mut refunded = RefundedSlots::default();
         // The count is not trusted: an error ends the loop where the bytes end.
         for _ in 0..count {
-            let place = Place {
+            let slot = QueueSlot {
                 departs: take_instant(bytes)?,
                 span: Ticks::decode_up(bytes)?,
             };
-            let is_next = |last: &Place| last.departs < place.departs;
-            if !freed.0.back().is_none_or(is_next) || place.span.parts() < 1 {
+            let is_next = |last: &QueueSlot| last.departs < slot.departs;
+            if !refunded.0.back().is_none_or(is_next) || slot.span.parts() < 1 {
                 return Err(damaged());
             }
-            freed.0.push_back(place);
+            refunded.0.push_back(slot);
         }
         Ok(Self {
             written_at,
-            freed: (count > 0).then(|| Box::new(freed)),
+            refunded: (count > 0).then(|| Box::new(refunded)),
             backlog,
             sole,
         })
@@ -73,12 +73,12 @@ impl LeakyBucket {
     }
 }
 
-/// A place that was given back is four numbers, which the script carries along: its departure in microseconds
+/// A slot that was refunded is four numbers, which the script carries along: its departure in microseconds
 /// and what is left of it in nanoseconds, and its span.
-const PLACE: usize = 4;
+const SLOT: usize = 4;
 
 impl Scripted for LeakyBucket {
-    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+    fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
         let ScriptRate { gain, price } = ScriptRate::of(&self.rate);
         let capacity = self.capacity.get();
         let full = price * i128::from(capacity);
@@ -100,37 +100,37 @@ impl Scripted for LeakyBucket {
         Ok(())
     }
 
-    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<LeakyBucketState> {
+    fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<LeakyBucketState> {
         let Some([Some(part)]) = parts.first_chunk() else {
             return None;
         };
-        let (&[Self::KIND, at, backlog, gain, sole], places) = part.split_first_chunk()? else {
+        let (&[Self::KIND, at, backlog, gain, sole], slots) = part.split_first_chunk()? else {
             return None;
         };
-        let mut freed = Freed::default();
-        for place in places.chunks(PLACE) {
-            let &[at, nanos, span, gain] = place else {
+        let mut refunded = RefundedSlots::default();
+        for slot in slots.chunks(SLOT) {
+            let &[at, nanos, span, gain] = slot else {
                 return None;
             };
             let nanos = u64::try_from(nanos).ok().filter(|nanos| *nanos < MICRO)?;
             let departs = instant(at)?.as_nanos().checked_add(nanos)?;
-            freed.0.push_back(Place {
+            refunded.0.push_back(QueueSlot {
                 departs: Timestamp::from_nanos(departs),
                 span: self.span_of(span, gain)?,
             });
         }
-        if !freed.0.iter().is_sorted_by_key(|place| place.departs) || !matches!(sole, 0 | 1) {
+        if !refunded.0.iter().is_sorted_by_key(|slot| slot.departs) || !matches!(sole, 0 | 1) {
             return None;
         }
         Some(LeakyBucketState {
             written_at: instant(at)?,
-            freed: (!freed.0.is_empty()).then(|| Box::new(freed)),
+            refunded: (!refunded.0.is_empty()).then(|| Box::new(refunded)),
             backlog: self.span_of(backlog, gain)?,
             sole: sole == 1,
         })
     }
 
-    fn state_parts(&self, state: &LeakyBucketState, parts: &mut Vec<Option<Part>>) {
+    fn state_parts(&self, state: &LeakyBucketState, parts: &mut Vec<Option<ScriptTuple>>) {
         let [backlog, gain] = self.units_of(state.backlog);
         let mut part = vec![
             Self::KIND,
@@ -139,9 +139,9 @@ impl Scripted for LeakyBucket {
             gain,
             i64::from(state.sole),
         ];
-        for place in state.freed.iter().flat_map(|freed| &freed.0) {
-            let [span, gain] = self.units_of(place.span);
-            let departs = place.departs.as_nanos();
+        for slot in state.refunded.iter().flat_map(|refunded| &refunded.0) {
+            let [span, gain] = self.units_of(slot.span);
+            let departs = slot.departs.as_nanos();
             let (at, nanos) = (departs / MICRO, departs % MICRO);
             part.extend([at as i64, nanos as i64, span, gain]);
         }

@@ -14,13 +14,13 @@ use crate::{
 #[derive(Clone)]
 pub struct SlidingLogState {
     /// Sorted by their instants, which are distinct; each contains at least one unit.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<LogEntry>,
     /// Units that ever passed.
     total: u64,
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct LogEntry {
     at: Timestamp,
     /// The total before this entry.
     before: u64,
@@ -90,7 +90,7 @@ impl SlidingLogState {
 
     /// Returns how many of the oldest entries fulfil a condition that no later entry fulfils.
     #[inline]
-    fn first(&self, goes: impl Fn(&Entry) -> bool) -> usize {
+    fn first(&self, goes: impl Fn(&LogEntry) -> bool) -> usize {
         // Mostly none or one for a busy key, where a binary search would mispredict every branch.
         for n in 0..2 {
             if !self.entries.get(n).is_some_and(&goes) {
@@ -125,7 +125,7 @@ impl SlidingLogState {
     pub(super) fn push(&mut self, at: Timestamp, units: u64) {
         if self.newest() != Some(at) {
             let before = self.total;
-            self.entries.push_back(Entry { at, before });
+            self.entries.push_back(LogEntry { at, before });
         }
         self.total = self.total.wrapping_add(units);
     }

@@ -4,7 +4,9 @@ use super::{SlidingLog, SlidingLogState};
 use crate::{
     algorithm::{
         codec::{Codec, damaged, put_number, take_number, take_tag},
-        scripted::{Part, Scripted, count, fitting, in_micros, instant, micros, natural, only},
+        scripted::{
+            ScriptTuple, Scripted, count, fitting, in_micros, instant, micros, natural, only,
+        },
     },
     error::Error,
     time::Timestamp,
@@ -47,14 +49,14 @@ impl Codec for SlidingLogState {
 }
 
 impl Scripted for SlidingLog {
-    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+    fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
         let period = micros(self.quota.period_nanos(), self)?;
         let limit = fitting(self.limit().get().into(), self)?;
         parts.push(vec![Self::KIND, period, limit]);
         Ok(())
     }
 
-    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<SlidingLogState> {
+    fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<SlidingLogState> {
         let Some((&Self::KIND, entries)) = only(parts)?.split_first() else {
             return None;
         };
@@ -73,7 +75,7 @@ impl Scripted for SlidingLog {
         (!log.is_empty()).then_some(log)
     }
 
-    fn state_parts(&self, log: &SlidingLogState, parts: &mut Vec<Option<Part>>) {
+    fn state_parts(&self, log: &SlidingLogState, parts: &mut Vec<Option<ScriptTuple>>) {
         let entries = log
             .entries()
             .flat_map(|(at, units)| [in_micros(at), count(units)]);

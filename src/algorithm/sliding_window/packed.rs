@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use super::{
     SlidingWindow, SlidingWindowState,
-    step::{Place, Slices, empty_in, until_free},
+    step::{SlicePosition, Slices, empty_in, until_free},
 };
 use crate::{
     algorithm::{
-        packed::{Meaning, Metering, PackedKind, PackedSlices, PackedState, StoreTime},
+        packed::{Meaning, PackedKind, PackedSlices, PackedState, StepPacked, StoreTime},
         ticks::PER_NANO,
     },
     decision::{Compute, Cost, Decision, Deferred, Verdict},
@@ -28,7 +28,7 @@ struct PackedSlice {
     digits: u64,
 }
 
-impl Metering for SlidingWindow {
+impl StepPacked for SlidingWindow {
     const AHEAD: u64 = PackedState::LONGEST;
 
     #[inline]
@@ -44,14 +44,14 @@ impl Metering for SlidingWindow {
         now: StoreTime,
         cost: Cost,
     ) -> (Option<PackedState>, Decision) {
-        let (place, start) = begin(&self.slices, now);
+        let (position, start) = begin(&self.slices, now);
         let digits = packed.since(start) as u64;
         let slice = if digits < packed_slices(&self.slices).length {
             PackedSlice { start, digits }
         } else {
             self.advance(packed, start)
         };
-        self.step_slice(slice, place, now, cost)
+        self.step_slice(slice, position, now, cost)
     }
 
     fn step_debt(
@@ -60,9 +60,9 @@ impl Metering for SlidingWindow {
         now: StoreTime,
         cost: Cost,
     ) -> (Option<PackedState>, Decision) {
-        let (place, start) = begin(&self.slices, now);
+        let (position, start) = begin(&self.slices, now);
         let packed = debt.map_or(start, |debt| self.filled(debt, start));
-        self.step_slice(self.advance(packed, start), place, now, cost)
+        self.step_slice(self.advance(packed, start), position, now, cost)
     }
 
     fn floor(&self, now: StoreTime) -> PackedState {
@@ -72,10 +72,10 @@ impl Metering for SlidingWindow {
 
 /// Returns the position of a moment in its slice, and the beginning of that slice.
 #[inline(always)]
-fn begin(slices: &Slices, now: StoreTime) -> (Place, PackedState) {
-    let place = slices.place(now.at());
-    let since = (place.length - place.rest) * PER_NANO;
-    (place, now.packed().before(since as i64))
+fn begin(slices: &Slices, now: StoreTime) -> (SlicePosition, PackedState) {
+    let position = slices.position(now.at());
+    let since = (position.length - position.rest) * PER_NANO;
+    (position, now.packed().before(since as i64))
 }
 
 /// Returns how many slices a packed state lies after the one that begins at `start`, and its counters.
@@ -129,22 +129,22 @@ impl SlidingWindow {
         debt.shifted(filled as i64 - digits as i64)
     }
 
-    /// Steps in a slice; `place` is the position of the time, unless the slice is later.
+    /// Steps in a slice; `position` is that of the time, unless the slice is later.
     #[inline(always)]
     fn step_slice(
         &self,
         PackedSlice { start, digits }: PackedSlice,
-        place: Place,
+        position: SlicePosition,
         now: StoreTime,
         cost: Cost,
     ) -> (Option<PackedState>, Decision) {
         let (limit, cost) = (self.limit.get(), cost.get());
         let ahead = start.since(now.packed());
         let (rest, stalled) = match ahead > 0 {
-            true => (place.length, ahead as u64 / PER_NANO),
-            false => (place.rest, 0),
+            true => (position.length, ahead as u64 / PER_NANO),
+            false => (position.rest, 0),
         };
-        let place = Place { rest, ..place };
+        let position = SlicePosition { rest, ..position };
         let mut whole = 0;
         let mut left = digits >> self.bits;
         while left > 0 {
@@ -153,7 +153,7 @@ impl SlidingWindow {
         }
         let oldest = digits & most(self.bits);
         // As in the view of a state that is not packed.
-        let estimate = whole + self.slices.inside(oldest, &place);
+        let estimate = whole + self.slices.inside(oldest, &position);
         let remaining = limit.saturating_sub(estimate);
         let slices = packed_slices(&self.slices);
         let counters = |digits| PackedCounters {
@@ -193,8 +193,8 @@ impl SlidingWindow {
         }
         let add = |digits: u64, counter: &u64| digits << self.bits | counter;
         let digits = state.counters.iter().fold(0, add);
-        let place = self.slices.place(state.written_at);
-        let start = state.written_at.as_nanos() - (place.length - place.rest);
+        let position = self.slices.position(state.written_at);
+        let start = state.written_at.as_nanos() - (position.length - position.rest);
         now.packed_after(Timestamp::from_nanos(start), digits as i64)
     }
 
@@ -223,9 +223,9 @@ impl SlidingWindowState {
         let PackedSlices { count, length } = packed_slices;
         let nanos = length / PER_NANO;
         let slices = Slices::new(count * nanos, count as u32);
-        let (place, start) = begin(&slices, now);
+        let (position, start) = begin(&slices, now);
         let (ahead, digits) = apart(packed, start, length);
-        let start = i128::from(now.at().as_nanos() - (place.length - place.rest))
+        let start = i128::from(now.at().as_nanos() - (position.length - position.rest))
             + i128::from(ahead) * i128::from(nanos);
         // A packed state before the Unix epoch is an old debt.
         let start = u64::try_from(start).ok()?;

@@ -12,7 +12,7 @@ use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
         arithmetic::{div_ceil, div_floor},
-        packed::{Meter, PackedKind, PackedState, StoreTime},
+        packed::{PackedKind, PackedRule, PackedState, StoreTime},
     },
     decision::{Charge, Cost, Decision, Numbers, Verdict},
     time::Timestamp,
@@ -25,17 +25,17 @@ pub struct SlidingWindowState {
     /// The window of the rule that wrote the state, in nanoseconds.
     pub(super) window: u64,
     /// One counter more than that rule has slices.
-    pub(super) counters: Counters,
+    pub(super) counters: SliceCounters,
 }
 
 /// The counters, the one of the newest slice first. Those of a window of one slice take no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Counters {
+pub(super) enum SliceCounters {
     Two([u64; 2]),
     Many(Box<[u64]>),
 }
 
-impl Counters {
+impl SliceCounters {
     /// Returns zeros for a number of slices.
     #[inline]
     pub(super) fn zero(slices: u64) -> Self {
@@ -47,7 +47,7 @@ impl Counters {
     }
 }
 
-impl Deref for Counters {
+impl Deref for SliceCounters {
     type Target = [u64];
 
     #[inline]
@@ -59,7 +59,7 @@ impl Deref for Counters {
     }
 }
 
-impl DerefMut for Counters {
+impl DerefMut for SliceCounters {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u64] {
         match self {
@@ -76,7 +76,7 @@ impl SlidingWindowState {
         Self {
             written_at: at,
             window: slices.window(),
-            counters: Counters::zero(slices.count()),
+            counters: SliceCounters::zero(slices.count()),
         }
     }
 
@@ -91,13 +91,13 @@ impl SlidingWindowState {
         self.window == slices.window() && self.counters.len() as u64 == slices.count() + 1
     }
 
-    /// Returns how many slices have begun between the last write and `at`, which lies at `place` and is not earlier.
+    /// Returns how many slices have begun between the last write and `at`, which lies at `position` and is not earlier.
     #[inline]
-    fn passed(&self, slices: &Slices, at: Timestamp, place: &Place) -> u64 {
-        if at.nanos_since(self.written_at) <= place.length - place.rest {
+    fn passed(&self, slices: &Slices, at: Timestamp, position: &SlicePosition) -> u64 {
+        if at.nanos_since(self.written_at) <= position.length - position.rest {
             return 0;
         }
-        place.slice - slices.place(self.written_at).slice
+        position.slice - slices.position(self.written_at).slice
     }
 
     /// Returns the counters that still count after `passed` slices have begun since the last write.
@@ -127,10 +127,10 @@ impl SlidingWindowState {
     fn converted(&self, slices: &Slices) -> Self {
         let mut converted = Self::empty(slices, self.written_at);
         let old = self.slices();
-        let newest = slices.place(self.written_at).slice;
+        let newest = slices.position(self.written_at).slice;
         let mut latest = self.written_at;
         for count in &*self.counters {
-            let age = newest - slices.place(latest).slice;
+            let age = newest - slices.position(latest).slice;
             let counter = usize::try_from(age)
                 .ok()
                 .and_then(|age| converted.counters.get_mut(age));
@@ -140,7 +140,7 @@ impl SlidingWindowState {
                 None => break,
             }
             // Continue at the last nanosecond before this slice, unless that lies before the epoch.
-            let Place { rest, length, .. } = old.place(latest);
+            let SlicePosition { rest, length, .. } = old.position(latest);
             match latest.as_nanos().checked_sub(length - rest + 1) {
                 Some(earlier) => latest = Timestamp::from_nanos(earlier),
                 None => break,
@@ -153,7 +153,7 @@ impl SlidingWindowState {
 /// The counters at an instant, which is never before the last write.
 struct View<'a> {
     at: Timestamp,
-    place: Place,
+    position: SlicePosition,
     /// The number of slices that have begun since the last write.
     passed: u64,
     /// The counters that still count, the newest first. The last one is that of the oldest slice, if all still count.
@@ -186,16 +186,16 @@ impl SlidingWindow {
     #[inline]
     fn view<'a>(&self, state: Option<&'a SlidingWindowState>, now: Timestamp) -> View<'a> {
         let at = state.map_or(now, |state| now.max(state.written_at));
-        let place = self.slices.place(at);
-        let passed = state.map_or(0, |state| state.passed(&self.slices, at, &place));
+        let position = self.slices.position(at);
+        let passed = state.map_or(0, |state| state.passed(&self.slices, at, &position));
         let counting = state.map_or(&[][..], |state| state.counting(passed));
         let (whole, oldest) = split(counting);
         let whole = sum(whole);
         // Costs are whole numbers, so rounding the estimate up decides as the exact estimate does.
-        let estimate = whole.saturating_add(self.slices.inside(oldest, &place));
+        let estimate = whole.saturating_add(self.slices.inside(oldest, &position));
         View {
             at,
-            place,
+            position,
             passed,
             counting,
             whole,
@@ -209,10 +209,10 @@ impl SlidingWindow {
         let free = self.limit.get() - cost;
         match (free.checked_sub(view.whole), view.counting.last()) {
             (Some(free), Some(oldest)) => {
-                until_inside(free, *oldest, view.place.rest, view.place.length)
+                until_inside(free, *oldest, view.position.rest, view.position.length)
             }
             // The counters that count in full already leave too little, so another slice must begin.
-            _ => self.wait_for_slice(view.place.slice, view.place.rest, view.counting, free),
+            _ => self.wait_for_slice(view.position.slice, view.position.rest, view.counting, free),
         }
     }
 
@@ -224,9 +224,9 @@ impl SlidingWindow {
 
     /// Returns the nanoseconds until all counters are zero; `None` if they are.
     #[inline]
-    fn empty_in(&self, place: &Place, counting: &[u64]) -> Option<u64> {
-        let after = |slices| self.slices.after(place.slice, slices);
-        empty_in(counting.iter().copied(), place.rest, after)
+    fn empty_in(&self, position: &SlicePosition, counting: &[u64]) -> Option<u64> {
+        let after = |slices| self.slices.after(position.slice, slices);
+        empty_in(counting.iter().copied(), position.rest, after)
     }
 
     /// Returns the decision on `asked` units, of which `cost` are charged.
@@ -250,7 +250,7 @@ impl SlidingWindow {
             wait(self.wait(view, view.remaining + 1))
         };
         let reset_after = self
-            .empty_in(&view.place, view.counting)
+            .empty_in(&view.position, view.counting)
             .map_or(Duration::ZERO, wait);
         let verdict = if passes {
             Verdict::Allow
@@ -318,7 +318,7 @@ impl Algorithm for SlidingWindow {
         if passes {
             let View {
                 at,
-                place,
+                position,
                 passed,
                 whole,
                 remaining,
@@ -330,7 +330,7 @@ impl Algorithm for SlidingWindow {
             state.counters[0] += cost;
             view = View {
                 at,
-                place,
+                position,
                 passed: 0,
                 counting: &state.counters,
                 whole: whole + cost,
@@ -370,13 +370,13 @@ impl Algorithm for SlidingWindow {
             Some(state) if !state.counts_in(&self.slices) => state.slices(),
             _ => self.slices,
         };
-        let (place, charged) = (slices.place(at), slices.place(charge.at));
-        let age = match place.slice.checked_sub(charged.slice) {
+        let (position, charged) = (slices.position(at), slices.position(charge.at));
+        let age = match position.slice.checked_sub(charged.slice) {
             Some(age) if age <= slices.count() => age,
             _ => return,
         };
         let state = state.get_or_insert_with(|| SlidingWindowState::empty(&slices, at));
-        state.advance(at, state.passed(&slices, at, &place));
+        state.advance(at, state.passed(&slices, at, &position));
         let counter = &mut state.counters[age as usize];
         *counter = if actual < charge.cost {
             counter.saturating_sub(charge.cost - actual)
@@ -395,14 +395,14 @@ impl Algorithm for SlidingWindow {
         if !state.counts_in(&self.slices) {
             return self.forgettable_at(&state.converted(&self.slices));
         }
-        let place = self.slices.place(state.written_at);
-        let wait = self.empty_in(&place, &state.counters).unwrap_or(0);
+        let position = self.slices.position(state.written_at);
+        let wait = self.empty_in(&position, &state.counters).unwrap_or(0);
         Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait))
     }
 
     #[inline]
-    fn meter(&self) -> Option<Meter<'_>> {
-        self.is_packed().then(|| Meter::of_slices(self))
+    fn packed_rule(&self) -> Option<PackedRule<'_>> {
+        self.is_packed().then(|| PackedRule::of_slices(self))
     }
 
     fn pack(&self, state: &SlidingWindowState, now: StoreTime) -> Option<PackedState> {
@@ -439,7 +439,7 @@ pub(super) struct Slices {
 
 /// The position of an instant.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct SlicePosition {
     /// The number of its slice.
     pub(super) slice: u64,
     /// The nanoseconds until the slice ends: 1 to `length`.
@@ -504,7 +504,7 @@ impl Slices {
 
     /// Returns the position of an instant.
     #[inline]
-    pub(super) fn place(&self, at: Timestamp) -> Place {
+    pub(super) fn position(&self, at: Timestamp) -> SlicePosition {
         let at = at.as_nanos();
         let (slice, into) = if self.longer == 0 {
             let slice = self.per_length(at);
@@ -513,7 +513,7 @@ impl Slices {
             self.find(at)
         };
         let (_, length) = self.after(slice, 0);
-        Place {
+        SlicePosition {
             slice,
             rest: length - into,
             length,
@@ -545,16 +545,16 @@ impl Slices {
         (end - self.begin(next), end - self.begin(next + slices - 1))
     }
 
-    /// Returns how many of the `count` calls of its oldest slice lie in the window that ends at `place`:
+    /// Returns how many of the `count` calls of its oldest slice lie in the window that ends at `position`:
     /// `count · rest / length`, rounded up.
     #[inline]
-    pub(super) fn inside(&self, count: u64, place: &Place) -> u64 {
-        let product = u128::from(count) * u128::from(place.rest);
+    pub(super) fn inside(&self, count: u64, position: &SlicePosition) -> u64 {
+        let product = u128::from(count) * u128::from(position.rest);
         match u64::try_from(product) {
             Ok(0) => 0,
             Ok(product) if self.longer == 0 => self.per_length(product - 1) + 1,
             // At most `count`.
-            _ => div_ceil(product, place.length) as u64,
+            _ => div_ceil(product, position.length) as u64,
         }
     }
 }

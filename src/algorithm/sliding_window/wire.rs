@@ -1,12 +1,12 @@
 //! The state as bytes, rule and state in the numbers of a script, and the totals of counters.
 
-use super::{SlidingWindow, SlidingWindowState, step::Counters};
+use super::{SlidingWindow, SlidingWindowState, step::SliceCounters};
 use crate::{
     algorithm::{
         Counted, Slicing,
         codec::{Codec, damaged, put_instant, put_number, take_instant, take_number, take_tag},
         scripted::{
-            MICRO, Part, Scripted, count, fitting, in_micros, instant, micros, natural, only,
+            MICRO, ScriptTuple, Scripted, count, fitting, in_micros, instant, micros, natural, only,
         },
     },
     error::Error,
@@ -33,7 +33,7 @@ impl Codec for SlidingWindowState {
         if !fits || u128::from(window) > Quota::MAX_PERIOD.as_nanos() {
             return Err(damaged());
         }
-        let mut counters = Counters::zero(slices);
+        let mut counters = SliceCounters::zero(slices);
         for counter in &mut *counters {
             *counter = take_number(bytes)?;
         }
@@ -47,7 +47,7 @@ impl Codec for SlidingWindowState {
 
 impl Scripted for SlidingWindow {
     /// Slices of whole microseconds only.
-    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+    fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
         let slices = self.slices.count();
         let window = self.slices.window();
         micros(window, self)?;
@@ -69,7 +69,7 @@ impl Scripted for SlidingWindow {
         Ok(())
     }
 
-    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<SlidingWindowState> {
+    fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<SlidingWindowState> {
         let (&[Self::KIND, slices, length, at], counts) = only(parts)?.split_first_chunk()? else {
             return None;
         };
@@ -78,7 +78,7 @@ impl Scripted for SlidingWindow {
             && counts.len() as u64 == number + 1
             && length > 0;
         let window = slices.checked_mul(length as i64).filter(|_| fits)?;
-        let mut counters = Counters::zero(number);
+        let mut counters = SliceCounters::zero(number);
         for (counter, count) in counters.iter_mut().zip(counts) {
             *counter = natural(*count)?;
         }
@@ -89,7 +89,7 @@ impl Scripted for SlidingWindow {
         })
     }
 
-    fn state_parts(&self, state: &SlidingWindowState, parts: &mut Vec<Option<Part>>) {
+    fn state_parts(&self, state: &SlidingWindowState, parts: &mut Vec<Option<ScriptTuple>>) {
         let slices = state.counters.len() as u64 - 1;
         let mut part = vec![
             Self::KIND,

@@ -4,7 +4,7 @@ use super::{Color, ThreeColor, step::ThreeColorState};
 use crate::{
     algorithm::{
         codec::{Codec, put_instant, take_instant, take_tag},
-        scripted::{Part, Scripted, in_micros, instant},
+        scripted::{ScriptTuple, Scripted, in_micros, instant},
         ticks::Ticks,
     },
     error::Error,
@@ -29,14 +29,14 @@ impl Codec for ThreeColorState {
 }
 
 impl Scripted for ThreeColor {
-    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+    fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
         let given = self.given.unwrap_or(Color::Green) as i64;
         let (committed, peak) = (self.committed.numbers(self)?, self.peak.numbers(self)?);
         parts.push([&[Self::KIND, given], &committed[..], &peak].concat());
         Ok(())
     }
 
-    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<ThreeColorState> {
+    fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<ThreeColorState> {
         let Some([Some(part)]) = parts.first_chunk() else {
             return None;
         };
@@ -50,7 +50,7 @@ impl Scripted for ThreeColor {
         })
     }
 
-    fn state_parts(&self, state: &ThreeColorState, parts: &mut Vec<Option<Part>>) {
+    fn state_parts(&self, state: &ThreeColorState, parts: &mut Vec<Option<ScriptTuple>>) {
         let at = in_micros(state.written_at);
         let (committed, peak) = (
             self.committed.level(state.committed),

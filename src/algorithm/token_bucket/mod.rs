@@ -56,10 +56,10 @@ use crate::{
 /// | since the charge | a refund gives back |
 /// |---|---|
 /// | nothing was written, and the bucket is not full | all: the key is left as if the call had cost the actual amount from the beginning |
-/// | other calls were admitted | the part of the charge that lies behind the last one; less by what was given back to the key since, at most down to what is left of `cost · interval` after the charge's instant |
+/// | other calls were admitted | the part of the charge that lies behind the last one; less by what was refunded to the key since, at most down to what is left of `cost · interval` after the charge's instant |
 /// | the bucket has filled up | nothing |
 ///
-/// A bucket in constant use has its charges far ahead of now, and gets them back whole. Time that was given back while other charges
+/// A bucket in constant use has its charges far ahead of now, and gets them back whole. Time that was refunded while other charges
 /// were open is remembered until the last of those has passed: in [`Local`](crate::store::Local), the key leaves the table of
 /// one-word states for that long. A [`Cascade`](crate::Cascade), a [`ThreeColor`](crate::ThreeColor) and several buckets under
 /// one key give back what the last call left of `cost · interval` after the charge's instant, if others were admitted since.

@@ -7,7 +7,7 @@ use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
         bucket::{Bucket, BucketLevel, Fill, more_after, remaining},
-        packed::{Meter, Metering, PackedKind, PackedState, StoreTime},
+        packed::{PackedKind, PackedRule, PackedState, StepPacked, StoreTime},
         rate::{Units, Width},
         ticks::{PARTS_PER_NANO, PER_NANO, Ticks, after, after_ticks},
     },
@@ -17,12 +17,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// The state of a key under a [`TokenBucket`]: the level at the last write, and the time that was given back.
+/// The state of a key under a [`TokenBucket`]: the level at the last write, and the time that was refunded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub struct TokenBucketState {
     pub(super) level: BucketLevel,
-    pub(super) given_back: GivenBack,
+    pub(super) refunded: Refunded,
 }
 
 impl From<BucketLevel> for TokenBucketState {
@@ -30,7 +30,7 @@ impl From<BucketLevel> for TokenBucketState {
     fn from(level: BucketLevel) -> Self {
         Self {
             level,
-            given_back: GivenBack::NONE,
+            refunded: Refunded::NONE,
         }
     }
 }
@@ -60,7 +60,7 @@ impl<N: Width> Bucket<'_, N> {
     fn decide(
         &self,
         fill: Fill<N>,
-        given_back: u64,
+        refunded: u64,
         now: Timestamp,
         cost: Cost,
     ) -> (Option<N>, Decision) {
@@ -72,10 +72,10 @@ impl<N: Width> Bucket<'_, N> {
                 full_for,
                 ..fill
             };
-            let decision = self.answer(Verdict::Allow, now, cost, &left, given_back);
+            let decision = self.answer(Verdict::Allow, now, cost, &left, refunded);
             return (Some(level), decision);
         }
-        (None, self.refuse(now, cost, cost, &fill, given_back))
+        (None, self.refuse(now, cost, cost, &fill, refunded))
     }
 
     /// Refuses a call that can come again when the bucket holds `asked`.
@@ -86,11 +86,11 @@ impl<N: Width> Bucket<'_, N> {
         cost: u64,
         asked: u64,
         fill: &Fill<N>,
-        given_back: u64,
+        refunded: u64,
     ) -> Decision {
         let stalled = fill.at.nanos_since(now);
         let wait = self.until(fill.level, asked);
-        self.answer(Verdict::Refuse, now, cost, fill, given_back)
+        self.answer(Verdict::Refuse, now, cost, fill, refunded)
             .with_retry_after(wait.map(|wait| after(stalled, wait)))
     }
 
@@ -101,24 +101,24 @@ impl<N: Width> Bucket<'_, N> {
         now: Timestamp,
         cost: u64,
         fill: &Fill<N>,
-        given_back: u64,
+        refunded: u64,
     ) -> Decision {
         let rule = self.rule;
         let decision = Decision::new(verdict, now, cost).with_limit(rule.burst, rule.quota);
         if !(N::IS_NARROW && self.starts_full) {
-            return self.with_numbers(decision, fill, given_back);
+            return self.with_numbers(decision, fill, refunded);
         }
         let Units { price, full, .. } = self.units;
         let [level, price, full] = [fill.level, price, full].map(|units| units.narrow() as u64);
         decision.with_deferred(Deferred {
-            state: [level, price, full, fill.at.nanos_since(now), given_back, 0],
+            state: [level, price, full, fill.at.nanos_since(now), refunded, 0],
             compute: &DEFERRED,
         })
     }
 
     /// Computes the numbers of any bucket.
     #[cold]
-    fn with_numbers(&self, decision: Decision, fill: &Fill<N>, given_back: u64) -> Decision {
+    fn with_numbers(&self, decision: Decision, fill: &Fill<N>, refunded: u64) -> Decision {
         let stalled = fill.at.nanos_since(decision.at());
         let wait = |wait: Option<u128>| wait.map_or(Duration::ZERO, |wait| after(stalled, wait));
         let remaining = self.tokens(fill.level);
@@ -131,7 +131,7 @@ impl<N: Width> Bucket<'_, N> {
         if !charged {
             return decision;
         }
-        decision.with_position(Position::new(self.full_from(fill), given_back))
+        decision.with_position(Position::new(self.full_from(fill), refunded))
     }
 
     /// Returns when a bucket is full, in nanoseconds rounded down.
@@ -146,14 +146,14 @@ impl<N: Width> Bucket<'_, N> {
     #[inline(always)]
     fn step(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
         let mut fill = self.fill(state.as_ref().map(|state| &state.level), now);
-        let given_back = match state {
-            Some(state) => state.given_back.at(fill.at, fill.level >= self.units.full),
-            None => GivenBack::NONE,
+        let refunded = match state {
+            Some(state) => state.refunded.at(fill.at, fill.level >= self.units.full),
+            None => Refunded::NONE,
         };
-        let (level, decision) = self.decide(fill, given_back.nanos(), now, cost);
+        let (level, decision) = self.decide(fill, refunded.nanos(), now, cost);
         if let Some(level) = level {
             let level = self.state(level, fill.at);
-            *state = Some(TokenBucketState { level, given_back });
+            *state = Some(TokenBucketState { level, refunded });
             return Step::Wrote(decision);
         }
         let is_new = fill.full_for.is_none() && !self.starts_full;
@@ -163,8 +163,8 @@ impl<N: Width> Bucket<'_, N> {
         // From here on the key fills up: the one refusal that must be remembered.
         fill.full_for = Some(0);
         let level = self.state(fill.level, fill.at);
-        *state = Some(TokenBucketState { level, given_back });
-        Step::Wrote(self.refuse(now, cost.get(), cost.get(), &fill, given_back.nanos()))
+        *state = Some(TokenBucketState { level, refunded });
+        Step::Wrote(self.refuse(now, cost.get(), cost.get(), &fill, refunded.nanos()))
     }
 
     /// Refuses a cost, or only looks if the bucket holds it because another rule refuses.
@@ -197,14 +197,14 @@ const DEFERRED: Compute = Compute {
     // In two's complement: the level may be below zero.
     reset_after: |&[level, _, full, stalled, ..]| after_ticks(stalled, full.wrapping_sub(level)),
     more_after,
-    position: |&[level, _, full, stalled, given_back, _]: &DeferredState, at| {
+    position: |&[level, _, full, stalled, refunded, _]: &DeferredState, at| {
         let lacking = full.wrapping_sub(level) / PER_NANO;
         let end = at.as_nanos().saturating_add(stalled);
-        Some(Position::new(end.saturating_add(lacking), given_back))
+        Some(Position::new(end.saturating_add(lacking), refunded))
     },
 };
 
-impl Metering for TokenBucket {
+impl StepPacked for TokenBucket {
     const AHEAD: u64 = 0;
 
     #[inline]
@@ -325,8 +325,7 @@ impl Algorithm for TokenBucket {
 
     #[inline]
     fn forgettable_at(&self, state: &TokenBucketState) -> Timestamp {
-        self.at_rest_from(&state.level)
-            .max(state.given_back.until())
+        self.at_rest_from(&state.level).max(state.refunded.until())
     }
 
     fn grant_slack(&self) -> Option<u64> {
@@ -348,12 +347,12 @@ impl Algorithm for TokenBucket {
     }
 
     #[inline]
-    fn meter(&self) -> Option<Meter<'_>> {
-        self.is_packed().then(|| Meter::of_bucket(self))
+    fn packed_rule(&self) -> Option<PackedRule<'_>> {
+        self.is_packed().then(|| PackedRule::of_bucket(self))
     }
 
     fn pack(&self, state: &TokenBucketState, now: StoreTime) -> Option<PackedState> {
-        match state.given_back.is_none() {
+        match state.refunded.is_none() {
             true => self.pack_level(&state.level, now),
             false => None,
         }
@@ -376,20 +375,20 @@ impl Algorithm for TokenBucket {
     }
 }
 
-/// Time that was given back to a key while other charges may have been behind it.
+/// Time that was refunded to a key while other charges may have been behind it.
 ///
 /// Giving back moves the charges behind the corrected one forward on the time axis of the bucket. So a key keeps the sum of what was given
 /// back, and each charge notes the sum that it found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed(4))]
-pub(super) struct GivenBack {
+pub(super) struct Refunded {
     /// The sum, in nanoseconds rounded up.
     nanos: u64,
     /// The latest instant at which the last charge that was moved can pass.
     until: Timestamp,
 }
 
-impl GivenBack {
+impl Refunded {
     pub(super) const NONE: Self = Self::new(0, Timestamp::from_nanos(0));
 
     pub(super) const fn new(nanos: u64, until: Timestamp) -> Self {
@@ -431,44 +430,42 @@ impl Bucket<'_, i128> {
         now: Timestamp,
         actual: u64,
     ) -> Option<TokenBucketState> {
-        let mut given_back = state.map_or(GivenBack::NONE, |state| state.given_back);
+        let mut refunded = state.map_or(Refunded::NONE, |state| state.refunded);
         let known = self.remembered(state.map(|state| &state.level), now);
-        let moves = known.filter(|known| !self.is_last(known, given_back, charge));
+        let moves = known.filter(|known| !self.is_last(known, refunded, charge));
         let is_if_last = charge.position.is_some_and(Position::is_if_last);
         if is_if_last && moves.is_some() && actual < charge.cost {
             return None;
         }
-        let end = moves.map(|_| self.end(charge, given_back));
+        let end = moves.map(|_| self.end(charge, refunded));
         let corrected = self.correct(known, charge, now, actual, end)?;
         if let Some(before) = moves.filter(|_| corrected.gained > 0) {
-            given_back = GivenBack::new(
-                given_back
-                    .nanos()
-                    .saturating_add(nanos_up(corrected.gained)),
-                given_back.until().max(self.full_at_latest(before)),
+            refunded = Refunded::new(
+                refunded.nanos().saturating_add(nanos_up(corrected.gained)),
+                refunded.until().max(self.full_at_latest(before)),
             );
         }
         let level = corrected.level;
-        Some(TokenBucketState { level, given_back })
+        Some(TokenBucketState { level, refunded })
     }
 
-    /// Returns the end of a charge on the time axis, in nanoseconds rounded down, moved by all that was given back since.
-    fn end(&self, charge: &Charge, given_back: GivenBack) -> i128 {
+    /// Returns the end of a charge on the time axis, in nanoseconds rounded down, moved by all that was refunded since.
+    fn end(&self, charge: &Charge, refunded: Refunded) -> i128 {
         let end = charge.position.map_or(0, |position| {
-            let since = given_back.nanos().saturating_sub(position.given_back());
+            let since = refunded.nanos().saturating_sub(position.given_back());
             position.end().saturating_sub(since)
         });
         i128::from(end).max(self.least_end(charge))
     }
 
     /// Returns `true` if no charge lies behind this one on the time axis.
-    fn is_last(&self, before: &BucketLevel, given_back: GivenBack, charge: &Charge) -> bool {
+    fn is_last(&self, before: &BucketLevel, refunded: Refunded, charge: &Charge) -> bool {
         charge.position.is_some_and(|position| {
             // Each charge behind it takes the time of a unit at least; a script rounds by less than a microsecond.
             let least = self.units.price_in_parts(1).min(1000 * PARTS_PER_NANO);
             let next = i128::from(position.end()) * PARTS_PER_NANO + least;
             let full_at = i128::from(before.written_at.as_nanos()) * PARTS_PER_NANO;
-            position.given_back() == given_back.nanos()
+            position.given_back() == refunded.nanos()
                 && full_at.saturating_add(self.lacking(before.level)) < next
         })
     }

@@ -4,48 +4,50 @@ use std::fmt::Display;
 
 use super::{
     TokenBucket,
-    step::{GivenBack, TokenBucketState},
+    step::{Refunded, TokenBucketState},
 };
 use crate::{
     algorithm::{
         bucket::BucketLevel,
         codec::{Codec, put_instant, put_number, take_instant, take_number, take_tag},
         rate::ScriptRate,
-        scripted::{MICRO, Part, Scripted, count, fitting, in_micros, instant, micros, natural},
+        scripted::{
+            MICRO, ScriptTuple, Scripted, count, fitting, in_micros, instant, micros, natural,
+        },
         ticks::Ticks,
     },
     error::Error,
 };
 
-/// Version 2, of a key to which something was given back.
-const GIVEN_BACK: u8 = TokenBucket::TAG + 1;
+/// Version 2, of a key to which something was refunded.
+const REFUNDED: u8 = TokenBucket::TAG + 1;
 
-/// Only a state with time that was given back takes the second version.
+/// Only a state with time that was refunded takes the second version.
 impl Codec for TokenBucketState {
     fn encode(&self, bytes: &mut Vec<u8>) {
-        let given_back = self.given_back;
-        if given_back.is_none() {
+        let refunded = self.refunded;
+        if refunded.is_none() {
             return self.level.encode(bytes);
         }
-        bytes.push(GIVEN_BACK);
+        bytes.push(REFUNDED);
         self.level.put(bytes);
-        put_number(bytes, given_back.nanos());
-        put_instant(bytes, given_back.until());
+        put_number(bytes, refunded.nanos());
+        put_instant(bytes, refunded.until());
     }
 
     fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
-        if bytes.first() != Some(&GIVEN_BACK) {
+        if bytes.first() != Some(&REFUNDED) {
             return BucketLevel::decode(bytes).map(Self::from);
         }
-        take_tag(bytes, GIVEN_BACK)?;
+        take_tag(bytes, REFUNDED)?;
         Ok(Self {
             level: BucketLevel::take(bytes)?,
-            given_back: GivenBack::new(take_number(bytes)?, take_instant(bytes)?),
+            refunded: Refunded::new(take_number(bytes)?, take_instant(bytes)?),
         })
     }
 }
 
-/// The bytes are those of a [`TokenBucketState`] without time that was given back.
+/// The bytes are those of a [`TokenBucketState`] without time that was refunded.
 impl Codec for BucketLevel {
     fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.push(TokenBucket::TAG);
@@ -116,21 +118,21 @@ impl TokenBucket {
 }
 
 impl Scripted for TokenBucket {
-    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+    fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
         let numbers = self.numbers(self)?;
         parts.push([&[Self::KIND], &numbers[..]].concat());
         Ok(())
     }
 
-    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<TokenBucketState> {
+    fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<TokenBucketState> {
         let Some([Some(part)]) = parts.first_chunk() else {
             return None;
         };
-        let (at, level, gain, given_back) = match part[..] {
-            [Self::KIND, at, level, gain] => (at, level, gain, GivenBack::NONE),
+        let (at, level, gain, refunded) = match part[..] {
+            [Self::KIND, at, level, gain] => (at, level, gain, Refunded::NONE),
             [Self::KIND, at, level, gain, micros, until] => {
                 let nanos = natural(micros)? * MICRO;
-                (at, level, gain, GivenBack::new(nanos, instant(until)?))
+                (at, level, gain, Refunded::new(nanos, instant(until)?))
             }
             _ => return None,
         };
@@ -138,17 +140,17 @@ impl Scripted for TokenBucket {
             written_at: instant(at)?,
             level: self.span(level, gain)?,
         };
-        Some(TokenBucketState { level, given_back })
+        Some(TokenBucketState { level, refunded })
     }
 
-    fn state_parts(&self, state: &TokenBucketState, parts: &mut Vec<Option<Part>>) {
+    fn state_parts(&self, state: &TokenBucketState, parts: &mut Vec<Option<ScriptTuple>>) {
         let [level, gain] = self.level(state.level.level);
         let at = in_micros(state.level.written_at);
         let mut part = vec![Self::KIND, at, level, gain];
-        let given_back = state.given_back;
-        if !given_back.is_none() {
-            part.push(count(given_back.nanos().div_ceil(MICRO)));
-            part.push(in_micros(given_back.until()));
+        let refunded = state.refunded;
+        if !refunded.is_none() {
+            part.push(count(refunded.nanos().div_ceil(MICRO)));
+            part.push(in_micros(refunded.until()));
         }
         parts.push(Some(part));
     }

@@ -5,7 +5,7 @@ use crate::{
     algorithm::{
         arithmetic::gcd,
         codec::{Codec, damaged, put_number, take_number, take_tag},
-        scripted::{MOST_FACTOR, Part, Scripted, count, most, natural, only},
+        scripted::{MOST_FACTOR, ScriptTuple, Scripted, count, most, natural, only},
         warmth::Span,
     },
     error::Error,
@@ -64,7 +64,7 @@ impl Grid {
 const SECONDS: i64 = 1 << 34;
 
 impl Scripted for WarmUp {
-    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
+    fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
         let (curve, grid) = (&self.curve, Grid::of(self));
         let [rise, step] = [curve.rise, curve.step].map(u128::from);
         // The interval of a cold key, in parts of the line.
@@ -89,7 +89,7 @@ impl Scripted for WarmUp {
         Ok(())
     }
 
-    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<WarmUpState> {
+    fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<WarmUpState> {
         let [Self::KIND, second, passed, warmth, made] = *only(parts)? else {
             return None;
         };
@@ -108,7 +108,7 @@ impl Scripted for WarmUp {
         })
     }
 
-    fn state_parts(&self, state: &WarmUpState, parts: &mut Vec<Option<Part>>) {
+    fn state_parts(&self, state: &WarmUpState, parts: &mut Vec<Option<ScriptTuple>>) {
         let grid = Grid::of(self);
         let (second, warmth) = (state.second, state.warmth);
         let units = warmth.units(self.curve.per_nano);

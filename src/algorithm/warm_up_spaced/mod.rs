@@ -5,7 +5,7 @@ mod wire;
 
 use std::{fmt, num::NonZeroU64, time::Duration};
 
-use self::step::Ticks;
+use self::step::Resolution;
 pub(super) use self::step::WarmUpSpacedState;
 use super::{
     rule::{Words, of_quota, text},
@@ -109,7 +109,7 @@ pub struct WarmUpSpaced {
     capacity: NonZeroU64,
     /// In nanoseconds.
     max_wait: u64,
-    ticks: Ticks,
+    resolution: Resolution,
 }
 
 impl WarmUpSpaced {
@@ -137,7 +137,7 @@ impl WarmUpSpaced {
                 None => NonZeroU64::MIN,
             },
             max_wait,
-            ticks: Ticks::FINEST,
+            resolution: Resolution::FINEST,
         }
     }
 

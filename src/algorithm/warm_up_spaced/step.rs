@@ -22,12 +22,12 @@ pub struct WarmUpSpacedState {
 
 /// The resolution of time: ticks of 2⁻³² ns, and multiples of them by a power of two for scripts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Ticks {
+pub(super) struct Resolution {
     /// The resolution in ticks: 1 except for scripts.
     unit: u64,
 }
 
-impl Ticks {
+impl Resolution {
     pub(super) const FINEST: Self = Self::new(Span::BITS as u8);
 
     /// Returns the resolution of `2^bits` multiples to a nanosecond, at most that of a [`Span`].
@@ -118,7 +118,7 @@ impl WarmUpSpaced {
     /// Returns the warmth of a state whose warmth was cut: the least number above the greatest, so that the cut is visible.
     #[inline]
     fn cut(&self) -> u128 {
-        self.most() + self.ticks.unit()
+        self.most() + self.resolution.unit()
     }
 
     /// Returns the departure that a state contains, as of its last write.
@@ -127,8 +127,8 @@ impl WarmUpSpaced {
         let (backlog, warmth) = (state.backlog.ticks(), state.warmth.ticks());
         Departure {
             at: state.written_at,
-            backlog: self.ticks.up(backlog),
-            warmth: self.ticks.down(warmth).min(self.cut()),
+            backlog: self.resolution.up(backlog),
+            warmth: self.resolution.down(warmth).min(self.cut()),
         }
     }
 
@@ -145,7 +145,7 @@ impl WarmUpSpaced {
     /// Returns the longest backlog in ticks.
     #[inline]
     fn longest(&self) -> u128 {
-        self.ticks.down(LONGEST)
+        self.resolution.down(LONGEST)
     }
 
     /// Returns the next departure at `now`, or at the last write if that lies ahead.
@@ -189,7 +189,7 @@ impl WarmUpSpaced {
             return idle;
         }
         let (cooled, rounded) = mul_div(idle, most.into(), over.into());
-        self.ticks.up(cooled + u128::from(rounded))
+        self.resolution.up(cooled + u128::from(rounded))
     }
 
     /// Returns the least idle time in which a key loses a warmth, in ticks.
@@ -201,11 +201,11 @@ impl WarmUpSpaced {
             return warmth;
         }
         // The cooling is rounded up.
-        match warmth.checked_sub(self.ticks.unit()) {
+        match warmth.checked_sub(self.resolution.unit()) {
             None => 0,
             Some(less) => {
                 let (idle, _) = mul_div(less, over.into(), most.into());
-                self.ticks.down(idle) + self.ticks.unit()
+                self.resolution.down(idle) + self.resolution.unit()
             }
         }
     }
@@ -245,8 +245,8 @@ impl WarmUpSpaced {
         };
         let low = (whole << Span::BITS) + part;
         Price {
-            high: self.ticks.up(low + u128::from(rounded)),
-            low: self.ticks.down(low),
+            high: self.resolution.up(low + u128::from(rounded)),
+            low: self.resolution.down(low),
         }
     }
 
@@ -265,7 +265,7 @@ impl WarmUpSpaced {
         let [rise, step] = [self.curve.rise, self.curve.step].map(u128::from);
         // At most 2^114 twice, and the quotient is at most 500 times the climb.
         let (area, rounded) = mul_div(from - to, rise * (from + to), 2 * step * climb);
-        price.high + self.ticks.up(area + u128::from(rounded))
+        price.high + self.resolution.up(area + u128::from(rounded))
     }
 
     /// Returns the departure behind a call that departs here.

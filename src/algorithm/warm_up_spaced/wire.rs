@@ -2,13 +2,15 @@
 
 use super::{
     WarmUpSpaced, WarmUpSpacedState,
-    step::{LONGEST, Ticks},
+    step::{LONGEST, Resolution},
 };
 use crate::{
     algorithm::{
         arithmetic::gcd,
         codec::{Codec, put_instant, take_instant, take_tag},
-        scripted::{MICRO, MOST_FACTOR, Part, Scripted, in_micros, instant, most, natural, only},
+        scripted::{
+            MICRO, MOST_FACTOR, ScriptTuple, Scripted, in_micros, instant, most, natural, only,
+        },
         warmth::Span,
     },
     error::Error,
@@ -49,7 +51,7 @@ impl WarmUpSpaced {
     }
 
     /// Returns the finest ticks in which all numbers of a script stay exact.
-    fn ticks_in_script(&self) -> Option<Ticks> {
+    fn resolution_in_script(&self) -> Option<Resolution> {
         let curve = &self.curve;
         let [most, over, climb] = [curve.most, curve.over, curve.climb].map(u128::from);
         let [cools, rests, rise, twice] = self.shares().map(u128::from);
@@ -68,11 +70,11 @@ impl WarmUpSpaced {
         let greatest = in_ticks.into_iter().max()?;
         let bits = (MOST_FACTOR / greatest).checked_ilog2()?;
         let fits = cools.max(rests) <= MOST_FACTOR;
-        fits.then(|| Ticks::new(bits.min(Span::BITS) as u8))
+        fits.then(|| Resolution::new(bits.min(Span::BITS) as u8))
     }
 }
 
-impl Ticks {
+impl Resolution {
     /// Returns a span in multiples, rounded down.
     fn low(self, span: Span) -> u128 {
         span.ticks() / self.unit()
@@ -90,8 +92,8 @@ impl Ticks {
 }
 
 impl Scripted for WarmUpSpaced {
-    fn rule_parts(&self, parts: &mut Vec<Part>) -> Result<(), Error> {
-        let Some(ticks) = self.ticks_in_script() else {
+    fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
+        let Some(resolution) = self.resolution_in_script() else {
             return Err(Error::new(format!(
                 "the rule `{self}` does not fit into a script's numbers: expected `over`, `max-wait`, what a key \
                  stores and a permit to come to less than 2^51 ns together, 26 days; choose a shorter `over` or \
@@ -100,10 +102,10 @@ impl Scripted for WarmUpSpaced {
         };
         let curve = &self.curve;
         let [cools, rests, rise, twice] = self.shares();
-        let in_ticks = |nanos: u64| (nanos << ticks.bits()) as i64;
+        let in_ticks = |nanos: u64| (nanos << resolution.bits()) as i64;
         parts.push(vec![
             Self::KIND,
-            ticks.bits().into(),
+            resolution.bits().into(),
             in_ticks(self.max_wait),
             self.capacity.get() as i64,
             in_ticks(curve.per_permit),
@@ -120,17 +122,20 @@ impl Scripted for WarmUpSpaced {
     }
 
     fn in_script(&self) -> Option<Self> {
-        let ticks = self.ticks_in_script()?;
-        (ticks != self.ticks).then_some(Self { ticks, ..*self })
+        let resolution = self.resolution_in_script()?;
+        (resolution != self.resolution).then_some(Self {
+            resolution,
+            ..*self
+        })
     }
 
-    fn state_of_parts(&self, parts: &[Option<Part>]) -> Option<WarmUpSpacedState> {
+    fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<WarmUpSpacedState> {
         let [Self::KIND, at, backlog, warmth, bits] = *only(parts)? else {
             return None;
         };
         let bits = u8::try_from(bits).ok()?;
-        let ticks = (u32::from(bits) <= Span::BITS).then(|| Ticks::new(bits))?;
-        let span = |number: i64| Some(ticks.span(natural(number)?.into()));
+        let resolution = (u32::from(bits) <= Span::BITS).then(|| Resolution::new(bits))?;
+        let span = |number: i64| Some(resolution.span(natural(number)?.into()));
         Some(WarmUpSpacedState {
             written_at: instant(at)?,
             backlog: span(backlog)?,
@@ -138,15 +143,15 @@ impl Scripted for WarmUpSpaced {
         })
     }
 
-    fn state_parts(&self, state: &WarmUpSpacedState, parts: &mut Vec<Option<Part>>) {
+    fn state_parts(&self, state: &WarmUpSpacedState, parts: &mut Vec<Option<ScriptTuple>>) {
         let (backlog, warmth) = (state.backlog, state.warmth);
-        let ticks = self.ticks_in_script().unwrap_or(self.ticks);
+        let resolution = self.resolution_in_script().unwrap_or(self.resolution);
         parts.push(Some(vec![
             Self::KIND,
             in_micros(state.written_at),
-            most(ticks.high(backlog)),
-            most(ticks.low(warmth)),
-            ticks.bits().into(),
+            most(resolution.high(backlog)),
+            most(resolution.low(warmth)),
+            resolution.bits().into(),
         ]));
     }
 }

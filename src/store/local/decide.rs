@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     algorithm::{
-        Algorithm, Kind, Metering, Step,
-        packed::{Meter, TwoBuckets},
+        Algorithm, PackedAlgorithm, Step, StepPacked,
+        packed::{PackedRule, TwoBuckets},
     },
     decision::{Cost, Decision},
     key::Key,
@@ -36,23 +36,23 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             .seed
             .fingerprint(ask.policy(), ask.key(), ask.rule().state_kind());
         // Matched once, outside of the loop: for a rule whose kind is a constant, the compiler removes the other branches.
-        match ask.rule().meter().map(Meter::kind) {
-            Some(Kind::Bucket(meter)) => {
+        match ask.rule().packed_rule().map(PackedRule::algorithm) {
+            Some(PackedAlgorithm::Bucket(meter)) => {
                 if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
                     return decision;
                 }
             }
-            Some(Kind::Queue(meter)) => {
+            Some(PackedAlgorithm::Queue(meter)) => {
                 if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
                     return decision;
                 }
             }
-            Some(Kind::Window(meter)) => {
+            Some(PackedAlgorithm::Window(meter)) => {
                 if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
                     return decision;
                 }
             }
-            Some(Kind::Slices(meter)) => {
+            Some(PackedAlgorithm::Slices(meter)) => {
                 if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
                     return decision;
                 }
@@ -82,7 +82,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     fn decide_known(
         &self,
         fingerprint: u64,
-        meter: &impl Metering,
+        meter: &impl StepPacked,
         cost: Cost,
     ) -> Option<Decision> {
         let now = || self.store_time();
@@ -105,7 +105,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let location = self.map.locate(fingerprint);
         let step = |slot: &mut MapSlot<S>| self.step_slot(slot, rule, cost);
         // Packed states are rarely in the map.
-        if rule.meter().is_none()
+        if rule.packed_rule().is_none()
             && let Some(decision) = self.map.with_known(location, step)
         {
             return decision;
@@ -154,7 +154,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         rule: &A,
         cost: Cost,
     ) -> Decision {
-        let meter = rule.meter();
+        let meter = rule.packed_rule();
         let shard = &mut self.map.lock(location);
         if let Some(mut slot) = shard.get_mut(location) {
             return self.step_slot(&mut slot, rule, cost);

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        packed::{Meter, PackedKind, PackedState, StoreTime},
+        packed::{PackedKind, PackedRule, PackedState, StoreTime},
     },
     decision::{Cost, Decision},
     sync::yield_now,
@@ -31,7 +31,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         &self,
         location: Location,
         state_kind: StateKind,
-        meter: Meter<'_>,
+        meter: PackedRule<'_>,
         cost: Cost,
     ) -> Option<Decision> {
         if self.occupancy.is_full() {
@@ -57,7 +57,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         shard: &mut Shard<'_, S>,
         location: Location,
         rule: &A,
-        meter: Meter<'_>,
+        meter: PackedRule<'_>,
         cost: Cost,
     ) -> Decision {
         // Read after the key was found to be new: another thread may have removed it when it had expired. At an earlier time than that, the
@@ -149,7 +149,12 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     /// Scans the sets of a new key.
-    pub(super) fn scan(&self, location: Location, meter: Meter<'_>, now: StoreTime) -> SetScan<'_> {
+    pub(super) fn scan(
+        &self,
+        location: Location,
+        meter: PackedRule<'_>,
+        now: StoreTime,
+    ) -> SetScan<'_> {
         self.table.scan(location.fingerprint, now, meter.floor(now))
     }
 
@@ -186,7 +191,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     ) -> Option<S> {
         let debt = debt?;
         let state = rule.unpack(debt, PackedKind::DEBT, now);
-        if rule.meter().is_some() {
+        if rule.packed_rule().is_some() {
             // Rules that pack their states start without a debt, so no debt leaves more.
             return state;
         }

@@ -127,7 +127,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         if let Some(claim) = scan.and_then(|(words, scan)| self.evict(&scan, words.word)) {
             return Ok(Placement::Table(claim));
         }
-        let debt = rule.meter().zip(working.slot.state.as_ref());
+        let debt = rule.packed_rule().zip(working.slot.state.as_ref());
         debt.and_then(|(_, state)| rule.pack(state, now))
             .filter(|debt| debt.get() <= Word::LAST)
             .map(Placement::DebtOnly)

@@ -219,7 +219,10 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         rule: &A,
         now: StoreTime,
     ) -> Option<PackedState> {
-        match rule.meter().filter(|meter| self.table.has_kind(*meter)) {
+        match rule
+            .packed_rule()
+            .filter(|meter| self.table.has_kind(*meter))
+        {
             Some(meter) => {
                 let scan = self.scan(location, meter, now);
                 let full = self.is_full(&scan, now);

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, Step,
-        packed::{Meter, PackedKind, StoreTime},
+        packed::{PackedKind, PackedRule, StoreTime},
     },
     decision::Cost,
     store::Settlement,
@@ -72,7 +72,7 @@ impl<S> WorkingState<S> {
     }
 
     fn written_by<A: Algorithm<State = S>>(&mut self, rule: &A) {
-        let packed_kinds = self.packed_kind.zip(rule.meter());
+        let packed_kinds = self.packed_kind.zip(rule.packed_rule());
         self.packed_kind =
             packed_kinds.map(|(packed_kind, meter)| packed_kind.or_longer(meter.packed_kind()));
     }
@@ -93,7 +93,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
         let (state, packed_kind) = (self.unpack(rule, word, now), self.table.packed_kind(word));
         let is_counted_again =
-            packed_kind.is_counted_again_by(rule.meter().map(Meter::packed_kind));
+            packed_kind.is_counted_again_by(rule.packed_rule().map(PackedRule::packed_kind));
         // Other packed states matter as long to each rule that reads them.
         let until = match packed_kind.is_bucket() || is_counted_again {
             true => self.table.matters_until(word, now),

@@ -8,7 +8,7 @@ use super::{
     request::{SEVERAL, VERSION},
 };
 use crate::{
-    algorithm::{Part, Scripted},
+    algorithm::{ScriptTuple, Scripted},
     store::Error,
     time::Timestamp,
 };
@@ -143,7 +143,7 @@ pub(super) fn state_of<Rule: Scripted>(rule: &Rule, bytes: &[u8]) -> Option<Rule
 }
 
 /// The states of a value, each with its parts.
-type States = Vec<Vec<Option<Part>>>;
+type States = Vec<Vec<Option<ScriptTuple>>>;
 
 /// Returns the states in the value of a key, of different kinds.
 pub(super) fn states(mut bytes: &[u8]) -> Option<States> {
@@ -162,13 +162,13 @@ pub(super) fn states(mut bytes: &[u8]) -> Option<States> {
     }
 }
 
-fn take_parts(bytes: &mut &[u8], count: usize) -> Option<Vec<Option<Part>>> {
-    let part = |bytes: &mut &[u8]| -> Option<Option<Part>> {
+fn take_parts(bytes: &mut &[u8], count: usize) -> Option<Vec<Option<ScriptTuple>>> {
+    let part = |bytes: &mut &[u8]| -> Option<Option<ScriptTuple>> {
         if take_false(bytes) {
             return Some(None);
         }
         let numbers = take_array(bytes)?;
-        let numbers: Option<Part> = (0..numbers).map(|_| take_number(bytes)).collect();
+        let numbers: Option<ScriptTuple> = (0..numbers).map(|_| take_number(bytes)).collect();
         numbers.map(Some)
     };
     (0..count).map(|_| part(bytes)).collect()

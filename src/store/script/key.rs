@@ -6,7 +6,7 @@ use super::{
     request::{Call, Log, Request},
 };
 use crate::{
-    algorithm::{Part, Scripted},
+    algorithm::{ScriptTuple, Scripted},
     decision::Decision,
     store::Error,
 };
@@ -47,7 +47,7 @@ pub(super) async fn reset<E: Evaluate>(
         .first()
         .and_then(|found| states(found.as_deref()?));
     let logs = states.iter().flatten().flat_map(|state| {
-        let parts: Vec<Part> = state
+        let parts: Vec<ScriptTuple> = state
             .iter()
             .map(|part| part.clone().unwrap_or_default())
             .collect();

@@ -16,7 +16,8 @@ use super::{
 };
 use crate::{
     algorithm::{
-        Part, Scripted, can_grant, kind_in_script, logs_in_script, lone_algorithm, lone_bucket,
+        ScriptTuple, Scripted, can_grant, kind_in_script, logs_in_script, lone_algorithm,
+        lone_bucket,
     },
     error::Error,
     store::{
@@ -112,7 +113,7 @@ pub(super) struct Numbers {
     /// A list of its parts, in MessagePack.
     bytes: Vec<u8>,
     /// The beginning of the states of its kind.
-    kind: Part,
+    kind: ScriptTuple,
     /// The only algorithm, by its place in the list.
     algorithm: Option<usize>,
     /// Gain, price and burst, if it is one token bucket that starts full.
@@ -133,7 +134,7 @@ pub(super) struct Log {
 
 impl Log {
     /// Returns the logs of a kind of states, by the parts of a rule or a state.
-    pub(super) fn all(prefix: &str, parts: &[Part]) -> Vec<Self> {
+    pub(super) fn all(prefix: &str, parts: &[ScriptTuple]) -> Vec<Self> {
         let kind = kind_in_script(parts);
         let log = |part| {
             let kind = kind.iter().map(|kind| format!("{kind}-"));
@@ -197,7 +198,7 @@ impl<Rule: Scripted> Rules<Rule> {
     }
 }
 
-pub(super) fn put_part(bytes: &mut Vec<u8>, part: &Part) {
+pub(super) fn put_part(bytes: &mut Vec<u8>, part: &ScriptTuple) {
     put_array(bytes, part.len());
     part.iter().for_each(|number| put_number(bytes, *number));
 }

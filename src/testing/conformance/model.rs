@@ -190,7 +190,7 @@ impl<R: Algorithm> Model<R> {
                 };
                 // A packed state has no instant of the last write, so a store of packed states may refund less.
                 let packed = possible.read_packed(rule, *at).map(Some);
-                let packed = packed.filter(|_| rule.meter().is_some());
+                let packed = packed.filter(|_| rule.packed_rule().is_some());
                 for before in possible.states(rule, *at).chain(packed) {
                     let mut state = before.clone();
                     rule.settle(&mut state, charge, *at, actual);
@@ -253,7 +253,7 @@ impl<R: Algorithm> PossibleState<R> {
         let packed = self.read_packed(rule, at);
         [
             Some(self.state.clone()),
-            packed.filter(|_| rule.meter().is_none()).map(Some),
+            packed.filter(|_| rule.packed_rule().is_none()).map(Some),
         ]
         .into_iter()
         .flatten()
@@ -263,7 +263,7 @@ impl<R: Algorithm> PossibleState<R> {
     fn read_packed(&self, rule: &R, at: Timestamp) -> Option<R::State> {
         let now = StoreTime::new(at, at);
         let packed = self.by.pack(self.state.as_ref()?, now)?;
-        rule.unpack(packed, self.by.meter()?.packed_kind(), now)
+        rule.unpack(packed, self.by.packed_rule()?.packed_kind(), now)
     }
 }
 

@@ -185,7 +185,7 @@ impl<A: Algorithm<State: std::fmt::Debug> + Clone> Run<A> {
         self.clock.set(self.plain.now.saturating_add(wait));
         let again = self.spend(call)?;
         // An entry that is no mark can push nobody out, nor be pushed out; and its first sight may find no room.
-        let is_mark = |rule: &A| rule.meter().is_some();
+        let is_mark = |rule: &A| rule.packed_rule().is_some();
         let all_are_marks = self.rules.iter().all(is_mark);
         let in_vain = !all_are_marks && (again.is_undecided() || !is_mark(&self.rule(call)));
         prop_assert!(
@@ -526,7 +526,7 @@ proptest! {
     fn at_any_cap_nobody_is_admitted_above_its_limit_under_rules_with_meters(
         ops in ops(steps()), capacity in 0..ALL, choice in choices(),
     ) {
-        let rules = buckets().into_iter().filter(|rule| rule.meter().is_some()).collect();
+        let rules = buckets().into_iter().filter(|rule| rule.packed_rule().is_some()).collect();
         Run::new(rules, START, capacity, choice).run(ops)?;
     }
 

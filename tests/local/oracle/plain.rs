@@ -111,7 +111,7 @@ impl<A: Algorithm<State: fmt::Debug> + Clone> Plain<A> {
     /// The state as a store reads it that keeps it in a word, which has no room for the instant of the last write.
     fn out_of_a_word(known: &Known<A>, rule: &A, now: Timestamp) -> Option<A::State> {
         let (at, state) = (StoreTime::new(now, now), known.state.as_ref()?);
-        let unpacked = |by: &A| match by.meter() {
+        let unpacked = |by: &A| match by.packed_rule() {
             Some(meter) => rule.unpack(by.pack(state, at)?, meter.packed_kind(), at),
             None => rule.read_two_words(by.to_two_words(state, at)?, at),
         };
@@ -155,7 +155,7 @@ impl<A: Algorithm<State: fmt::Debug> + Clone> Plain<A> {
         now: Timestamp,
         cost: Cost,
     ) -> Option<(Known<A>, Decision)> {
-        let (at, meter) = (StoreTime::new(now, now), rule.meter()?);
+        let (at, meter) = (StoreTime::new(now, now), rule.packed_rule()?);
         let packed = rule.pack(known.state.as_ref()?, at)?;
         let (new, decision) = meter.step(Some(packed), at, cost);
         let known = match new {

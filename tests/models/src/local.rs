@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     algorithm::{
-        Algorithm, Kind, StateKind,
+        Algorithm, PackedAlgorithm, StateKind,
         packed::{PackedKind, PackedState, StoreTime},
     },
     decision::{Charge, Cost, Decision},
@@ -254,11 +254,11 @@ impl Table {
     /// Spends under a key in the table, without a lock.
     pub fn spend(&self, rule: &impl Algorithm, key: u64, cost: u64, now: u64) -> Option<Decision> {
         let cost = Cost::new(cost)?;
-        match rule.meter()?.kind() {
-            Kind::Bucket(meter) => self.table.step(key, meter, || at(now), cost),
-            Kind::Queue(meter) => self.table.step(key, meter, || at(now), cost),
-            Kind::Window(meter) => self.table.step(key, meter, || at(now), cost),
-            Kind::Slices(meter) => self.table.step(key, meter, || at(now), cost),
+        match rule.packed_rule()?.algorithm() {
+            PackedAlgorithm::Bucket(meter) => self.table.step(key, meter, || at(now), cost),
+            PackedAlgorithm::Queue(meter) => self.table.step(key, meter, || at(now), cost),
+            PackedAlgorithm::Window(meter) => self.table.step(key, meter, || at(now), cost),
+            PackedAlgorithm::Slices(meter) => self.table.step(key, meter, || at(now), cost),
         }
     }
 
@@ -269,7 +269,7 @@ impl Table {
         cost: u64,
         now: u64,
     ) -> Option<table::Word> {
-        let meter = rule.meter()?;
+        let meter = rule.packed_rule()?;
         let (packed, _) = meter.step(before, at(now), Cost::new(cost)?);
         self.table.word(packed?, meter.packed_kind())
     }
@@ -281,7 +281,7 @@ impl Table {
         key: u64,
         now: u64,
     ) -> table::SetScan<'a> {
-        let floor = rule.meter().map(|meter| meter.floor(at(now)));
+        let floor = rule.packed_rule().map(|meter| meter.floor(at(now)));
         table.scan(key, at(now), floor.unwrap_or_else(|| at(now).packed()))
     }
 

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     algorithm::{
-        Metering,
-        packed::{Meter, PackedKind, PackedState, StoreTime, TwoWords},
+        StepPacked,
+        packed::{PackedKind, PackedRule, PackedState, StoreTime, TwoWords},
     },
     decision::{Cost, Decision},
     sync::{AtomicUsize, Mutex, spin_loop, yield_now},
@@ -76,7 +76,7 @@ impl Table {
     /// limit is exceeded. Nothing is given back, because the slot could also have changed hands after the charge.
     // Always inlined: most callers read a part of the decision, and the compiler drops the rest.
     #[inline(always)]
-    pub(in crate::store::local) fn step<M: Metering>(
+    pub(in crate::store::local) fn step<M: StepPacked>(
         &self,
         key: u64,
         meter: &M,
@@ -238,7 +238,7 @@ impl Table {
     }
 
     /// Returns `true` if the table has a number for the packed kind of a rule.
-    pub(in crate::store::local) fn has_kind(&self, meter: Meter<'_>) -> bool {
+    pub(in crate::store::local) fn has_kind(&self, meter: PackedRule<'_>) -> bool {
         self.packed_kinds.number(meter.packed_kind()).is_some()
     }
 
