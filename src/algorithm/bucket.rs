@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::{
     packed::{PackedState, StoreTime},
-    rate::{Units, Width},
+    rate::{Units, Width, in_width},
     ticks::{PARTS_PER_NANO, Ticks, after_ticks},
     token_bucket::TokenBucket,
 };
@@ -104,11 +104,7 @@ impl TokenBucket {
 
     /// Returns [`at_rest_from`](Self::at_rest_from) for a bucket that need not be plain.
     fn any_at_rest_from(&self, state: &BucketLevel) -> Timestamp {
-        if self.rate.is_narrow() {
-            self.bucket::<i64>().at_rest_from(state)
-        } else {
-            self.bucket::<i128>().at_rest_from(state)
-        }
+        in_width!(self.rate.is_narrow(), N => self.bucket::<N>().at_rest_from(state))
     }
 }
 

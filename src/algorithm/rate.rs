@@ -153,6 +153,21 @@ impl<N: Width> Units<N> {
     }
 }
 
+/// Evaluates an expression in the narrowest width that a rule needs: in 64 bits if `is_narrow`, and otherwise in 128.
+macro_rules! in_width {
+    ($is_narrow:expr, $Number:ident => $value:expr) => {
+        if $is_narrow {
+            type $Number = i64;
+            $value
+        } else {
+            type $Number = i128;
+            $value
+        }
+    };
+}
+
+pub(super) use in_width;
+
 /// A number of units: 64 bits for most rules; 128 bits for those that take decades to fill, or count in parts of a tick.
 pub(super) trait Width:
     Copy + Ord + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self>

@@ -10,7 +10,7 @@ use crate::{
         Algorithm, StateKind, Step,
         bucket::{Bucket, BucketLevel, Fill},
         packed::{StoreTime, TwoBuckets, TwoWords},
-        rate::Width,
+        rate::{Width, in_width},
         ticks::{Ticks, after},
         token_bucket::TokenBucket,
     },
@@ -149,11 +149,7 @@ impl Cascade {
 
     /// Steps under a rule whose buckets need not be plain.
     fn step_any(&self, state: &mut Option<CascadeState>, now: Timestamp, cost: Cost) -> Step {
-        if self.is_narrow {
-            self.in_width::<i64>().step(state, now, cost)
-        } else {
-            self.in_width::<i128>().step(state, now, cost)
-        }
+        in_width!(self.is_narrow, N => self.in_width::<N>().step(state, now, cost))
     }
 }
 
@@ -312,11 +308,7 @@ impl Algorithm for Cascade {
 
     /// The class is that of a call of one unit.
     fn look(&self, state: Option<&CascadeState>, now: Timestamp) -> Decision {
-        if self.is_narrow {
-            self.in_width::<i64>().look(state, now)
-        } else {
-            self.in_width::<i128>().look(state, now)
-        }
+        in_width!(self.is_narrow, N => self.in_width::<N>().look(state, now))
     }
 
     /// Corrects the bucket that paid, as a [`TokenBucket`] is corrected.

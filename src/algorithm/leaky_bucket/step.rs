@@ -7,7 +7,7 @@ use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
         packed::{PackedKind, PackedRule, PackedState, StepPacked, StoreTime},
-        rate::{Units, Width},
+        rate::{Units, Width, in_width},
         ticks::{PARTS_PER_NANO, Ticks, after, after_ticks},
     },
     decision::{Charge, Compute, Cost, Decision, Deferred, Numbers, Verdict},
@@ -269,19 +269,11 @@ impl Algorithm for LeakyBucket {
 
     #[inline]
     fn step(&self, state: &mut Option<LeakyBucketState>, now: Timestamp, cost: Cost) -> Step {
-        if self.rate.is_narrow() {
-            self.queue_in::<i64>().step(state, now, cost)
-        } else {
-            self.queue_in::<i128>().step(state, now, cost)
-        }
+        in_width!(self.rate.is_narrow(), N => self.queue_in::<N>().step(state, now, cost))
     }
 
     fn look(&self, state: Option<&LeakyBucketState>, now: Timestamp) -> Decision {
-        if self.rate.is_narrow() {
-            self.queue_in::<i64>().look(state, now)
-        } else {
-            self.queue_in::<i128>().look(state, now)
-        }
+        in_width!(self.rate.is_narrow(), N => self.queue_in::<N>().look(state, now))
     }
 
     /// Gives a slot back to calls that have no delay yet, or takes more.

@@ -8,7 +8,7 @@ use crate::{
         Algorithm, StateKind, Step,
         bucket::{Bucket, BucketLevel, Fill, more_after, remaining},
         packed::{PackedKind, PackedRule, PackedState, StepPacked, StoreTime},
-        rate::{Units, Width},
+        rate::{Units, Width, in_width},
         ticks::{PARTS_PER_NANO, PER_NANO, Ticks, after, after_ticks},
     },
     decision::{
@@ -255,11 +255,7 @@ impl StepPacked for TokenBucket {
 impl TokenBucket {
     /// Steps under a rule that need not be plain.
     fn step_any(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
-        if self.rate.is_narrow() {
-            self.bucket::<i64>().step(state, now, cost)
-        } else {
-            self.bucket::<i128>().step(state, now, cost)
-        }
+        in_width!(self.rate.is_narrow(), N => self.bucket::<N>().step(state, now, cost))
     }
 
     /// Returns the level of a full bucket, for a rule whose states are packed.
@@ -295,11 +291,7 @@ impl Algorithm for TokenBucket {
     }
 
     fn look(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Decision {
-        if self.rate.is_narrow() {
-            self.bucket::<i64>().look(state, now)
-        } else {
-            self.bucket::<i128>().look(state, now)
-        }
+        in_width!(self.rate.is_narrow(), N => self.bucket::<N>().look(state, now))
     }
 
     /// Gives back what refill has not restored yet; see
