@@ -22,7 +22,7 @@ pub struct All(pub(super) Box<[AnyRule]>);
 impl All {
     /// The first byte of an encoded state.
     pub(super) const TAG: u8 = 0x09;
-    /// The number by which scripts know the part in front of several rules or states.
+    /// The script kind of the tuple in front of several rules or states.
     pub(super) const KIND: i64 = 0;
 
     /// Returns the rules in order.
@@ -52,10 +52,10 @@ impl All {
         Ok(Self(rules.into_boxed_slice()))
     }
 
-    /// A decision has room for this many bits.
+    /// The most bits of classes that a decision has room for.
     const MOST_CLASS_BITS: u32 = 24;
 
-    /// Returns the rules with those replaced for which `change` returns another; `None` if it returns none.
+    /// Replaces each rule for which `change` returns another one; returns `None` if no rule changes.
     pub(super) fn changed(&self, change: impl Fn(&AnyRule) -> Option<AnyRule>) -> Option<Self> {
         let first = self.0.iter().position(|rule| change(rule).is_some())?;
         let rules = self.0.iter().enumerate().map(|(n, rule)| {
@@ -229,7 +229,7 @@ impl Algorithm for All {
         }
     }
 
-    /// As those of a pair.
+    /// Packs two buckets as a pair does.
     fn to_two_words(&self, state: &Self::State, now: StoreTime) -> Option<TwoWords> {
         match (&*self.0, &**state) {
             ([a, b], [a_state, b_state]) => pack_both((a, a_state), (b, b_state), now),
@@ -419,7 +419,7 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
         two_buckets(&self.0, &self.1)
     }
 
-    /// The packed state of each bucket.
+    /// Returns the packed state of each bucket, if both rules are buckets.
     fn to_two_words(&self, (a, b): &Self::State, now: StoreTime) -> Option<TwoWords> {
         pack_both((&self.0, a), (&self.1, b), now)
     }

@@ -18,7 +18,7 @@ use crate::{
 /// A state that an [`AnyState`] can contain.
 pub(super) trait Own: Sized {
     fn into_any(self) -> AnyState;
-    /// Returns the state, or gives back a state of another algorithm.
+    /// Returns the state, or an error with the unchanged state of another algorithm.
     fn from_any(any: AnyState) -> Result<Self, AnyState>;
     fn in_any(any: &AnyState) -> Option<&Self>;
 }
@@ -81,7 +81,7 @@ macro_rules! any {
                 }
             }
 
-            /// Returns the number by which scripts know the first part of the rule.
+            /// Returns the script kind of the rule's first tuple.
             pub(super) fn kind(&self) -> i64 {
                 match self {
                     $(Self::$Rule(_) => $kind,)+
@@ -91,7 +91,7 @@ macro_rules! any {
         }
 
         impl AnyState {
-            /// Takes a state of one rule, not of several.
+            /// Decodes a state of one rule, not of several.
             pub(super) fn decode_one(bytes: &mut &[u8]) -> Result<Self, Error> {
                 let family = bytes.first().map(|byte| tag::family(*byte));
                 $(if family == Some(tag::family($tag)) {
@@ -313,7 +313,7 @@ impl Algorithm for AnyRule {
     }
 }
 
-/// Takes the state, as one of the rule's algorithm or as one of another algorithm.
+/// Takes the state: as the first value if it is of the rule's algorithm, and otherwise as the second.
 #[inline]
 fn split<S: Own>(state: &mut Option<AnyState>) -> (Option<S>, Option<AnyState>) {
     match state.take().map(S::from_any) {

@@ -4,7 +4,7 @@
 //!
 //! A bucket is full again at its theoretical arrival time, and each charge moves that by the time that its cost takes to
 //! refill. So a charge lies on the time axis between the arrival times before and after it. Refill restores it from its
-//! beginning on, and only the part behind the last call can be given back, as time.
+//! beginning on, and only the part behind the last call can be refunded, as time.
 
 use std::time::Duration;
 
@@ -273,7 +273,7 @@ impl Bucket<'_, i128> {
         })
     }
 
-    /// Gives back `parts` parts of a tick of a charge that ends at `end`, at most the part of the charge behind the last write.
+    /// Refunds `parts` parts of a tick of a charge that ends at `end`, at most the part of the charge behind the last write.
     ///
     /// Refill has restored what lies before the last write, and no call came after it.
     fn give_back(

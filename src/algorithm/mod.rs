@@ -162,7 +162,7 @@ pub trait Algorithm: Clone {
 
     /// Corrects an earlier charge to the `actual` cost in units.
     ///
-    /// Less gives back (0 is a refund), more is taken by force, even into debt. Never restores what
+    /// A lower cost refunds units (0 refunds all), a higher one is charged by force, even into debt. Never restores what
     /// refill has restored already, and never reaches out of the window that was charged.
     fn settle(&self, state: &mut Option<Self::State>, charge: &Charge, now: Timestamp, actual: u64);
 
@@ -207,7 +207,7 @@ pub trait Algorithm: Clone {
         false
     }
 
-    /// Returns the bytes that a state can take [in bytes](Codec), if their number grows with what a key has used.
+    /// Returns the most bytes that an [encoded](Codec) state can take, if that grows with the usage of a key.
     ///
     /// A store that transfers whole states with each call [refuses](crate::store::Store::fits) a rule whose states take more than 64 KiB. 0, the
     /// default, is for states of a few hundred bytes at most.
@@ -224,7 +224,7 @@ pub trait Algorithm: Clone {
         None
     }
 
-    /// Returns `true` if [`settle`](Self::settle) gives nothing back of a charge because too many were given back before. Stores count these.
+    /// Returns `true` if [`settle`](Self::settle) refunds nothing of a charge because too many were refunded before. Stores count these.
     #[doc(hidden)]
     fn forgets(
         &self,
@@ -253,7 +253,7 @@ pub trait Algorithm: Clone {
 
     /// Returns the units by which the charge of a grant, and its actual cost, exceed the grant. Only a [`Limiter`](crate::Limiter) calls this.
     ///
-    /// A bucket gives back no more of a charge than what refill cannot have restored since. The slack keeps that above the grant for a
+    /// A bucket refunds no more of a charge than what refill cannot have restored since. The slack keeps that above the grant for a
     /// minute after the look. `None` is for a rule that only reads charges which it has made.
     #[doc(hidden)]
     fn grant_slack(&self) -> Option<u64> {
@@ -318,10 +318,10 @@ pub trait Algorithm: Clone {
     }
 }
 
-/// The result of [`Algorithm::step`]: a decision, and if the state has changed.
+/// The result of [`Algorithm::step`]: the decision, as [`Wrote`](Self::Wrote) if the state has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The state is as it was: a store need write nothing.
+    /// The state is unchanged, so a store writes nothing.
     Kept(Decision),
     /// The state has changed.
     Wrote(Decision),

@@ -60,17 +60,17 @@ impl PackedState {
         Self::new(self.0.saturating_add_signed(ticks))
     }
 
-    /// Returns the packed state of a bucket that holds `level`, 0 to [`LONGEST`](Self::LONGEST), at this moment.
+    /// Returns the packed state of a bucket that holds `level`, 0 to [`LONGEST`](Self::LONGEST), at this instant.
     #[inline]
     pub(super) const fn before(self, level: i64) -> Self {
-        // Every moment has that much of the scale before it.
+        // Every store time has that much of the scale before it.
         Self(self.0 - level as u64)
     }
 
-    /// Returns the packed state this many ticks later, up to [`LONGEST`](Self::LONGEST) after a moment.
+    /// Returns the packed state this many ticks later, up to [`LONGEST`](Self::LONGEST) after a store time.
     #[inline]
     pub(super) const fn after(self, ticks: u64) -> Self {
-        // Every moment has that much of the scale after it.
+        // Every store time has that much of the scale after it.
         Self(self.0 + ticks)
     }
 
@@ -95,10 +95,10 @@ pub struct StoreTime {
 }
 
 impl StoreTime {
-    /// Creates the moment `at`, on the scale of a store that was made at `made` or before.
+    /// Creates the store time of `at`, on the scale of a store that was made at `made` or before.
     ///
     /// The scale begins two years before `made`, so that every bucket that matters lies on it, and goes on for two
-    /// years after the latest moment.
+    /// years after the latest store time.
     #[inline]
     pub const fn new(at: Timestamp, made: Timestamp) -> Self {
         let mut nanos = at.nanos_since(made);
@@ -166,7 +166,7 @@ pub struct PackedKind(u64);
 pub(super) enum Meaning {
     Debt,
     Queue,
-    /// Of this length in ticks.
+    /// A window of this length in ticks.
     Window(u64),
     Slices(PackedSlices),
     Bucket,
@@ -199,7 +199,7 @@ impl PackedKind {
     /// The usage of a key whose algorithm is not known.
     pub const DEBT: Self = Self(0);
 
-    /// That of a state in two words.
+    /// The kind of a state in two words.
     pub(crate) const TWO_WORDS: Self = Self(1);
 
     pub(super) const QUEUE: Self = Self(QUEUE);

@@ -79,7 +79,7 @@ pub(super) struct Units<N> {
 impl Units<i128> {
     /// A price below this many ticks is counted in parts of them.
     const SHORT: u128 = 100;
-    /// Then it is at least this many parts, if there are as many.
+    /// The least number of parts of such a price, as far as a tick has as many.
     const PARTS: u128 = 1 << 12;
 
     /// Returns the numbers of a quota for a bucket of `burst` tokens that holds at most `most`.
@@ -203,7 +203,7 @@ pub(super) trait Width:
 /// The longest time to fill that is counted in 64 bits, in ticks: 24 years.
 const MOST_NARROW: i128 = 1 << 61;
 
-/// In ticks: these rules count in no parts of them.
+/// Counts in whole ticks.
 impl Width for i64 {
     const ZERO: Self = 0;
     const IS_NARROW: bool = true;
@@ -395,7 +395,7 @@ const fn script_unit(interval: u128, most: u128) -> Option<u128> {
     None
 }
 
-/// Returns `false` if `most` tokens of `interval` ticks fit into a script in no unit.
+/// Returns `true` if a script can count `most` tokens of `interval` ticks in some unit: in the longest, if in any.
 const fn fits_longest_unit(interval: u128, most: u128) -> bool {
     // The numbers are smallest in the longest unit, a microsecond. Rounding the interval down to a multiple of a unit
     // does not change `interval / unit`.

@@ -281,7 +281,7 @@ impl Setting<'_> {
             })
     }
 
-    /// Builds something with a value of this setting; an error gets the setting's column.
+    /// Passes a value of this setting to `build`, and adds the setting's column to an error.
     pub(super) fn apply<V, T>(
         &self,
         value: V,

@@ -33,7 +33,7 @@ pub(crate) fn lone_bucket(parts: &[ScriptTuple]) -> Option<[i64; 3]> {
     }
 }
 
-/// Returns the numbers that the states of a rule with these parts begin with, and no state of another kind.
+/// Returns the prefix of all states of a rule with these parts. States of other kinds begin with other numbers.
 #[cfg(feature = "redis")]
 pub(crate) fn kind_in_script(parts: &[ScriptTuple]) -> ScriptTuple {
     match parts.first().map(Vec::as_slice) {
@@ -133,7 +133,7 @@ pub trait Scripted: Algorithm + PartialEq + Sealed {
         None
     }
 
-    /// Makes a state of its parts: one for each part of the rule, `None` if it is missing.
+    /// Decodes a state from its parts: one for each part of the rule, `None` if it is missing.
     ///
     /// Returns `None` if they are not a state of this rule.
     #[doc(hidden)]
@@ -153,7 +153,7 @@ pub trait Scripted: Algorithm + PartialEq + Sealed {
 }
 
 /// A charge in numbers: its time, its units, the actual cost and its class; the call's departure; the end of the charge on the time
-/// axis of a bucket; and the microseconds that had been given back to the key before, below zero if it must be the last charge.
+/// axis of a bucket; and the microseconds that had been refunded to the key before, below zero if it must be the last charge.
 ///
 /// Departure and end are pairs of microseconds and the nanoseconds beyond them, or -1 and 0 if they are not known.
 fn charge_part(charge: &Charge, actual: u64) -> ScriptTuple {
@@ -190,7 +190,7 @@ fn charge_part(charge: &Charge, actual: u64) -> ScriptTuple {
     ]
 }
 
-/// Returns the state of a rule that has one part.
+/// Returns the only tuple of a state.
 pub(super) fn only(parts: &[Option<ScriptTuple>]) -> Option<&[i64]> {
     parts.first()?.as_deref()
 }

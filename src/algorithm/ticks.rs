@@ -30,7 +30,7 @@ pub(super) struct Ticks {
 }
 
 const LONG: u64 = 1 << 63;
-/// From here on a span is long and counted in nanoseconds; in parts.
+/// The shortest long span, in parts of a tick: from here on, spans are counted in nanoseconds.
 const LONG_PARTS: i128 = 1 << 94;
 /// The longest span, in nanoseconds.
 pub(super) const MOST_NANOS: i128 = (1 << 95) - 1;

@@ -33,13 +33,13 @@ enum Spends<'a> {
 }
 
 impl<'a> TwoBuckets<'a> {
-    /// Two token buckets.
+    /// Creates the rule of a pair of token buckets; `None` if their states are not packed.
     #[inline]
     pub(super) fn both(a: &'a TokenBucket, b: &'a TokenBucket) -> Option<Self> {
         Self::of([a, b], Spends::Both)
     }
 
-    /// A cascade.
+    /// Creates the rule of a cascade of two buckets; `None` for other cascades, or if the states are not packed.
     #[inline]
     pub(super) fn either(rule: &'a Cascade) -> Option<Self> {
         match rule.buckets() {
@@ -48,7 +48,7 @@ impl<'a> TwoBuckets<'a> {
         }
     }
 
-    /// A marker.
+    /// Creates the rule of a marker; `None` if its states are not packed.
     #[inline]
     pub(super) fn marked(rule: &'a ThreeColor) -> Option<Self> {
         Self::of([&rule.committed, &rule.peak], Spends::Marked(rule))
@@ -139,7 +139,7 @@ impl<'a> TwoBuckets<'a> {
         each(0).and(each(1), 0)
     }
 
-    /// Spends from one bucket; returns which, and what is left in it. The other one keeps its word.
+    /// Spends from one bucket. Returns its index and the level that is left in it; the word of the other one stays.
     #[inline(always)]
     fn step_either(
         self,

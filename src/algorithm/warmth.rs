@@ -135,7 +135,7 @@ pub(super) fn cold_of(setting: Option<Setting<'_>>) -> Result<u64, Error> {
     })
 }
 
-/// Builds something with the time of a setting, or with the default; an error gets the setting's column.
+/// Passes the time of a setting, or the default, to `build`, and adds the setting's column to an error.
 pub(super) fn built_over<T>(
     setting: Option<Setting<'_>>,
     build: impl FnOnce(Duration) -> Result<T, Error>,

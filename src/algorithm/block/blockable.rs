@@ -37,7 +37,7 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Blockable<Rule> {
-    /// The rule, which decides as ever.
+    /// The rule, which decides as without blocks.
     Rule(Rule),
     /// A block of a key, or a look at it.
     Block(Block),
@@ -59,7 +59,7 @@ impl<Rule: Algorithm> Blockable<Rule> {
     }
 }
 
-/// Takes the state of the rule, or a block, which the rule leaves alone.
+/// Takes the state: as the first value if it is of the rule, and otherwise, a block, as the second.
 #[inline]
 fn split<S>(state: &mut Option<BlockableState<S>>) -> (Option<S>, Option<BlockableState<S>>) {
     match state.take().map(BlockableState::into_rule) {
@@ -276,7 +276,7 @@ pub struct BlockableState<S>(RuleOrBlock<S>);
 enum RuleOrBlock<S> {
     Rule(S),
     Block(BlockState),
-    /// Read from bytes that are both a state of the rule and a block. The key that they are kept under tells which is meant.
+    /// Read from bytes that are both a state of the rule and a block. The key that they are stored under decides which is meant.
     Either(Box<(S, BlockState)>),
 }
 
@@ -289,7 +289,7 @@ impl<S> BlockableState<S> {
         Self(RuleOrBlock::Block(state))
     }
 
-    /// Returns the state of the rule, or gives back a block.
+    /// Returns the state of the rule, or an error with the unchanged block.
     #[inline]
     fn into_rule(self) -> Result<S, Self> {
         match self.0 {

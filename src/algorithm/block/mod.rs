@@ -54,7 +54,7 @@ impl Block {
     const NAME: &'static str = "block";
     /// The first byte of an encoded state.
     pub(super) const TAG: u8 = 0x59;
-    /// The number by which scripts know blocks.
+    /// The script kind of blocks.
     pub(super) const KIND: i64 = 11;
 
     /// The rule by which keys are looked at. A look does not depend on the length.
@@ -106,14 +106,14 @@ impl Block {
 pub struct BlockState {
     /// The instant from which on the key is not blocked.
     until: Timestamp,
-    /// Room for penalties that grow: 0 today.
+    /// Reserved for penalties that grow: 0 today.
     level: u8,
 }
 
-/// A key that is not blocked takes one charge, as if by a limit of one.
+/// The limit in decisions: a key that is not blocked takes one charge, as if by a limit of one.
 const LIMIT: (NonZeroU64, Quota) = (NonZeroU64::MIN, Quota::new(1, Duration::from_millis(1)));
 
-/// Returns the decision about a key that is blocked for so long.
+/// Returns the decision about a key that is blocked for another `left`.
 fn decision(verdict: Verdict, now: Timestamp, cost: u64, left: Duration) -> Decision {
     Decision::new(verdict, now, cost)
         .with_limit(LIMIT.0, LIMIT.1)
@@ -174,7 +174,7 @@ impl Algorithm for Block {
         const { StateKind::named(Self::NAME) }
     }
 
-    /// No charge is given back.
+    /// No charge is refunded.
     fn grant_slack(&self) -> Option<u64> {
         None
     }

@@ -1,4 +1,4 @@
-//! Which bucket pays, and the numbers of all of them together.
+//! The bucket that pays, and the numbers of all buckets together.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ enum Buckets {
     More(Box<[BucketLevel]>),
 }
 
-/// A list of up to as many as a cascade has buckets.
+/// A list with an item for each bucket of a cascade, which takes no allocation.
 pub(super) type Few<T> = SmallVec<[T; MOST]>;
 
 impl CascadeState {
@@ -370,7 +370,7 @@ impl Algorithm for Cascade {
         TwoBuckets::either(self)
     }
 
-    /// When each of two buckets was last empty.
+    /// Returns the instants at which two buckets were last empty; `None` for other numbers of buckets.
     #[inline]
     fn to_two_words(&self, state: &CascadeState, now: StoreTime) -> Option<TwoWords> {
         match (&*self.buckets, state.as_slice()) {

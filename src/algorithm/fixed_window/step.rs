@@ -371,7 +371,7 @@ impl StepPacked for FixedWindow {
         self.step_window(start, count, now, cost)
     }
 
-    /// Returns the beginning of the window that contains a moment.
+    /// Returns the beginning of the window that contains a store time.
     // Not inlined: only for the first call of each window.
     #[inline(never)]
     fn floor(&self, now: StoreTime) -> PackedState {

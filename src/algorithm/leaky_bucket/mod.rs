@@ -64,7 +64,7 @@ use crate::{
 ///   always, if no more than 32 calls wait.
 /// - A slot in the middle is remembered until it is the last one, or has passed. The calls behind it keep
 ///   their delays, and no later call leaves before them.
-/// - Places that touch are remembered as one, and 16 that do not touch. Otherwise a client could make each settlement slower than
+/// - Slots that touch are remembered as one, and 16 that do not touch. Otherwise a client could make each settlement slower than
 ///   the one before, by opening and closing thousands of requests. A further slot stays taken until its time has passed,
 ///   and is counted where a store counts [settlements that failed](crate::store::Backend::unsettled).
 ///

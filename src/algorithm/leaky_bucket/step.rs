@@ -276,11 +276,11 @@ impl Algorithm for LeakyBucket {
         in_width!(self.rate.is_narrow(), N => self.queue_in::<N>().look(state, now))
     }
 
-    /// Gives a slot back to calls that have no delay yet, or takes more.
+    /// Refunds a slot to calls that have no delay yet, or takes more.
     ///
     /// A higher cost makes the backlog longer from now on. A lower cost corrects the last slot of the queue: the key is left
     /// exactly as if the call had cost `actual` from the beginning, also after it has departed. A cost of 0, before the departure,
-    /// also gives back a slot in the middle, as soon as all slots behind it are refunded, unless 16 others are remembered that do not
+    /// also refunds a slot in the middle, as soon as all slots behind it are refunded, unless 16 others are remembered that do not
     /// touch it. Any other correction changes nothing, because the calls behind have their delays already.
     ///
     /// A call is recognised by its cost and its departure. So a second settlement gives nothing back, unless a call of the same
@@ -327,7 +327,7 @@ impl Algorithm for LeakyBucket {
         Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait as u64))
     }
 
-    /// Unless the queue is 0: then nothing waits.
+    /// Returns `true` unless the queue is 0: then nothing waits.
     fn may_delay(&self) -> bool {
         self.capacity > NonZeroU64::MIN
     }
@@ -337,7 +337,7 @@ impl Algorithm for LeakyBucket {
         self.is_packed().then(|| PackedRule::of_queue(self))
     }
 
-    /// Not while slots in the middle are refunded.
+    /// Returns `None` while refunded slots in the middle are remembered.
     fn pack(&self, state: &LeakyBucketState, now: StoreTime) -> Option<PackedState> {
         if !self.is_packed() || state.refunded.is_some() {
             return None;
@@ -427,7 +427,7 @@ impl QueueInWidth<'_, i128> {
         let backlog = self.units.span(units).parts();
         *state = Some(LeakyBucketState {
             written_at: at,
-            // A forced cost is never given back, and so no slot before it.
+            // A forced cost is never refunded, and so no slot before it.
             refunded: None,
             backlog: Ticks::from_parts(backlog.saturating_add(self.units.price_in_parts(more))),
             sole: false,

@@ -130,7 +130,7 @@ impl SlidingLogState {
         self.total = self.total.wrapping_add(units);
     }
 
-    /// Gives back units of an instant, at most those that are there.
+    /// Refunds units of an instant, at most those that are there.
     fn take_back(&mut self, at: Timestamp, units: u64) {
         if let Ok(n) = self.find(at) {
             let there = self.units_from(n).wrapping_sub(self.units_from(n + 1));
@@ -312,7 +312,7 @@ impl Algorithm for SlidingLog {
 
     /// Corrects the entry of the charged instant while that counts.
     ///
-    /// Takes time in proportion to the entries. If the entry is gone, because it was given back or the key was forgotten,
+    /// Takes time in proportion to the entries. If the entry is gone, because it was refunded or the key was forgotten,
     /// additional units are added all the same: to the next newer entry, and if there is none, at that instant, or to the
     /// newest entry if the log counts as many units as the limit. Nothing comes back of a call that was charged while the
     /// clock had stepped back: its entry lies at a later instant.

@@ -70,7 +70,7 @@ impl StepPacked for SlidingWindow {
     }
 }
 
-/// Returns the position of a moment in its slice, and the beginning of that slice.
+/// Returns the position of a store time in its slice, and the beginning of that slice.
 #[inline(always)]
 fn begin(slices: &Slices, now: StoreTime) -> (SlicePosition, PackedState) {
     let position = slices.position(now.at());
@@ -271,7 +271,7 @@ pub(super) const fn bits_of(slices: &Slices) -> u32 {
     bits(packed_slices(slices))
 }
 
-/// Returns slices as a packed kind has them.
+/// Converts slices to those of a packed kind.
 #[inline]
 const fn packed_slices(slices: &Slices) -> PackedSlices {
     PackedSlices {
@@ -334,7 +334,7 @@ impl PackedCounters {
     }
 }
 
-/// Returns the largest number of so many binary digits.
+/// Returns the largest number of `bits` binary digits.
 #[inline]
 pub(super) const fn most(bits: u32) -> u64 {
     (1 << bits) - 1

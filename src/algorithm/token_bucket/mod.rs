@@ -49,11 +49,11 @@ use crate::{
 /// # Correcting a charge
 ///
 /// Each charge lies on the bucket's time axis behind those before it, and takes as much of it as its cost takes to
-/// refill. Refill restores a charge from its beginning on; the part that lies behind the last call can be given
-/// back. So a meter of the actual costs would have admitted every call that was admitted, however many charges
+/// refill. Refill restores a charge from its beginning on; the part that lies behind the last call can be
+/// refunded. So a meter of the actual costs would have admitted every call that was admitted, however many charges
 /// were open at once.
 ///
-/// | since the charge | a refund gives back |
+/// | since the charge | refunded |
 /// |---|---|
 /// | nothing was written, and the bucket is not full | all: the key is left as if the call had cost the actual amount from the beginning |
 /// | other calls were admitted | the part of the charge that lies behind the last one; less by what was refunded to the key since, at most down to what is left of `cost · interval` after the charge's instant |
@@ -62,7 +62,7 @@ use crate::{
 /// A bucket in constant use has its charges far ahead of now, and gets them back whole. Time that was refunded while other charges
 /// were open is remembered until the last of those has passed: in [`Local`](crate::store::Local), the key leaves the table of
 /// one-word states for that long. A [`Cascade`](crate::Cascade), a [`ThreeColor`](crate::ThreeColor) and several buckets under
-/// one key give back what the last call left of `cost · interval` after the charge's instant, if others were admitted since.
+/// one key refund what the last call left of `cost · interval` after the charge's instant, if others were admitted since.
 /// A state [in one or two words](crate::store::Local#memory) has no instant of the last call, which counts as now.
 /// To settle several buckets exactly, make them limits of their own ([`Limit`](crate::Limit) and `.also(…)`).
 ///

@@ -294,7 +294,7 @@ impl Algorithm for TokenBucket {
         in_width!(self.rate.is_narrow(), N => self.bucket::<N>().look(state, now))
     }
 
-    /// Gives back what refill has not restored yet; see
+    /// Refunds what refill has not restored yet; see
     /// [the rule](TokenBucket#correcting-a-charge).
     fn settle(
         &self,
@@ -332,7 +332,7 @@ impl Algorithm for TokenBucket {
         )
     }
 
-    /// A key that is forgotten begins with less than a full bucket.
+    /// Returns `true` if a new key begins with less than a full bucket, because an idle key is forgotten.
     #[inline]
     fn may_shrink_when_idle(&self) -> bool {
         self.initial < self.burst.get()

@@ -74,7 +74,7 @@ impl BucketLevel {
     }
 }
 
-/// Longer than a script's clock can go, in microseconds.
+/// A time beyond the end of a script's clock, in microseconds.
 const FOR_EVER: u64 = 1 << 52;
 
 impl TokenBucket {

@@ -63,10 +63,10 @@ use crate::{
 /// it had cost that from the beginning; a call that has departed keeps the distance of one unit behind it. Then the call
 /// before it is the last one.
 ///
-/// Nothing is given back for calls in the middle, for calls that were charged together with other rules or while the clock
-/// had stepped back, and for rates above 10⁹/s. Nor is anything given back if the state no longer contains the warmth before
+/// Nothing is refunded for calls in the middle, for calls that were charged together with other rules or while the clock
+/// had stepped back, and for rates above 10⁹/s. Nor is anything refunded if the state no longer contains the warmth before
 /// the call: for a call that began above the threshold and spent more than was stored, and for calls before such a call.
-/// If something was given back behind a call, it is the last one only if all of it was.
+/// If something was refunded behind a call, it is the last one only if all of it was.
 ///
 /// If a call cost more than it was charged, later calls wait for the difference at the full rate. It warms nothing.
 ///

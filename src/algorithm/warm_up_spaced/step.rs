@@ -403,7 +403,7 @@ impl Algorithm for WarmUpSpaced {
             .with_retry_after(self.too_long(&departure, now))
     }
 
-    /// Gives back the departure of the last call, or a part of its cost; see
+    /// Refunds the departure of the last call, or a part of its cost; see
     /// [the rule](WarmUpSpaced#calls-that-are-cancelled-or-corrected).
     ///
     /// If the key is left colder than it was, no later call departs earlier than without the corrected call.
