@@ -66,10 +66,10 @@ pub(super) mod tag {
     /// A value that contains states of several kinds.
     #[cfg(feature = "tokio")]
     pub(crate) const FRAME: u8 = 0xf1;
-    pub(in crate::algorithm) const PAIR: u8 = 0x01;
+    pub(super) const PAIR: u8 = 0x01;
 
     /// Returns a tag without its version.
-    pub(in crate::algorithm) fn family(tag: u8) -> u8 {
+    pub(crate) fn family(tag: u8) -> u8 {
         tag & !0b111
     }
 }

@@ -260,7 +260,7 @@ impl FixedWindow {
     }
 
     /// Returns what is left of a window of the calendar; `None` if windows begin from the first call.
-    pub(in crate::algorithm) fn left_in_calendar(&self, at: Timestamp) -> Option<Duration> {
+    pub(crate) fn left_in_calendar(&self, at: Timestamp) -> Option<Duration> {
         let is_of_calendar = !self.is_from_first_call();
         is_of_calendar.then(|| Duration::from_nanos(self.fresh(at).ends_in(at)))
     }

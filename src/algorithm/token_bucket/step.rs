@@ -260,7 +260,7 @@ impl TokenBucket {
 
     /// Returns the level of a full bucket, for a rule whose states are packed.
     #[inline]
-    pub(in crate::algorithm) fn full_in_ticks(&self) -> i64 {
+    pub(crate) fn full_in_ticks(&self) -> i64 {
         self.bucket::<i64>().units.full
     }
 

@@ -80,7 +80,7 @@ const FOR_EVER: u64 = 1 << 52;
 impl TokenBucket {
     /// Returns the bucket in the numbers of a script, alone or as a part of `rule`: gain of a microsecond, price of a token,
     /// burst, initial fill, and the time for which a full key is kept.
-    pub(in crate::algorithm) fn numbers(&self, rule: &impl Display) -> Result<[i64; 5], Error> {
+    pub(crate) fn numbers(&self, rule: &impl Display) -> Result<[i64; 5], Error> {
         let (burst, initial) = (self.burst.get(), self.initial);
         let ScriptRate { gain, price } = ScriptRate::of(&self.rate);
         // One microsecond's gain more than there ever is.
