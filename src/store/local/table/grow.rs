@@ -13,7 +13,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Claim, Table, Words, sets::WAYS, slot::NO_KEY, table::FULL};
+use super::{Claim, FULL, Table, Words, set::WAYS, slot::NO_KEY};
 
 /// The slots of a set, all of them held.
 type HeldSet<'a> = SmallVec<[Claim<'a>; WAYS]>;
@@ -27,7 +27,7 @@ impl Table {
     ///
     /// Keys in the map count, too: there are few of them where states are packed.
     #[inline]
-    pub(in crate::store::local) fn grow_for(&self, keys: usize) {
+    pub(crate) fn grow_for(&self, keys: usize) {
         if self.sets.are_doubling() || keys * 100 > self.sets.len() * WAYS * FULL {
             self.grow_some();
         }
@@ -43,7 +43,7 @@ impl Table {
 
     /// Adds a set. Returns `false` if the table has its full size, or if another thread adds a set or holds a slot of the set that
     /// would be split.
-    pub(in crate::store::local) fn grow(&self) -> bool {
+    pub(crate) fn grow(&self) -> bool {
         // Nothing is waited for here: the caller has locked a shard, and may hold slots.
         let Ok(_growing) = self.growing.try_lock() else {
             return false;

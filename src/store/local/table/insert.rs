@@ -4,9 +4,8 @@
 
 use super::{
     Table,
-    sets::HomeSets,
-    slot::{Claim, NO_KEY, Seen, TableSlot},
-    word::{Word, Words},
+    set::HomeSets,
+    slot::{Claim, NO_KEY, Seen, TableSlot, Word, Words},
 };
 use crate::{
     algorithm::packed::{PackedState, StoreTime},
@@ -18,7 +17,7 @@ use crate::{
 const PREFERRED_FROM: usize = 2;
 
 /// The slots that a new key can take in its two sets, and the debt that it inherits.
-pub(in crate::store::local) struct SetScan<'a> {
+pub(crate) struct SetScan<'a> {
     key: u64,
     home: HomeSets,
     /// `true` if another thread holds a slot, which it will soon release.
@@ -34,7 +33,7 @@ pub(in crate::store::local) struct SetScan<'a> {
 }
 
 /// A free slot that a new key can take.
-pub(in crate::store::local) struct FreeSlot<'a> {
+pub(crate) struct FreeSlot<'a> {
     key: u64,
     home: HomeSets,
     found: Found<'a>,
@@ -73,22 +72,22 @@ impl SetScan<'_> {
     }
 
     /// Returns `true` if there is an expired slot that the key can take.
-    pub(in crate::store::local) fn has_expired(&self) -> bool {
+    pub(crate) fn has_expired(&self) -> bool {
         self.expired.is_some()
     }
 
     /// Returns `true` if a later scan may find a slot to evict.
-    pub(in crate::store::local) fn may_change(&self) -> bool {
+    pub(crate) fn may_change(&self) -> bool {
         self.is_held || self.smallest.is_some()
     }
 
     /// Returns the smallest debt, which a new key inherits if it evicts that entry.
-    pub(in crate::store::local) fn smallest_debt(&self) -> Option<PackedState> {
+    pub(crate) fn smallest_debt(&self) -> Option<PackedState> {
         self.smallest.map(|found| found.seen.word.packed())
     }
 
     /// Returns the largest debt that was recorded for the key.
-    pub(in crate::store::local) fn owed(&self) -> Option<PackedState> {
+    pub(crate) fn owed(&self) -> Option<PackedState> {
         (self.owed > 0).then(|| PackedState::new(self.owed))
     }
 }
@@ -108,7 +107,7 @@ impl Table {
     ///
     /// Returns `None` if the key may be known, may inherit a debt, or has no such slot: then its sets are to be scanned. This is what most
     /// new keys need, at a third of the time of a scan.
-    pub(in crate::store::local) fn free_slot(&self, key: u64) -> Option<FreeSlot<'_>> {
+    pub(crate) fn free_slot(&self, key: u64) -> Option<FreeSlot<'_>> {
         let home = self.sets.home(key);
         let (first, second) = (self.sets.set(home.first), self.sets.set(home.second));
         let keys = [first.keys(), second.keys()];
@@ -130,11 +129,7 @@ impl Table {
     }
 
     /// Places a new key in a free slot. Returns `None` if its packed state is not above that of the slot, or another thread was faster.
-    pub(in crate::store::local) fn take<'a>(
-        &self,
-        free: &FreeSlot<'a>,
-        word: Word,
-    ) -> Option<Claim<'a>> {
+    pub(crate) fn take<'a>(&self, free: &FreeSlot<'a>, word: Word) -> Option<Claim<'a>> {
         let FreeSlot { key, home, found } = *free;
         // Invariant 2 of the slots: packed states only grow.
         if word.packed() <= found.seen.word.packed() {
@@ -145,12 +140,7 @@ impl Table {
     }
 
     /// Scans the sets of a new key whose shard is locked, and whose packed state will be above `floor`.
-    pub(in crate::store::local) fn scan(
-        &self,
-        key: u64,
-        now: StoreTime,
-        floor: PackedState,
-    ) -> SetScan<'_> {
+    pub(crate) fn scan(&self, key: u64, now: StoreTime, floor: PackedState) -> SetScan<'_> {
         loop {
             let scan = self.scan_homes(key, now, floor);
             // Otherwise the key may have been moved to a new set meanwhile.
@@ -233,18 +223,14 @@ impl Table {
     }
 
     /// Places a new key in a free slot. Returns `None` if there is none, or another thread was faster.
-    pub(in crate::store::local) fn place_free<'a>(
-        &self,
-        scan: &SetScan<'a>,
-        words: Words,
-    ) -> Option<Claim<'a>> {
+    pub(crate) fn place_free<'a>(&self, scan: &SetScan<'a>, words: Words) -> Option<Claim<'a>> {
         let claim = self.claim_found(scan.key, scan.home, scan.free?)?;
         Some(self.hand_over(claim, scan.key, words))
     }
 
     /// Places a new key in the slot of an expired one, and returns that one as well. Returns `None` if there is none, or another thread was
     /// faster.
-    pub(in crate::store::local) fn place_expired<'a>(
+    pub(crate) fn place_expired<'a>(
         &self,
         scan: &SetScan<'a>,
         words: Words,
@@ -261,13 +247,13 @@ impl Table {
     }
 
     /// Returns the largest debt that was recorded for a key whose shard is locked.
-    pub(in crate::store::local) fn owed(&self, key: u64) -> Option<PackedState> {
+    pub(crate) fn owed(&self, key: u64) -> Option<PackedState> {
         let owed = self.sets.owed(key);
         (owed > 0).then(|| PackedState::new(owed))
     }
 
     /// Vacates an expired slot that the new key itself cannot take. Returns `true` if there was one.
-    pub(in crate::store::local) fn vacate(&self, scan: &SetScan<'_>) -> bool {
+    pub(crate) fn vacate(&self, scan: &SetScan<'_>) -> bool {
         let too_high = scan.too_high.and_then(|found| found.slot.claim(found.seen));
         too_high.map(Claim::vacate).is_some()
     }
@@ -275,11 +261,7 @@ impl Table {
     /// Evicts the entry with the smallest debt, and places a new key with a larger one in its slot.
     ///
     /// Returns `None` if there is no such entry, or another thread was faster.
-    pub(in crate::store::local) fn evict<'a>(
-        &self,
-        scan: &SetScan<'a>,
-        word: Word,
-    ) -> Option<Claim<'a>> {
+    pub(crate) fn evict<'a>(&self, scan: &SetScan<'a>, word: Word) -> Option<Claim<'a>> {
         let smaller = |found: &Found<'_>| found.seen.word.packed() < word.packed();
         let found = scan.smallest.filter(smaller)?;
         let claim = self.claim_found(scan.key, scan.home, found)?;
@@ -289,13 +271,13 @@ impl Table {
     }
 
     /// Records a debt, up to [`Word::LAST`], as if the key had been evicted. The shard of the key is locked.
-    pub(in crate::store::local) fn owe(&self, key: u64, debt: PackedState) {
+    pub(crate) fn owe(&self, key: u64, debt: PackedState) {
         debug_assert!(debt.get() <= Word::LAST);
         self.sets.record(key, debt);
     }
 
     /// Vacates the expired slots of the next set. Returns how many.
-    pub(in crate::store::local) fn sweep(&self, now: StoreTime) -> usize {
+    pub(crate) fn sweep(&self, now: StoreTime) -> usize {
         // Relaxed: which set is next orders nothing.
         let set = self.hand.fetch_add(1, Ordering::Relaxed) % self.sets.len();
         self.sets
@@ -309,7 +291,7 @@ impl Table {
     }
 
     /// Vacates all slots, and removes all debts. Returns how many keys there were.
-    pub(in crate::store::local) fn clear(&self) -> usize {
+    pub(crate) fn clear(&self) -> usize {
         let mut cleared = 0;
         let mut set = 0;
         // Sets that are added meanwhile are cleared as well.
