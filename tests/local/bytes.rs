@@ -41,7 +41,7 @@ fn bytes_of_a_key<A: Algorithm + FromStr<Err: std::fmt::Debug>>(rule: &str) -> (
 
 /// The numbers of the page for a rule: the least and the most.
 fn stated(rule: &str) -> (i64, i64) {
-    let page = include_str!("../../src/store/local/local.rs");
+    let page = include_str!("../../src/store/local/mod.rs");
     let row = page
         .lines()
         .find(|line| line.starts_with("/// | ") && line.contains(rule));

@@ -1,12 +1,14 @@
-//! Decisions about one ask.
+//! Decisions about one ask, and corrections of earlier charges.
 //!
 //! A key in the table is decided without a lock, a key in the map under the lock of its slot, and a new key under the lock of its
 //! shard.
 
 use super::{
     Inner, Local,
+    evict::Full,
     map::{Location, Shard},
-    slot::{MapSlot, postponed},
+    state::{MapSlot, WorkingState, postponed},
+    stats::Counters,
     table::Claim,
 };
 use crate::{
@@ -17,7 +19,7 @@ use crate::{
     decision::{Cost, Decision},
     key::Key,
     policy::Policy,
-    store::Ask,
+    store::{Ask, Settlement},
     time::Clock,
 };
 
@@ -191,5 +193,46 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             self.replace(claim, shard, location, rule, working, now);
         }
         step.decision()
+    }
+
+    /// Corrects an earlier charge.
+    pub(super) fn settle<A: Algorithm<State = S>>(&self, settlement: Settlement<'_, A>) {
+        let own = settlement.rule.for_key(&|| settlement.key.digest());
+        let rule = own.as_ref().unwrap_or(settlement.rule);
+        let settlement = &Settlement { rule, ..settlement };
+        let location = self.locate(settlement.policy, &settlement.key, rule.state_kind());
+        let mut shard = self.map.lock(location);
+        let count = |forgets: bool| {
+            Counters::add(&self.counters.unsettled, forgets.into());
+        };
+        if let Some(mut slot) = shard.get_mut(location) {
+            // Without a copy: a log may be long.
+            let now = self.store_time().at();
+            count(slot.forgets(settlement, now));
+            slot.settle(settlement, now);
+            return;
+        }
+        let now = self.store_time();
+        if let Some(claim) = self.table.claim(location.fingerprint) {
+            let mut working = self.working_state(rule, &claim, now);
+            count(working.slot.forgets(settlement, now.at()));
+            if working.settle(settlement, now.at()) {
+                self.replace(claim, &mut shard, location, rule, working, now);
+            }
+            return;
+        }
+        // Read again: another thread may have removed the key since, at a later time than `now`.
+        let now = self.store_time();
+        // Units given back do not reduce an inherited debt. Otherwise a key that was reset would get more than a key that
+        // was never charged.
+        let owed = self.table.owed(location.fingerprint);
+        let owed = owed.filter(|_| settlement.actual > settlement.charge.cost);
+        let mut working = WorkingState::new(self.inherited_state(rule, owed, now));
+        if !working.settle(settlement, now.at()) || working.slot.is_expired(now.at()) {
+            return;
+        }
+        if let Err(Full) = self.insert(&mut shard, location, rule, working, now) {
+            Counters::add(&self.counters.turned_away, 1);
+        }
     }
 }

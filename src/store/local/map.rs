@@ -26,11 +26,7 @@ use std::{
     hash::{BuildHasherDefault, Hasher},
 };
 
-use super::{
-    displaced::Displaced,
-    shards::{DashMap, RefMut, SHARDS},
-    slot::MapSlot,
-};
+use super::{DashMap, RefMut, SHARDS, state::MapSlot, stats::Displaced};
 use crate::{
     sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError, TryLockError},
     time::Timestamp,

@@ -1,30 +1,509 @@
 //! The store in memory.
 
-mod builder;
 mod decide;
-mod displaced;
-mod fingerprint;
-mod kinds;
-mod lazy_table;
-#[expect(clippy::module_inception, reason = "a file is named for what is in it")]
-mod local;
+mod evict;
 mod map;
-mod new_key;
-mod occupancy;
-mod place;
-mod settle;
 mod several;
-mod shards;
-mod slot;
+mod state;
 mod stats;
 mod table;
-mod working_state;
 
-#[cfg(feature = "tokio")]
-pub(super) use self::fingerprint::Fingerprinter;
-use self::local::Inner;
-pub use self::{
-    builder::{AtCapacity, LocalBuilder},
-    local::Local,
-    stats::Stats,
+use std::{
+    convert::Infallible,
+    fmt,
+    hash::{BuildHasher, Hash, Hasher, RandomState},
+    ops::Deref,
+    sync::{Arc, OnceLock},
 };
+
+// `tests/models` compiles the other files of this folder with loom's locks, so they import this map from here.
+use dashmap::{DashMap, mapref::one::RefMut};
+use foldhash::{SharedSeed, quality::FoldHasher};
+
+pub use self::stats::Stats;
+use self::{
+    map::{Location, Map, Shard},
+    stats::{Counters, Displaced, Kinds, Occupancy},
+    table::Table,
+};
+use crate::{
+    algorithm::{Algorithm, StateKind},
+    key::Key,
+    policy::Policy,
+    store::{
+        Ask, Backend, Check, Decisions, Never, Settlement, Store, StoreId, engine::MonotoneClock,
+    },
+    time::{Clock, SystemClock, Timestamp},
+};
+
+/// A store in the memory of this process. It is bounded and exact, and decides without waiting.
+///
+/// Clones share their keys. By default, the store holds up to a million keys.
+///
+/// # Memory
+///
+/// At its first call, the store reserves address space for a table of 24 bytes per key of its capacity, and as much again when it gets the
+/// first state in two words. A store that is never called takes about 50 kB. The table holds packed states of one or two words of 64 bits. It takes memory as its keys grow in number, so
+/// few keys lie close together in a large store, too.
+/// These rules pack their states, also within an [`AnyRule`](crate::AnyRule):
+///
+/// | rule | packs its states if |
+/// |---|---|
+/// | `TokenBucket` | it starts full and fills within two years, and an interval that is not a whole number of thirds of a nanosecond has at least 100 of them |
+/// | `LeakyBucket` | its interval is at least a nanosecond, and it drains within two years |
+/// | two `TokenBucket`s as a pair or as `… & …`, a `Cascade` of two, `ThreeColor` | both buckets do; in two words |
+/// | `FixedWindow` | its windows are those of the calendar without an offset, last at most two years, and their limit is below three per nanosecond |
+/// | `SlidingWindow` | its limit and its slices [fit](crate::SlidingWindow#cost), such as up to 262,143 a minute in one slice, or 127 in four |
+///
+/// Any other state takes memory when its key is inserted. Later keys reuse the memory of expired ones. These states live in maps that double
+/// when they are full, so the bytes per key vary within a range:
+///
+/// | rule | bytes per key, with 24 of the table |
+/// |---|---|
+/// | any that packs its states into one word | 23 to 24 |
+/// | any that packs its states into two words | 46 to 47 |
+/// | other `FixedWindow` | 77 to 137 |
+/// | other `LeakyBucket` and `ThreeColor`, `WarmUp`, `WarmUpSpaced` | 87 to 152 |
+/// | other `TokenBucket` | 92 to 172 |
+/// | other `SlidingWindow`; one of n slices takes 8·(n + 1) more | 92 to 172 |
+/// | other `Cascade` of two | 102 to 192 |
+/// | `Cascade` of three | 162 to 252 |
+/// | `SlidingLog` with up to four calls | 157 to 237 |
+/// | `AnyRule` of one other rule, without the boxed part: slices, the third level of a cascade, calls | 102 to 192 |
+/// | `AnyRule` of two other rules, `… & …`; each rule more takes 48 | 197 to 287 |
+///
+/// The capacity bounds the number of keys, not the number of calls that a [`SlidingLog`](crate::algorithm::SlidingLog) records for each. A log
+/// takes 16 to 32 bytes for each call admitted in the last window, and at most 64 while the traffic of its key declines. So a log can take
+/// up to 32 times its limit in bytes, per key. For high limits of many keys, use a sliding window.
+///
+/// An expired state is one that decides like no state at all. A packed one stays until its slot is needed: a new key takes a free slot, or at
+/// the capacity the slot that expired first among sixteen. Any other expired state stays for a minute, or until the
+/// capacity is reached. There is no pause and no background task, and no information is lost. A key that several rules have charged
+/// expires when none of these rules sees a debt in it: a longer rule's debt is kept even if a shorter rule was asked last. A settlement
+/// that gives units back to such a key under one rule does not make it expire sooner.
+///
+/// At the [capacity](LocalBuilder::capacity), a new key [inherits debts](AtCapacity::InheritDebts), is
+/// [refused](AtCapacity::RefuseNewcomers), or is [admitted](AtCapacity::AdmitNewcomers), by configuration. The first two never admit
+/// a key above its limit. [`stats`](Self::stats) counts these cases. [The benchmarks](crate::benchmarks) show which clients a flood of keys
+/// slows, and by how much.
+///
+/// # Rules of several kinds on one key
+///
+/// A key has one state per [kind](crate::algorithm::Algorithm::state_kind) of rule that charges it. Each state counts as one key of the
+/// capacity. So an [`AnyRule`](crate::AnyRule) chosen per request may be of any algorithm: a client gets at most the limit of
+/// each rule, in any order of the rules. [`reset`](Self::reset) removes the states of all kinds.
+///
+/// # Several asks at once
+///
+/// They are decided under the locks of all their keys. A request with several asks takes about as long as its asks one by one. A
+/// state is copied only if several asks name its key, because the first may be admitted and the second refused.
+///
+/// # Time
+///
+/// The time of a store never decreases. If its clock steps back, the store's time stands still until the clock has caught up.
+///
+/// # Keys
+///
+/// The store keeps a fingerprint of each key: 64 bits of a hash, under a random seed of this process. Among a million live keys, the
+/// probability that a new key collides with any of them, and shares its budget, is 1 in 1.8·10¹³. Because of the seed, a client cannot
+/// choose the key that it collides with.
+///
+/// ```
+/// use tollgate::{Cost, Policy, TokenBucket};
+/// use tollgate::store::{Ask, LocalBuilder};
+///
+/// let store = LocalBuilder::new().capacity(10_000).build();
+/// let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(2));
+/// let ask = Ask::new(&policy, &rule, "alice".into(), Cost::ONE);
+///
+/// assert!(store.decide(&ask).is_admitted());
+/// assert!(store.decide(&ask).is_admitted());
+/// assert!(!store.decide(&ask).is_admitted());
+/// assert_eq!(store.len(), 1);
+/// ```
+pub struct Local<A: Algorithm, C = SystemClock> {
+    inner: Arc<Inner<A::State, C>>,
+}
+
+impl<A: Algorithm> Local<A> {
+    /// Creates a store of up to a million keys. At this capacity, new keys [inherit debts](AtCapacity::InheritDebts).
+    pub fn new() -> Self {
+        LocalBuilder::new().build()
+    }
+}
+
+impl<A: Algorithm> Default for Local<A> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<A: Algorithm, C> Clone for Local<A, C> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
+    }
+}
+
+impl<A: Algorithm, C> fmt::Debug for Local<A, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Local")
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<A: Algorithm, C> Local<A, C> {
+    /// Returns the number of keys, including expired ones not yet reclaimed. A key counts once for each kind of rule that charged it.
+    pub fn len(&self) -> usize {
+        self.inner.occupancy.keys()
+    }
+
+    /// Returns `true` if the store contains no key.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the counts since the store was built, of all clones together.
+    pub fn stats(&self) -> Stats {
+        let Inner {
+            occupancy,
+            counters,
+            ..
+        } = &*self.inner;
+        counters.read(occupancy.keys(), occupancy.capacity())
+    }
+
+    /// Removes the states of a key, of all kinds. Its next request is that of a new key, and may inherit a debt.
+    pub fn reset(&self, policy: &Policy, key: &Key) {
+        let inner = &*self.inner;
+        for kind in inner.kinds.iter() {
+            let location = inner.locate(policy, key, kind);
+            inner.remove(&mut inner.map.lock(location), location);
+        }
+    }
+
+    /// Removes all keys and all inherited debts.
+    pub fn clear(&self) {
+        let inner = &*self.inner;
+        inner
+            .occupancy
+            .give(inner.map.clear() + inner.table.clear());
+    }
+}
+
+impl<A: Algorithm, C> Backend for Local<A, C> {
+    type Error = Infallible;
+
+    fn id(&self) -> Option<StoreId> {
+        Some(StoreId::of(&self.inner))
+    }
+}
+
+impl<A: Algorithm, C: Clock> Store<A> for Local<A, C> {
+    type Answer = Never<Result<Decisions, Infallible>>;
+    type Done = Never<Result<(), Infallible>>;
+
+    /// Decides several asks under the locks of all their keys, so no other call sees a part of them spent.
+    // Always inlined, as `decide` is.
+    #[inline(always)]
+    fn acquire(&self, asks: &[Ask<'_, A>]) -> Check<Self::Answer> {
+        Check::Ready(Ok(match asks {
+            [ask] => self.decide(ask).into(),
+            asks => {
+                let policies = asks.iter().map(|ask| ask.policy().digest());
+                self.decide_all(asks).of_policies(policies)
+            }
+        }))
+    }
+
+    fn look(&self, asks: &[Ask<'_, A>]) -> Check<Self::Answer> {
+        let look = |ask: &Ask<'_, A>| self.look(ask.policy(), ask.rule(), ask.key());
+        Check::Ready(Ok(asks.iter().map(look).collect()))
+    }
+
+    fn settle(&self, settlements: Vec<Settlement<'_, A>>) -> Check<Self::Done> {
+        for settlement in settlements {
+            self.inner.settle(settlement);
+        }
+        Check::Ready(Ok(()))
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        self.reset(policy, key);
+        Check::Ready(Ok(()))
+    }
+}
+
+/// Builder of a [`Local`] store.
+///
+/// ```
+/// use tollgate::{TokenBucket, store::{AtCapacity, Local, LocalBuilder}};
+///
+/// let store: Local<TokenBucket> = LocalBuilder::new()
+///     .capacity(100_000)
+///     .at_capacity(AtCapacity::AdmitNewcomers)
+///     .build();
+/// assert_eq!(store.stats().capacity, 100_000);
+/// ```
+#[derive(Clone, Debug)]
+pub struct LocalBuilder<C = SystemClock> {
+    capacity: usize,
+    at_capacity: AtCapacity,
+    clock: C,
+}
+
+/// The treatment of a new key when the store is full of keys that have not expired.
+///
+/// Keys that are in the store stay limited with any choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AtCapacity {
+    /// Evicts a key nearby; the new key inherits a debt. The default.
+    ///
+    /// A new key evicts the key with the smallest debt among sixteen slots, and inherits that debt. The debt of the evicted key is
+    /// recorded, and inherited by that key when it comes back, and by the few new keys that share the record. So no key is ever admitted
+    /// above its limit, not even by leaving and coming back. A new key is served as far as its burst exceeds the inherited debt. If none
+    /// of the sixteen slots can be taken, the new key itself is evicted at once, and the next new key inherits its debt. So a rule that
+    /// [packs its states into one word](Local#memory) is never refused for lack of room.
+    ///
+    /// A settlement that gives units back to an evicted key has no effect. Limits of different algorithms, or of very
+    /// different periods, inherit disproportionate debts from each other: give each of them its own store. From a debt, a
+    /// [`SlidingWindow`](crate::SlidingWindow) reads the count of one slice only; the slices before it may have had any count. So a new key
+    /// is refused until these slices have left the window: it can evict keys that have been idle for about a window.
+    ///
+    /// If several rules of different lengths charge a key, each rule limits it by what that rule has charged. After a longer rule's debt
+    /// was evicted, that rule may not see the charges of a shorter one.
+    ///
+    /// The slowdown depends on the number of keys that matter at once, relative to the slots:
+    ///
+    /// | attacking keys per slot | clients from before get | later clients get |
+    /// |---|---|---|
+    /// | 1 | 97 % of their usual share | 91 % |
+    /// | 2 | 50 % | 30 % |
+    /// | 5 | 23 % | 7 % |
+    ///
+    /// [The benchmarks](crate::benchmarks) describe the measurement.
+    ///
+    /// A new key whose state is not [packed into one word](Local#memory) cannot inherit a debt, and is refused. So are all new keys at a capacity
+    /// of 0, and after the process has run for ten years.
+    #[default]
+    InheritDebts,
+    /// Refuses new keys and evicts none. Over HTTP the status is 503. The decision is
+    /// [undecided](crate::Verdict::Undecided), because the client did not exceed its quota.
+    RefuseNewcomers,
+    /// Admits new keys without counting them. The decision is [undecided](crate::Verdict::Undecided). The service stays up, and a flood
+    /// of new keys is admitted too.
+    AdmitNewcomers,
+}
+
+impl Default for LocalBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LocalBuilder {
+    /// Creates a builder with a capacity of a million keys, [inherited debts](AtCapacity::InheritDebts), and the system's clock.
+    pub fn new() -> Self {
+        Self {
+            capacity: MOST_LAZY_KEYS,
+            at_capacity: AtCapacity::default(),
+            clock: SystemClock::default(),
+        }
+    }
+}
+
+impl<C> LocalBuilder<C> {
+    /// Sets the maximum number of keys. With 0, the store keeps none.
+    ///
+    /// The first call reserves address space for the table, 23.6 bytes per key; beyond a million keys, building the store does. Memory is taken
+    /// as keys arrive. A key whose state is not packed takes [more](Local#memory). The capacity does not bound the calls that a
+    /// [`SlidingLog`](crate::algorithm::SlidingLog) records for each key.
+    #[must_use]
+    pub fn capacity(self, keys: usize) -> Self {
+        Self {
+            capacity: keys,
+            ..self
+        }
+    }
+
+    /// Sets the [capacity](Self::capacity) to the number of keys that fit into `bytes` with states [packed into one word](Local#memory).
+    #[must_use]
+    pub fn capacity_in_bytes(self, bytes: usize) -> Self {
+        // 132 bytes per set of eight slots, 70 % of which are in use.
+        self.capacity(bytes / 165 * 7)
+    }
+
+    /// Sets the treatment of a new key when the store is full.
+    #[must_use]
+    pub fn at_capacity(self, choice: AtCapacity) -> Self {
+        Self {
+            at_capacity: choice,
+            ..self
+        }
+    }
+
+    /// Replaces the system's clock.
+    #[must_use]
+    pub fn clock<D: Clock>(self, clock: D) -> LocalBuilder<D> {
+        LocalBuilder {
+            capacity: self.capacity,
+            at_capacity: self.at_capacity,
+            clock,
+        }
+    }
+
+    /// Builds an empty store.
+    ///
+    /// # Panics
+    ///
+    /// If there is not enough memory for a table of this [capacity](Self::capacity), above a million keys.
+    pub fn build<A: Algorithm>(self) -> Local<A, C>
+    where
+        C: Clock,
+    {
+        let clock = MonotoneClock::new(self.clock);
+        Local {
+            inner: Arc::new(Inner {
+                table: LazyTable::new(self.capacity),
+                map: Map::new(),
+                occupancy: Occupancy::new(self.capacity),
+                kinds: Kinds::default(),
+                made: clock.now(),
+                clock,
+                seed: Fingerprinter::random(),
+                at_capacity: self.at_capacity,
+                counters: Counters::default(),
+                displaced: Displaced::new(self.capacity),
+            }),
+        }
+    }
+}
+
+struct Inner<S, C> {
+    /// The packed states.
+    table: LazyTable,
+    /// All other states.
+    map: Map<S>,
+    occupancy: Occupancy,
+    kinds: Kinds,
+    clock: MonotoneClock<C>,
+    seed: Fingerprinter,
+    at_capacity: AtCapacity,
+    counters: Counters,
+    displaced: Displaced,
+    made: Timestamp,
+}
+
+/// The number of shards of the [map](map::Map). Many small ones rather than few large ones: a shard that grows moves its slots at once.
+const SHARDS: usize = 128;
+
+impl<S, C> Inner<S, C> {
+    /// Returns the location of a key's state of a kind.
+    #[inline]
+    fn locate(&self, policy: &Policy, key: &Key, kind: StateKind) -> Location {
+        self.map.locate(self.seed.fingerprint(policy, key, kind))
+    }
+
+    /// Removes a key whose shard is locked. Returns `true` if it was there.
+    fn remove(&self, shard: &mut Shard<'_, S>, location: Location) -> bool {
+        let removed = match self.table.claim(location.fingerprint) {
+            Some(claim) => {
+                claim.vacate();
+                true
+            }
+            None => shard.remove(location),
+        };
+        self.occupancy.give(usize::from(removed));
+        removed
+    }
+}
+
+/// A table that is created when it is first used.
+///
+/// A layer begins with a store of its own, which a user may replace before it is ever called. The table is the largest part of a store, and
+/// a C library that takes its memory from a heap clears all of it at once.
+struct LazyTable {
+    keys: usize,
+    table: OnceLock<Table>,
+}
+
+/// The largest number of keys whose table waits for the first call. A larger table is created with the store, so that a capacity for which
+/// there is no memory is reported at the start, and not by a request.
+const MOST_LAZY_KEYS: usize = 1_000_000;
+
+impl LazyTable {
+    /// Creates the table of a store for `keys` keys, or delays that to the first use.
+    ///
+    /// # Panics
+    ///
+    /// If it is created here, and there is not enough memory for it.
+    fn new(keys: usize) -> Self {
+        let table = Self {
+            keys,
+            table: OnceLock::new(),
+        };
+        if keys > MOST_LAZY_KEYS {
+            let _: &Table = &table;
+        }
+        table
+    }
+
+    /// Vacates all slots of a table that was used, and removes all debts. Returns how many keys there were.
+    fn clear(&self) -> usize {
+        self.table.get().map_or(0, Table::clear)
+    }
+}
+
+impl Deref for LazyTable {
+    type Target = Table;
+
+    // Always inlined: every decision reads the table.
+    #[inline(always)]
+    fn deref(&self) -> &Table {
+        self.table.get_or_init(|| Table::new(self.keys))
+    }
+}
+
+/// Hashes keys under the seed of a store.
+///
+/// The hash is fast and well mixed, but it is not a message authentication code. Its seeds (this one of 64 bits, and four words of
+/// the process) are secret, and no decision reveals a bit of a hash. So a client can neither aim at the key of another client nor fill
+/// one shard.
+#[derive(Clone, Copy)]
+pub(super) struct Fingerprinter {
+    own: u64,
+    process: &'static SharedSeed,
+}
+
+impl Fingerprinter {
+    pub(super) fn random() -> Self {
+        // The standard library's keys come from the operating system.
+        let own = RandomState::new().hash_one(0_u64);
+        Self {
+            own,
+            process: SharedSeed::global_random(),
+        }
+    }
+
+    /// The same in each process: for simulations and tests, where no client aims at the key of another.
+    #[cfg(feature = "tokio")]
+    pub(super) fn seeded(seed: u64) -> Self {
+        Self {
+            own: seed,
+            process: SharedSeed::global_fixed(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn fingerprint(self, policy: &Policy, key: &Key, kind: StateKind) -> u64 {
+        // A typed rule's kind is a constant.
+        let seed = self.own ^ policy.digest() ^ kind.as_u64();
+        let mut hasher = FoldHasher::with_seed(seed, self.process);
+        key.hash(&mut hasher);
+        // No fingerprint is 0, which marks a free slot.
+        hasher.finish().max(1)
+    }
+}

@@ -7,10 +7,10 @@ use smallvec::SmallVec;
 
 use super::{
     AtCapacity, Inner, Local,
+    evict::{Full, Placement},
     map::{Location, Shard},
-    place::{Full, Placement},
+    state::WorkingState,
     table::Claim,
-    working_state::WorkingState,
 };
 use crate::{
     algorithm::{

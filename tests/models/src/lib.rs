@@ -82,18 +82,12 @@ pub mod store {
     #[path = "local"]
     pub mod local {
         mod decide;
-        mod displaced;
-        mod kinds;
+        mod evict;
         mod map;
-        mod new_key;
-        mod occupancy;
-        mod place;
-        mod settle;
         mod several;
-        mod slot;
+        mod state;
         mod stats;
         mod table;
-        mod working_state;
 
         #[path = "../../../tests/models/src/local.rs"]
         mod own;
@@ -101,7 +95,10 @@ pub mod store {
         #[path = "../../../tests/models/src/shards.rs"]
         mod shards;
 
-        use self::own::Inner;
+        use self::{
+            own::Inner,
+            shards::{DashMap, RefMut, SHARDS},
+        };
         pub use self::own::{AtCapacity, Local, Table};
     }
 }

@@ -1,15 +1,12 @@
-//! Stand-in for `src/store/local/local.rs`, with predictable fingerprints.
+//! Stand-in for `src/store/local/mod.rs`, with predictable fingerprints.
 
 use std::sync::Arc;
 
 use loom::sync::Mutex;
 
 use super::{
-    displaced::Displaced,
-    kinds::Kinds,
     map::{Location, Map, Shard},
-    occupancy::Occupancy,
-    stats::Counters,
+    stats::{Counters, Displaced, Kinds, Occupancy},
     table,
 };
 use crate::{

@@ -1,18 +1,23 @@
-//! Placement of states: in the table if they are packed, otherwise in the map. At the capacity, [`AtCapacity`] decides.
+//! New keys: the debt that they inherit, their placement, and the keys that are evicted for them.
+//!
+//! States are placed in the table if they are packed, otherwise in the map. At the capacity, [`AtCapacity`] decides.
+
+use std::{cmp::Reverse, time::Duration};
 
 use super::{
     AtCapacity, Inner,
     map::{Location, Shard},
+    state::{MapSlot, WorkingState},
     stats::Counters,
     table::{Claim, SetScan, Word, Words},
-    working_state::WorkingState,
 };
 use crate::{
     algorithm::{
-        Algorithm,
-        packed::{PackedState, StoreTime},
+        Algorithm, StateKind, Step,
+        packed::{Meter, PackedKind, PackedState, StoreTime},
     },
-    decision::Decision,
+    decision::{Cost, Decision},
+    sync::yield_now,
     time::{Clock, Timestamp},
 };
 
@@ -36,7 +41,182 @@ const STAYS_IN_MAP: u64 = 60_000_000_000;
 /// The number of sets of the table, and of shards of the map, searched for expired keys when the store is full.
 const SEARCHES: usize = 4;
 
+/// The number of times that a new key tries to evict another one while other threads compete.
+const EVICTION_ATTEMPTS: usize = 4;
+
 impl<S: Clone, C: Clock> Inner<S, C> {
+    /// Decides about a new key whose shard is locked, and inserts it into a free slot. Returns `None` if the key may be known, may inherit a
+    /// debt, or finds no such slot. This is what most new keys need.
+    pub(super) fn decide_in_free_slot(
+        &self,
+        location: Location,
+        state_kind: StateKind,
+        meter: Meter<'_>,
+        cost: Cost,
+    ) -> Option<Decision> {
+        if self.occupancy.is_full() {
+            return None;
+        }
+        let free = self.table.free_slot(location.fingerprint)?;
+        // Read after the key was found to be new: another thread may have removed it, at a later time than any before.
+        let now = self.store_time();
+        let (packed, decision) = meter.step(None, now, cost);
+        let Some(packed) = packed else {
+            return Some(decision);
+        };
+        let word = self.table.word(packed, meter.packed_kind())?;
+        self.kinds.note(state_kind);
+        self.placed(|| self.table.take(&free, word))?;
+        self.count_inserted(location);
+        Some(decision)
+    }
+
+    /// Decides about a new key whose shard is locked.
+    pub(super) fn decide_new_key<A: Algorithm<State = S>>(
+        &self,
+        shard: &mut Shard<'_, S>,
+        location: Location,
+        rule: &A,
+        meter: Meter<'_>,
+        cost: Cost,
+    ) -> Decision {
+        // Read after the key was found to be new: another thread may have removed it when it had expired. At an earlier time than that, the
+        // key could spend a full bucket twice.
+        let now = self.store_time();
+        if !self.table.has_kind(meter) {
+            return self.decide_new_key_unpacked(shard, location, rule, cost);
+        }
+        self.kinds.note(rule.state_kind());
+        if self.occupancy.is_full() {
+            // `make_room` skips this shard, since it is locked.
+            self.expire_some(shard, now);
+        }
+        // The state and decision it would have in a slot, if it gets none.
+        let mut owes = None;
+        let mut scan = self.scan(location, meter, now);
+        for _ in 0..EVICTION_ATTEMPTS {
+            let full = self.is_full(&scan, now);
+            let debt = self.debt(&scan, full);
+            let (packed, decision) = meter.step(debt, now, cost);
+            if full && !self.inherits() && decision.retry_after().is_some() {
+                break;
+            }
+            let Some(packed) = packed else {
+                Counters::add(&self.counters.held_back, u64::from(debt.is_some()));
+                return decision;
+            };
+            let word = self.table.word(packed, meter.packed_kind());
+            let placed = word.and_then(|word| self.place_in_table(&scan, word.into()));
+            match placed {
+                Some(_) => {}
+                None if self.occupancy.take() => {
+                    match rule.unpack(packed, meter.packed_kind(), now) {
+                        Some(state) => {
+                            self.expire_some(shard, now);
+                            shard.insert(location, MapSlot::of(state, rule));
+                        }
+                        None => self.occupancy.give(1),
+                    }
+                }
+                None if self.inherits() => {
+                    if word.and_then(|word| self.evict(&scan, word)).is_none() {
+                        owes = Some((packed, decision));
+                        if !scan.may_change() {
+                            // No slot of its sets can be evicted, also not by a second attempt.
+                            break;
+                        }
+                        // Another thread was faster: scan again.
+                        yield_now();
+                        scan = self.scan(location, meter, now);
+                        continue;
+                    }
+                }
+                None => break,
+            }
+            self.count_inserted(location);
+            return decision;
+        }
+        match owes {
+            Some((packed, decision)) if packed.get() <= Word::LAST => {
+                self.owe(location, packed);
+                self.count_inserted(location);
+                decision
+            }
+            _ => self.answer_full(now),
+        }
+    }
+
+    /// Decides about a new key whose state cannot be packed. It cannot evict, because it could not inherit the evicted debt.
+    pub(super) fn decide_new_key_unpacked<A: Algorithm<State = S>>(
+        &self,
+        shard: &mut Shard<'_, S>,
+        location: Location,
+        rule: &A,
+        cost: Cost,
+    ) -> Decision {
+        // Read after the key was found to be new, as in `decide_new_key`.
+        let now = self.store_time();
+        let owed = self.table.owed(location.fingerprint);
+        let mut working = WorkingState::new(self.inherited_state(rule, owed, now));
+        let inherits = working.slot.state.is_some();
+        let step = working.step(rule, now.at(), cost);
+        if let Step::Kept(_) = step {
+            Counters::add(&self.counters.held_back, u64::from(inherits));
+        } else if let Err(Full) = self.insert(shard, location, rule, working, now) {
+            return self.answer_full(now);
+        }
+        step.decision()
+    }
+
+    /// Scans the sets of a new key.
+    pub(super) fn scan(&self, location: Location, meter: Meter<'_>, now: StoreTime) -> SetScan<'_> {
+        self.table.scan(location.fingerprint, now, meter.floor(now))
+    }
+
+    /// Returns `true` if there is no room, even after removing expired keys.
+    pub(super) fn is_full(&self, scan: &SetScan<'_>, now: StoreTime) -> bool {
+        if scan.has_expired() || !self.occupancy.is_full() {
+            return false;
+        }
+        if self.table.vacate(scan) {
+            self.count_expired(1);
+        } else if self.inherits() {
+            self.make_some_room(now);
+        } else {
+            self.make_room(now);
+        }
+        self.occupancy.is_full()
+    }
+
+    /// Returns the debt that a new key inherits: the largest debt that was ever evicted from its sets or, if the store is full,
+    /// the debt in the slot that it would take, whichever is larger.
+    pub(super) fn debt(&self, scan: &SetScan<'_>, full: bool) -> Option<PackedState> {
+        let taken = scan.smallest_debt();
+        let taken = taken.filter(|_| full && self.inherits());
+        scan.owed().max(taken)
+    }
+
+    /// Returns the state of a new key that inherits `debt`. Returns `None` if there is no debt, or if a new key starts with no more than
+    /// the debt leaves.
+    pub(super) fn inherited_state<A: Algorithm<State = S>>(
+        &self,
+        rule: &A,
+        debt: Option<PackedState>,
+        now: StoreTime,
+    ) -> Option<S> {
+        let debt = debt?;
+        let state = rule.unpack(debt, PackedKind::DEBT, now);
+        if rule.meter().is_some() {
+            // Rules that pack their states start without a debt, so no debt leaves more.
+            return state;
+        }
+        // Other rules may start with less. Or they start above their burst, and any debt, however old, would leave less than
+        // that. So a debt counts only if it cannot have expired yet.
+        let owes = self.table.can_matter(debt, now)
+            && allowance(rule, state.clone(), now) < allowance(rule, None, now);
+        state.filter(|_| owes)
+    }
+
     /// Returns the time of the store, which never decreases.
     #[inline]
     pub(super) fn store_time(&self) -> StoreTime {
@@ -135,11 +315,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     /// Places a new key in the table: in a free slot while there is room, and lets the table grow; otherwise in that of an expired key.
-    pub(super) fn place_in_table<'a>(
-        &'a self,
-        scan: &SetScan<'a>,
-        words: Words,
-    ) -> Option<Claim<'a>> {
+    fn place_in_table<'a>(&'a self, scan: &SetScan<'a>, words: Words) -> Option<Claim<'a>> {
         let placed = self.placed(|| self.table.place_free(scan, words));
         placed.or_else(|| {
             let (displaced, claim) = self.table.place_expired(scan, words)?;
@@ -149,10 +325,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     /// Places one more key in the table by `place` if there is room, and lets the table grow.
-    pub(super) fn placed<'a>(
-        &self,
-        place: impl FnOnce() -> Option<Claim<'a>>,
-    ) -> Option<Claim<'a>> {
+    fn placed<'a>(&self, place: impl FnOnce() -> Option<Claim<'a>>) -> Option<Claim<'a>> {
         if !self.occupancy.take() {
             return None;
         }
@@ -211,14 +384,14 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     /// Returns `true` if new keys inherit debts when the store is full.
-    pub(super) fn inherits(&self) -> bool {
+    fn inherits(&self) -> bool {
         // A store without slots keeps no debts either.
         self.at_capacity == AtCapacity::InheritDebts && self.occupancy.capacity() > 0
     }
 
     /// Evicts the key with the smallest debt and claims its slot for a new key that has inherited. The caller counts the insertion.
     /// Returns `None` if there is no such slot.
-    pub(super) fn evict<'a>(&self, scan: &SetScan<'a>, word: Word) -> Option<Claim<'a>> {
+    fn evict<'a>(&self, scan: &SetScan<'a>, word: Word) -> Option<Claim<'a>> {
         let claim = self.table.evict(scan, word)?;
         Counters::add(&self.counters.evicted, 1);
         Some(claim)
@@ -239,7 +412,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     /// Counts an expired key whose slot another key has taken.
-    pub(super) fn count_displaced(&self, fingerprint: u64) {
+    fn count_displaced(&self, fingerprint: u64) {
         Counters::add(&self.counters.forgotten, 1);
         self.displaced.note(fingerprint);
     }
@@ -262,7 +435,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     }
 
     /// Removes expired keys from a few sets and shards, wherever the new key belongs. The work is bounded.
-    pub(super) fn make_room(&self, now: StoreTime) {
+    fn make_room(&self, now: StoreTime) {
         for _ in 0..SEARCHES {
             self.count_expired(
                 self.table.sweep(now) + self.map.make_room(now.at(), &self.displaced),
@@ -272,7 +445,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
 
     /// Removes expired keys for a new key that could also evict another one. Searches on every call while searches succeed, and on
     /// every eighth call otherwise.
-    pub(super) fn make_some_room(&self, now: StoreTime) {
+    fn make_some_room(&self, now: StoreTime) {
         let failed = self.occupancy.failed_searches();
         if failed.is_multiple_of(8) {
             let found = self.table.sweep(now) + self.map.make_room(now.at(), &self.displaced);
@@ -295,4 +468,19 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         Counters::add(counter, 1);
         Decision::undecided(admitted, now.at(), None)
     }
+}
+
+/// Returns a value that orders states by what they allow: first the units that can be spent at once, then how soon the next unit
+/// follows. The second part distinguishes states above a full bucket and below an empty one.
+fn allowance<A: Algorithm>(
+    rule: &A,
+    mut state: Option<A::State>,
+    now: StoreTime,
+) -> impl Ord + use<A> {
+    let once = rule.look(state.as_ref(), now.at()).remaining();
+    if let Some(all) = once.and_then(Cost::new) {
+        rule.step(&mut state, now.at(), all);
+    }
+    let again = rule.look(state.as_ref(), now.at()).retry_after();
+    (once, Reverse(again.unwrap_or(Duration::MAX)))
 }
