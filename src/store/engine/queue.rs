@@ -49,8 +49,8 @@ impl<K: Hash + Eq + Clone, W: Default> CombiningQueue<K, W> {
     }
 
     /// Locks the queue, to add work to one or several lanes.
-    pub(in crate::store) fn lock(self: &Arc<Self>) -> Locked<'_, K, W> {
-        Locked {
+    pub(in crate::store) fn lock(self: &Arc<Self>) -> LockedQueue<'_, K, W> {
+        LockedQueue {
             queue: self,
             lanes: self.lanes(),
         }
@@ -75,12 +75,12 @@ impl<K: Hash + Eq + Clone, W: Default> CombiningQueue<K, W> {
 }
 
 /// A queue while it is locked.
-pub(in crate::store) struct Locked<'q, K, W> {
+pub(in crate::store) struct LockedQueue<'q, K, W> {
     queue: &'q Arc<CombiningQueue<K, W>>,
     lanes: MutexGuard<'q, Lanes<K, W>>,
 }
 
-impl<'q, K: Hash + Eq + Clone, W: Default> Locked<'q, K, W> {
+impl<'q, K: Hash + Eq + Clone, W: Default> LockedQueue<'q, K, W> {
     /// Returns a guard if no other call waits or is in flight: then the caller may send its work by itself, without a task.
     ///
     /// Nobody waits on such a call, because its caller may stop polling it.
@@ -190,9 +190,9 @@ impl<K: Hash + Eq, W> Lanes<K, W> {
 mod tests {
     use super::*;
 
-    type Queue = CombiningQueue<u32, Vec<u32>>;
+    type TestQueue = CombiningQueue<u32, Vec<u32>>;
 
-    fn add(queue: &Arc<Queue>, work: u32) -> Option<Turn<u32, Vec<u32>>> {
+    fn add(queue: &Arc<TestQueue>, work: u32) -> Option<Turn<u32, Vec<u32>>> {
         queue.lock().add(&7, |waiting| {
             waiting.push(work);
             true
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn calls_that_come_meanwhile_are_the_next_batch() {
-        let queue = Queue::new(1);
+        let queue = TestQueue::new(1);
         let mut turn = add(&queue, 1).unwrap();
         assert_eq!(take(&mut turn), [1]);
         assert!(add(&queue, 2).is_none());
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_lane_has_no_more_workers_than_it_may() {
-        let queue = Queue::new(2);
+        let queue = TestQueue::new(2);
         let [mut first, second] = [1, 2].map(|work| add(&queue, work).unwrap());
         assert!(add(&queue, 3).is_none());
         assert_eq!(take(&mut first), [1, 2, 3]);
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_turn_that_is_dropped_drops_what_waits() {
-        let queue = Queue::new(1);
+        let queue = TestQueue::new(1);
         let turn = add(&queue, 1).unwrap();
         assert!(add(&queue, 2).is_none());
         drop(turn);
@@ -245,7 +245,7 @@ mod tests {
     #[cfg(feature = "redis")]
     #[test]
     fn one_call_alone_bypasses_the_queue() {
-        let queue = Queue::new(1);
+        let queue = TestQueue::new(1);
         // A function of its own: a guard that is dropped locks the queue.
         let bypass = || {
             let mut locked = queue.lock();

@@ -4,11 +4,11 @@
 //! shard.
 
 use super::{
-    Inner, Local,
+    Local, LocalInner,
     evict::Full,
     map::{Location, Shard},
     state::{MapSlot, WorkingState, postponed},
-    stats::Counters,
+    stats::LocalCounters,
     table::Claim,
 };
 use crate::{
@@ -78,7 +78,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     }
 }
 
-impl<S: Clone, C: Clock> Inner<S, C> {
+impl<S: Clone, C: Clock> LocalInner<S, C> {
     /// Decides about a key in the table, without a lock. Returns `None` if it is not there.
     #[inline(always)]
     fn decide_known(
@@ -203,7 +203,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         let location = self.locate(settlement.policy, &settlement.key, rule.state_kind());
         let mut shard = self.map.lock(location);
         let count = |forgets: bool| {
-            Counters::add(&self.counters.unsettled, forgets.into());
+            LocalCounters::add(&self.counters.unsettled, forgets.into());
         };
         if let Some(mut slot) = shard.get_mut(location) {
             // Without a copy: a log may be long.
@@ -223,16 +223,16 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
         // Read again: another thread may have removed the key since, at a later time than `now`.
         let now = self.store_time();
-        // Units given back do not reduce an inherited debt. Otherwise a key that was reset would get more than a key that
+        // A refund does not reduce inherited usage. Otherwise a key that was reset would get more than a key that
         // was never charged.
-        let owed = self.table.owed(location.fingerprint);
-        let owed = owed.filter(|_| settlement.actual > settlement.charge.cost);
-        let mut working = WorkingState::new(self.inherited_state(rule, owed, now));
+        let usage = self.table.inherited_usage(location.fingerprint);
+        let usage = usage.filter(|_| settlement.actual > settlement.charge.cost);
+        let mut working = WorkingState::new(self.inherited_state(rule, usage, now));
         if !working.settle(settlement, now.at()) || working.slot.is_expired(now.at()) {
             return;
         }
         if let Err(Full) = self.insert(&mut shard, location, rule, working, now) {
-            Counters::add(&self.counters.turned_away, 1);
+            LocalCounters::add(&self.counters.turned_away, 1);
         }
     }
 }

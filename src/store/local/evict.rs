@@ -1,14 +1,14 @@
-//! New keys: the debt that they inherit, their placement, and the keys that are evicted for them.
+//! New keys: the usage that they inherit, their placement, and the keys that are evicted for them.
 //!
 //! States are placed in the table if they are packed, otherwise in the map. At the capacity, [`AtCapacity`] decides.
 
 use std::{cmp::Reverse, time::Duration};
 
 use super::{
-    AtCapacity, Inner,
+    AtCapacity, LocalInner,
     map::{Location, Shard},
     state::{MapSlot, WorkingState},
-    stats::Counters,
+    stats::LocalCounters,
     table::{Claim, SetScan, Word, Words},
 };
 use crate::{
@@ -30,8 +30,8 @@ pub(super) enum Placement<'a> {
     Table(Claim<'a>),
     /// In the map.
     Map,
-    /// In no slot. Only its debt is recorded, by [`Inner::owe`].
-    DebtOnly(PackedState),
+    /// In no slot. Only its usage is recorded, by [`LocalInner::evict_on_arrival`].
+    UsageOnly(PackedState),
 }
 
 /// The time in nanoseconds for which an expired state stays in the map while there is room. Not for ever, as in the table, because these states
@@ -44,9 +44,9 @@ const SEARCHES: usize = 4;
 /// The number of times that a new key tries to evict another one while other threads compete.
 const EVICTION_ATTEMPTS: usize = 4;
 
-impl<S: Clone, C: Clock> Inner<S, C> {
-    /// Decides about a new key whose shard is locked, and inserts it into a free slot. Returns `None` if the key may be known, may inherit a
-    /// debt, or finds no such slot. This is what most new keys need.
+impl<S: Clone, C: Clock> LocalInner<S, C> {
+    /// Decides about a new key whose shard is locked, and inserts it into a free slot. Returns `None` if the key may be known, may inherit
+    /// usage, or finds no such slot. This is what most new keys need.
     pub(super) fn decide_in_free_slot(
         &self,
         location: Location,
@@ -92,17 +92,17 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             self.expire_some(shard, now);
         }
         // The state and decision it would have in a slot, if it gets none.
-        let mut owes = None;
+        let mut unplaced = None;
         let mut scan = self.scan(location, meter, now);
         for _ in 0..EVICTION_ATTEMPTS {
             let full = self.is_full(&scan, now);
-            let debt = self.debt(&scan, full);
-            let (packed, decision) = meter.step(debt, now, cost);
+            let usage = self.inherited_usage(&scan, full);
+            let (packed, decision) = meter.step(usage, now, cost);
             if full && !self.inherits() && decision.retry_after().is_some() {
                 break;
             }
             let Some(packed) = packed else {
-                Counters::add(&self.counters.held_back, u64::from(debt.is_some()));
+                LocalCounters::add(&self.counters.held_back, u64::from(usage.is_some()));
                 return decision;
             };
             let word = self.table.word(packed, meter.packed_kind());
@@ -120,7 +120,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                 }
                 None if self.inherits() => {
                     if word.and_then(|word| self.evict(&scan, word)).is_none() {
-                        owes = Some((packed, decision));
+                        unplaced = Some((packed, decision));
                         if !scan.may_change() {
                             // No slot of its sets can be evicted, also not by a second attempt.
                             break;
@@ -136,9 +136,9 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             self.count_inserted(location);
             return decision;
         }
-        match owes {
+        match unplaced {
             Some((packed, decision)) if packed.get() <= Word::LAST => {
-                self.owe(location, packed);
+                self.evict_on_arrival(location, packed);
                 self.count_inserted(location);
                 decision
             }
@@ -146,7 +146,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
     }
 
-    /// Decides about a new key whose state cannot be packed. It cannot evict, because it could not inherit the evicted debt.
+    /// Decides about a new key whose state cannot be packed. It cannot evict, because it could not inherit the evicted usage.
     pub(super) fn decide_new_key_unpacked<A: Algorithm<State = S>>(
         &self,
         shard: &mut Shard<'_, S>,
@@ -156,12 +156,12 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     ) -> Decision {
         // Read after the key was found to be new, as in `decide_new_key`.
         let now = self.store_time();
-        let owed = self.table.owed(location.fingerprint);
-        let mut working = WorkingState::new(self.inherited_state(rule, owed, now));
+        let usage = self.table.inherited_usage(location.fingerprint);
+        let mut working = WorkingState::new(self.inherited_state(rule, usage, now));
         let inherits = working.slot.state.is_some();
         let step = working.step(rule, now.at(), cost);
         if let Step::Kept(_) = step {
-            Counters::add(&self.counters.held_back, u64::from(inherits));
+            LocalCounters::add(&self.counters.held_back, u64::from(inherits));
         } else if let Err(Full) = self.insert(shard, location, rule, working, now) {
             return self.answer_full(now);
         }
@@ -188,33 +188,33 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         self.occupancy.is_full()
     }
 
-    /// Returns the debt that a new key inherits: the largest debt that was ever evicted from its sets or, if the store is full,
-    /// the debt in the slot that it would take, whichever is larger.
-    pub(super) fn debt(&self, scan: &SetScan<'_>, full: bool) -> Option<PackedState> {
-        let taken = scan.smallest_debt();
+    /// Returns the usage that a new key inherits: the largest usage that was ever evicted from its sets or, if the store is full,
+    /// the usage in the slot that it would take, whichever is larger.
+    pub(super) fn inherited_usage(&self, scan: &SetScan<'_>, full: bool) -> Option<PackedState> {
+        let taken = scan.smallest_usage();
         let taken = taken.filter(|_| full && self.inherits());
-        scan.owed().max(taken)
+        scan.inherited_usage().max(taken)
     }
 
-    /// Returns the state of a new key that inherits `debt`. Returns `None` if there is no debt, or if a new key starts with no more than
-    /// the debt leaves.
+    /// Returns the state of a new key that inherits `usage`. Returns `None` if there is none, or if a new key starts with no more than
+    /// the usage leaves.
     pub(super) fn inherited_state<A: Algorithm<State = S>>(
         &self,
         rule: &A,
-        debt: Option<PackedState>,
+        usage: Option<PackedState>,
         now: StoreTime,
     ) -> Option<S> {
-        let debt = debt?;
-        let state = rule.unpack(debt, PackedKind::DEBT, now);
+        let usage = usage?;
+        let state = rule.unpack(usage, PackedKind::DEBT, now);
         if rule.meter().is_some() {
-            // Rules that pack their states start without a debt, so no debt leaves more.
+            // Rules that pack their states start without usage, so no usage leaves more.
             return state;
         }
-        // Other rules may start with less. Or they start above their burst, and any debt, however old, would leave less than
-        // that. So a debt counts only if it cannot have expired yet.
-        let owes = self.table.can_matter(debt, now)
+        // Other rules may start with less. Or they start above their burst, and any usage, however old, would leave less than
+        // that. So usage counts only if it cannot have expired yet.
+        let counts = self.table.can_matter(usage, now)
             && allowance(rule, state.clone(), now) < allowance(rule, None, now);
-        state.filter(|_| owes)
+        state.filter(|_| counts)
     }
 
     /// Returns the time of the store, which never decreases.
@@ -223,7 +223,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         StoreTime::new(self.clock.now(), self.made)
     }
 
-    /// Returns the decision that a key whose shard is locked would get, by its state or by the debt that it would inherit.
+    /// Returns the decision that a key whose shard is locked would get, by its state or by the usage that it would inherit.
     pub(super) fn look_at<A: Algorithm<State = S>>(
         &self,
         shard: &mut Shard<'_, S>,
@@ -240,9 +240,9 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         if let Some(claim) = claim {
             return look(self.working_state(rule, &claim, now).slot.state);
         }
-        // Read after the key was found in no slot: an eviction records the debt before it changes the slot.
-        let owed = self.table.owed(location.fingerprint);
-        look(self.inherited_state(rule, owed, now))
+        // Read after the key was found in no slot: an eviction records the usage before it changes the slot.
+        let usage = self.table.inherited_usage(location.fingerprint);
+        look(self.inherited_state(rule, usage, now))
     }
 
     /// Unpacks the state in a word of the table for a rule.
@@ -268,7 +268,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         match self.place_new_key(shard, location, rule, working, now)? {
             // Dropping the claim releases the slot at once.
             Placement::Table(_) | Placement::Map => {}
-            Placement::DebtOnly(debt) => self.owe(location, debt),
+            Placement::UsageOnly(usage) => self.evict_on_arrival(location, usage),
         }
         self.count_inserted(location);
         Ok(())
@@ -307,10 +307,11 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         if let Some(claim) = scan.and_then(|(words, scan)| self.evict(&scan, words.word)) {
             return Ok(Placement::Table(claim));
         }
-        let debt = rule.packed_rule().zip(working.slot.state.as_ref());
-        debt.and_then(|(_, state)| rule.pack(state, now))
-            .filter(|debt| debt.get() <= Word::LAST)
-            .map(Placement::DebtOnly)
+        let usage = rule.meter().zip(working.slot.state.as_ref());
+        usage
+            .and_then(|(_, state)| rule.pack(state, now))
+            .filter(|usage| usage.get() <= Word::LAST)
+            .map(Placement::UsageOnly)
             .ok_or(Full)
     }
 
@@ -383,44 +384,44 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         self.table.scan(location.fingerprint, now, below)
     }
 
-    /// Returns `true` if new keys inherit debts when the store is full.
+    /// Returns `true` if new keys inherit usage when the store is full.
     fn inherits(&self) -> bool {
-        // A store without slots keeps no debts either.
+        // A store without slots records no usage either.
         self.at_capacity == AtCapacity::InheritDebts && self.occupancy.capacity() > 0
     }
 
-    /// Evicts the key with the smallest debt and claims its slot for a new key that has inherited. The caller counts the insertion.
+    /// Evicts the key with the smallest usage and claims its slot for a new key that has inherited. The caller counts the insertion.
     /// Returns `None` if there is no such slot.
     fn evict<'a>(&self, scan: &SetScan<'a>, word: Word) -> Option<Claim<'a>> {
         let claim = self.table.evict(scan, word)?;
-        Counters::add(&self.counters.evicted, 1);
+        LocalCounters::add(&self.counters.evicted, 1);
         Some(claim)
     }
 
-    /// Evicts a new key at once because it can have no slot. All new keys of its sets inherit its debt, and so does the key itself
+    /// Evicts a new key at once because it can have no slot. All new keys of its sets inherit its usage, and so does the key itself
     /// when it returns.
-    pub(super) fn owe(&self, location: Location, debt: PackedState) {
-        self.table.owe(location.fingerprint, debt);
-        Counters::add(&self.counters.evicted, 1);
+    pub(super) fn evict_on_arrival(&self, location: Location, usage: PackedState) {
+        self.table.record_usage(location.fingerprint, usage);
+        LocalCounters::add(&self.counters.evicted, 1);
     }
 
     /// Counts an inserted key.
     pub(super) fn count_inserted(&self, location: Location) {
-        Counters::add(&self.counters.inserted, 1);
+        LocalCounters::add(&self.counters.inserted, 1);
         let returned = self.displaced.count_return(location.fingerprint);
-        Counters::add(&self.counters.returned, returned);
+        LocalCounters::add(&self.counters.returned, returned);
     }
 
     /// Counts an expired key whose slot another key has taken.
     fn count_displaced(&self, fingerprint: u64) {
-        Counters::add(&self.counters.forgotten, 1);
+        LocalCounters::add(&self.counters.forgotten, 1);
         self.displaced.note(fingerprint);
     }
 
     /// Counts expired keys that were removed.
     pub(super) fn count_expired(&self, keys: usize) {
         self.occupancy.give(keys);
-        Counters::add(&self.counters.forgotten, keys as u64);
+        LocalCounters::add(&self.counters.forgotten, keys as u64);
     }
 
     /// Removes expired states from a shard of the map. While there is room, a state stays for a while, because most clients return with an
@@ -465,7 +466,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         } else {
             &self.counters.turned_away
         };
-        Counters::add(counter, 1);
+        LocalCounters::add(counter, 1);
         Decision::undecided(admitted, now.at(), None)
     }
 }

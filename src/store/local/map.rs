@@ -41,8 +41,8 @@ pub(super) struct Location {
 
 /// States by fingerprint, in shards.
 pub(super) struct Map<S> {
-    map: DashMap<u64, MapSlot<S>, BuildHasherDefault<Identity>>,
-    locks: Box<[Lock]>,
+    map: DashMap<u64, MapSlot<S>, BuildHasherDefault<IdentityHasher>>,
+    locks: Box<[ShardLock]>,
     /// `true` once a state was inserted.
     is_used: AtomicBool,
     /// The shard at which the next search for room begins.
@@ -53,7 +53,7 @@ pub(super) struct Map<S> {
 // Padded: threads that lock neighbouring shards share no cache line.
 #[derive(Default)]
 #[repr(align(64))]
-struct Lock {
+struct ShardLock {
     /// The fingerprints of the shard, in the order in which their slots are checked for expiry.
     queue: Mutex<VecDeque<u64>>,
     /// `true` while the slots are reserved for the thread that holds the lock.
@@ -70,7 +70,7 @@ impl<S> Map<S> {
         let map = DashMap::with_hasher_and_shard_amount(BuildHasherDefault::default(), SHARDS);
         Self {
             map,
-            locks: (0..SHARDS).map(|_| Lock::default()).collect(),
+            locks: (0..SHARDS).map(|_| ShardLock::default()).collect(),
             is_used: AtomicBool::new(false),
             next: AtomicUsize::new(0),
         }
@@ -213,19 +213,19 @@ impl<S> Shard<'_, S> {
     }
 
     fn expire(&mut self, checks: usize, now: Timestamp, displaced: &Displaced) -> usize {
-        let mut forgotten = 0;
+        let mut removed = 0;
         for _ in 0..checks.min(self.queue.len()) {
             let Some(fingerprint) = self.queue.pop_front() else {
                 break;
             };
             if self.remove_if(fingerprint, |slot| slot.is_expired(now)) {
-                forgotten += 1;
+                removed += 1;
                 displaced.note(fingerprint);
             } else {
                 self.queue.push_back(fingerprint);
             }
         }
-        forgotten
+        removed
     }
 
     fn clear(&mut self) -> usize {
@@ -245,9 +245,9 @@ impl<S> Shard<'_, S> {
 
 /// A hasher that returns its input, because a fingerprint is a hash already.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Identity(u64);
+pub(super) struct IdentityHasher(u64);
 
-impl Hasher for Identity {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }

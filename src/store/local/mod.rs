@@ -23,7 +23,7 @@ use foldhash::{SharedSeed, quality::FoldHasher};
 pub use self::stats::Stats;
 use self::{
     map::{Location, Map, Shard},
-    stats::{Counters, Displaced, Kinds, Occupancy},
+    stats::{Displaced, LocalCounters, Occupancy, StateKinds},
     table::Table,
 };
 use crate::{
@@ -122,7 +122,7 @@ use crate::{
 /// assert_eq!(store.len(), 1);
 /// ```
 pub struct Local<A: Algorithm, C = SystemClock> {
-    inner: Arc<Inner<A::State, C>>,
+    inner: Arc<LocalInner<A::State, C>>,
 }
 
 impl<A: Algorithm> Local<A> {
@@ -167,7 +167,7 @@ impl<A: Algorithm, C> Local<A, C> {
 
     /// Returns the counts since the store was built, of all clones together.
     pub fn stats(&self) -> Stats {
-        let Inner {
+        let LocalInner {
             occupancy,
             counters,
             ..
@@ -366,33 +366,33 @@ impl<C> LocalBuilder<C> {
     {
         let clock = MonotoneClock::new(self.clock);
         Local {
-            inner: Arc::new(Inner {
+            inner: Arc::new(LocalInner {
                 table: LazyTable::new(self.capacity),
                 map: Map::new(),
                 occupancy: Occupancy::new(self.capacity),
-                kinds: Kinds::default(),
+                kinds: StateKinds::default(),
                 made: clock.now(),
                 clock,
                 seed: Fingerprinter::random(),
                 at_capacity: self.at_capacity,
-                counters: Counters::default(),
+                counters: LocalCounters::default(),
                 displaced: Displaced::new(self.capacity),
             }),
         }
     }
 }
 
-struct Inner<S, C> {
+struct LocalInner<S, C> {
     /// The packed states.
     table: LazyTable,
     /// All other states.
     map: Map<S>,
     occupancy: Occupancy,
-    kinds: Kinds,
+    kinds: StateKinds,
     clock: MonotoneClock<C>,
     seed: Fingerprinter,
     at_capacity: AtCapacity,
-    counters: Counters,
+    counters: LocalCounters,
     displaced: Displaced,
     made: Timestamp,
 }
@@ -400,7 +400,7 @@ struct Inner<S, C> {
 /// The number of shards of the [map](map::Map). Many small ones rather than few large ones: a shard that grows moves its slots at once.
 const SHARDS: usize = 128;
 
-impl<S, C> Inner<S, C> {
+impl<S, C> LocalInner<S, C> {
     /// Returns the location of a key's state of a kind.
     #[inline]
     fn locate(&self, policy: &Policy, key: &Key, kind: StateKind) -> Location {
@@ -451,7 +451,7 @@ impl LazyTable {
         table
     }
 
-    /// Vacates all slots of a table that was used, and removes all debts. Returns how many keys there were.
+    /// Vacates all slots of a table that was used, and removes all inherited usage. Returns how many keys there were.
     fn clear(&self) -> usize {
         self.table.get().map_or(0, Table::clear)
     }

@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use super::{
-    AtCapacity, Inner, Local,
+    AtCapacity, Local, LocalInner,
     evict::{Full, Placement},
     map::{Location, Shard},
     state::WorkingState,
@@ -67,7 +67,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             .iter()
             .map(|ask| inner.locate(ask.policy(), ask.key(), ask.rule().state_kind()))
             .collect();
-        let mut shards = Shards::reserve(inner, &locations);
+        let mut shards = ReservedShards::reserve(inner, &locations);
         let earlier = inner.store_time();
         for location in &locations {
             // Before any state is loaded, because a loaded state must not be removed.
@@ -153,7 +153,7 @@ impl<S: Clone> AskedKey<'_, S> {
     /// Returns the decision of an ask's rule about the current state, without spending.
     fn look<A: Algorithm<State = S>>(
         &self,
-        shards: &mut Shards<'_, S>,
+        shards: &mut ReservedShards<'_, S>,
         ask: &Ask<'_, A>,
         now: StoreTime,
     ) -> Decision {
@@ -168,7 +168,7 @@ impl<S: Clone> AskedKey<'_, S> {
     }
 
     /// Copies the state out of the map if several asks name the key.
-    fn copy_if_shared(&mut self, shards: &mut Shards<'_, S>) {
+    fn copy_if_shared(&mut self, shards: &mut ReservedShards<'_, S>) {
         if self.asks > 1 && self.working.is_none() {
             let slot = shards.of(self.location).get_mut(self.location);
             self.working = slot.map(|slot| WorkingState::of(slot.clone()));
@@ -176,10 +176,10 @@ impl<S: Clone> AskedKey<'_, S> {
     }
 }
 
-impl<S: Clone, C: Clock> Inner<S, C> {
+impl<S: Clone, C: Clock> LocalInner<S, C> {
     fn asked_key<'a>(
         &'a self,
-        shards: &mut Shards<'_, S>,
+        shards: &mut ReservedShards<'_, S>,
         location: Location,
         asked_by: usize,
     ) -> AskedKey<'a, S> {
@@ -202,18 +202,18 @@ impl<S: Clone, C: Clock> Inner<S, C> {
         }
     }
 
-    /// Loads the state of a key from its slot in the table or, if the key is new, from the debt that it inherits. A state in the map stays
+    /// Loads the state of a key from its slot in the table or, if the key is new, from the usage that it inherits. A state in the map stays
     /// there.
     fn recall<A: Algorithm<State = S>>(&self, key: &mut AskedKey<'_, S>, rule: &A, now: StoreTime) {
         if let Some(claim) = &key.claim {
             key.working = Some(self.working_state(rule, claim, now));
         } else if key.is_new {
-            let owed = self.debt_of(key.location, rule, now);
-            key.working = Some(WorkingState::new(self.inherited_state(rule, owed, now)));
+            let usage = self.inherited_usage_of(key.location, rule, now);
+            key.working = Some(WorkingState::new(self.inherited_state(rule, usage, now)));
         }
     }
 
-    fn debt_of<A: Algorithm<State = S>>(
+    fn inherited_usage_of<A: Algorithm<State = S>>(
         &self,
         location: Location,
         rule: &A,
@@ -226,16 +226,16 @@ impl<S: Clone, C: Clock> Inner<S, C> {
             Some(meter) => {
                 let scan = self.scan(location, meter, now);
                 let full = self.is_full(&scan, now);
-                self.debt(&scan, full)
+                self.inherited_usage(&scan, full)
             }
-            None => self.table.owed(location.fingerprint),
+            None => self.table.inherited_usage(location.fingerprint),
         }
     }
 
     /// Steps the state of a key, in place if it is in the map.
     fn step_key<A: Algorithm<State = S>>(
         &self,
-        shards: &mut Shards<'_, S>,
+        shards: &mut ReservedShards<'_, S>,
         key: &mut AskedKey<'_, S>,
         n: usize,
         ask: &Ask<'_, A>,
@@ -263,7 +263,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     /// Returns the index of the ask whose state has no room. Then no new key is inserted.
     fn keep_new_keys<'a, A: Algorithm<State = S>>(
         &'a self,
-        shards: &mut Shards<'_, S>,
+        shards: &mut ReservedShards<'_, S>,
         keys: &mut [AskedKey<'a, S>],
         asks: &[Ask<'_, A>],
         now: StoreTime,
@@ -294,15 +294,15 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                 continue;
             };
             self.count_inserted(key.location);
-            if let Placement::DebtOnly(debt) = placement {
-                self.owe(key.location, debt);
+            if let Placement::UsageOnly(usage) = placement {
+                self.evict_on_arrival(key.location, usage);
             }
         }
         Ok(())
     }
 
     /// Removes new keys that were already placed.
-    fn undo_insertions(&self, shards: &mut Shards<'_, S>, keys: &mut [AskedKey<'_, S>]) {
+    fn undo_insertions(&self, shards: &mut ReservedShards<'_, S>, keys: &mut [AskedKey<'_, S>]) {
         for key in keys {
             let removed = match key.placement.take() {
                 Some(Placement::Table(claim)) => {
@@ -310,7 +310,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
                     true
                 }
                 Some(Placement::Map) => shards.of(key.location).remove(key.location),
-                Some(Placement::DebtOnly(_)) | None => false,
+                Some(Placement::UsageOnly(_)) | None => false,
             };
             self.occupancy.give(usize::from(removed));
         }
@@ -319,7 +319,7 @@ impl<S: Clone, C: Clock> Inner<S, C> {
     /// Stores the states that were written of keys that are not new.
     fn keep_known<A: Algorithm<State = S>>(
         &self,
-        shards: &mut Shards<'_, S>,
+        shards: &mut ReservedShards<'_, S>,
         keys: Few<AskedKey<'_, S>>,
         asks: &[Ask<'_, A>],
         now: StoreTime,
@@ -340,13 +340,13 @@ impl<S: Clone, C: Clock> Inner<S, C> {
 }
 
 /// The shards of several locations, reserved in ascending order.
-struct Shards<'a, S> {
+struct ReservedShards<'a, S> {
     numbers: Few<usize>,
     locked: Few<Shard<'a, S>>,
 }
 
-impl<'a, S> Shards<'a, S> {
-    fn reserve<C>(inner: &'a Inner<S, C>, locations: &[Location]) -> Self {
+impl<'a, S> ReservedShards<'a, S> {
+    fn reserve<C>(inner: &'a LocalInner<S, C>, locations: &[Location]) -> Self {
         let mut numbers: Few<usize> = locations.iter().map(|location| location.shard).collect();
         numbers.sort_unstable();
         numbers.dedup();

@@ -1,7 +1,7 @@
 //! A state and the time at which it expires, and the copy that is decided about.
 
 use super::{
-    Inner,
+    LocalInner,
     table::{Claim, Words},
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 /// The state of a key in the map.
 ///
 /// Rules travel with the calls, so several rules may charge one key. A bucket that is full under a short rule may not be full
-/// under a longer one. So a slot expires when no rule that charged it sees a debt in it.
+/// under a longer one. So a slot expires when no rule that charged it sees usage in it.
 #[derive(Clone)]
 pub(super) struct MapSlot<S> {
     pub(super) state: Option<S>,
@@ -194,7 +194,7 @@ impl<S> WorkingState<S> {
     }
 }
 
-impl<S: Clone, C: Clock> Inner<S, C> {
+impl<S: Clone, C: Clock> LocalInner<S, C> {
     /// Reads the state in a slot of the table, for a rule.
     pub(super) fn working_state<A: Algorithm<State = S>>(
         &self,

@@ -43,7 +43,7 @@ pub struct Stats {
 // Padded as `Occupancy` is.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(super) struct Counters {
+pub(super) struct LocalCounters {
     pub(super) inserted: AtomicU64,
     pub(super) evicted: AtomicU64,
     pub(super) held_back: AtomicU64,
@@ -54,7 +54,7 @@ pub(super) struct Counters {
     pub(super) unsettled: AtomicU64,
 }
 
-impl Counters {
+impl LocalCounters {
     // Relaxed throughout: counts are read for a report and order nothing.
     pub(super) fn add(counter: &AtomicU64, count: u64) {
         if count > 0 {
@@ -144,21 +144,21 @@ impl Occupancy {
 /// A key's fingerprint depends on the kind, so [`reset`](super::Local::reset) needs all of them. There is one per algorithm or
 /// composition in use, so there are few, and usually one.
 #[derive(Default)]
-pub(super) struct Kinds(OnceLock<Box<Noted>>);
+pub(super) struct StateKinds(OnceLock<Box<StateKindNode>>);
 
-struct Noted {
+struct StateKindNode {
     kind: StateKind,
-    rest: Kinds,
+    rest: StateKinds,
 }
 
-impl Kinds {
+impl StateKinds {
     /// Adds a kind if it is not in the list.
     pub(super) fn note(&self, kind: StateKind) {
         let mut kinds = self;
         loop {
             let noted = kinds.0.get_or_init(|| {
                 let rest = Self::default();
-                Box::new(Noted { kind, rest })
+                Box::new(StateKindNode { kind, rest })
             });
             if noted.kind == kind {
                 return;
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn each_kind_is_noted_once_by_whichever_thread() {
-        let kinds = Kinds::default();
+        let kinds = StateKinds::default();
         assert_eq!(kinds.iter().count(), 0);
         std::thread::scope(|scope| {
             for _ in 0..4 {

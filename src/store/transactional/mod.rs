@@ -140,10 +140,10 @@ pub trait Transact<Rule: Algorithm>: Backend {
 /// Decisions use the clock of this process, unless the storage [has its own](Transaction::decide_at). If the clock steps back, the
 /// store's time stands still until it has caught up.
 pub struct Transactional<T, K = SystemClock> {
-    inner: Arc<Inner<T, K>>,
+    inner: Arc<TransactionalInner<T, K>>,
 }
 
-struct Inner<T, K> {
+struct TransactionalInner<T, K> {
     data: T,
     clock: MonotoneClock<K>,
     unsettled: Unsettled,
@@ -160,7 +160,7 @@ impl<T, K: Clock> Transactional<T, K> {
     /// Creates a store that decides by another clock.
     pub fn with_clock(data: T, clock: K) -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(TransactionalInner {
                 data,
                 clock: MonotoneClock::new(clock),
                 unsettled: Unsettled::default(),
@@ -231,7 +231,7 @@ where
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
-        let Inner {
+        let TransactionalInner {
             data,
             clock,
             unsettled,

@@ -52,11 +52,11 @@ use crate::{
 /// ```
 #[must_use = "a transaction does nothing until it is decided"]
 pub struct Transaction<'a, Rule> {
-    call: Call<'a, Rule>,
+    call: TransactionCall<'a, Rule>,
     clock: &'a (dyn Clock + Sync),
 }
 
-enum Call<'a, Rule> {
+enum TransactionCall<'a, Rule> {
     Acquire(&'a [Ask<'a, Rule>]),
     Look(&'a [Ask<'a, Rule>]),
     Settle {
@@ -82,7 +82,7 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
     /// Creates a transaction that spends the costs of all asks, or none of them.
     pub fn acquire(asks: &'a [Ask<'a, Rule>], clock: &'a (dyn Clock + Sync)) -> Self {
         Self {
-            call: Call::Acquire(asks),
+            call: TransactionCall::Acquire(asks),
             clock,
         }
     }
@@ -90,7 +90,7 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
     /// Creates a transaction that decides how the keys stand. It has no changes, and the costs are ignored.
     pub fn look(asks: &'a [Ask<'a, Rule>], clock: &'a (dyn Clock + Sync)) -> Self {
         Self {
-            call: Call::Look(asks),
+            call: TransactionCall::Look(asks),
             clock,
         }
     }
@@ -98,7 +98,7 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
     /// Creates a transaction that corrects charges to their actual costs. It has no decisions.
     pub fn settle(settlements: Vec<Settlement<'a, Rule>>, clock: &'a (dyn Clock + Sync)) -> Self {
         Self {
-            call: Call::Settle {
+            call: TransactionCall::Settle {
                 settlements,
                 forgotten: None,
             },
@@ -108,7 +108,7 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
 
     /// Counts corrections that [give nothing back](Algorithm::forgets).
     pub(super) fn counting(mut self, count: &'a AtomicU64) -> Self {
-        if let Call::Settle { forgotten, .. } = &mut self.call {
+        if let TransactionCall::Settle { forgotten, .. } = &mut self.call {
             *forgotten = Some(count);
         }
         self
@@ -118,8 +118,10 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
     #[must_use]
     pub fn keys(&self) -> Vec<StateKey> {
         let mut keys: Vec<_> = match &self.call {
-            Call::Acquire(asks) | Call::Look(asks) => asks.iter().map(Ask::state_key).collect(),
-            Call::Settle { settlements, .. } => {
+            TransactionCall::Acquire(asks) | TransactionCall::Look(asks) => {
+                asks.iter().map(Ask::state_key).collect()
+            }
+            TransactionCall::Settle { settlements, .. } => {
                 settlements.iter().map(Settlement::state_key).collect()
             }
         };
@@ -154,9 +156,9 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
             entries: Vec::new(),
         };
         let decisions = match self.call {
-            Call::Acquire(asks) => states.acquire(asks),
-            Call::Look(asks) => states.look(asks),
-            Call::Settle {
+            TransactionCall::Acquire(asks) => states.acquire(asks),
+            TransactionCall::Look(asks) => states.look(asks),
+            TransactionCall::Settle {
                 settlements,
                 forgotten,
             } => {
@@ -174,9 +176,9 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
 impl<Rule> fmt::Debug for Transaction<'_, Rule> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (call, count) = match &self.call {
-            Call::Acquire(asks) => ("acquire", asks.len()),
-            Call::Look(asks) => ("look", asks.len()),
-            Call::Settle { settlements, .. } => ("settle", settlements.len()),
+            TransactionCall::Acquire(asks) => ("acquire", asks.len()),
+            TransactionCall::Look(asks) => ("look", asks.len()),
+            TransactionCall::Settle { settlements, .. } => ("settle", settlements.len()),
         };
         f.debug_struct("Transaction")
             .field(call, &count)
@@ -206,8 +208,8 @@ where
         })
     }
 
-    fn asked(&mut self, ask: &Ask<'_, Rule>) -> Asked<Rule> {
-        Asked {
+    fn asked(&mut self, ask: &Ask<'_, Rule>) -> ResolvedAsk<Rule> {
+        ResolvedAsk {
             index: self.index(ask.state_key()),
             rule: ask.rule_for_key().unwrap_or_else(|| ask.rule().clone()),
             spend: ask.spend(),
@@ -222,7 +224,7 @@ where
 
     fn look(&mut self, asks: &[Ask<'_, Rule>]) -> Decisions {
         let look = |ask: &Ask<'_, Rule>| {
-            let Asked { index, rule, .. } = self.asked(ask);
+            let ResolvedAsk { index, rule, .. } = self.asked(ask);
             let (_, entry) = &self.entries[index];
             rule.look(entry.state.as_ref(), self.now)
         };
@@ -252,7 +254,7 @@ where
 }
 
 /// One ask of a call.
-struct Asked<Rule> {
+struct ResolvedAsk<Rule> {
     /// Of its entry.
     index: usize,
     /// As the key meets it.
@@ -260,22 +262,22 @@ struct Asked<Rule> {
     spend: Spend,
 }
 
-impl<Rule: Algorithm, F> States<Asked<Rule>> for CallStates<Rule, F> {
+impl<Rule: Algorithm, F> States<ResolvedAsk<Rule>> for CallStates<Rule, F> {
     type Rule = Rule;
 
     fn now(&self) -> Timestamp {
         self.now
     }
 
-    fn rule(ask: &Asked<Rule>) -> &Rule {
+    fn rule(ask: &ResolvedAsk<Rule>) -> &Rule {
         &ask.rule
     }
 
-    fn spend_of(ask: &Asked<Rule>) -> Spend {
+    fn spend_of(ask: &ResolvedAsk<Rule>) -> Spend {
         ask.spend
     }
 
-    fn entry(&mut self, ask: &Asked<Rule>) -> &mut Entry<Rule::State> {
+    fn entry(&mut self, ask: &ResolvedAsk<Rule>) -> &mut Entry<Rule::State> {
         &mut self.entries[ask.index].1
     }
 }

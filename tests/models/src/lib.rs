@@ -96,7 +96,7 @@ pub mod store {
         mod shards;
 
         use self::{
-            own::Inner,
+            own::LocalInner,
             shards::{DashMap, RefMut, SHARDS},
         };
         pub use self::own::{AtCapacity, Local, Table};

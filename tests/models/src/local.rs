@@ -6,7 +6,7 @@ use loom::sync::Mutex;
 
 use super::{
     map::{Location, Map, Shard},
-    stats::{Counters, Displaced, Kinds, Occupancy},
+    stats::{LocalCounters, Displaced, StateKinds, Occupancy},
     table,
 };
 use crate::{
@@ -32,18 +32,18 @@ pub enum AtCapacity {
 }
 
 pub struct Local<A: Algorithm, C> {
-    pub(super) inner: Arc<Inner<A::State, C>>,
+    pub(super) inner: Arc<LocalInner<A::State, C>>,
 }
 
-pub(super) struct Inner<S, C> {
+pub(super) struct LocalInner<S, C> {
     pub(super) table: table::Table,
     pub(super) map: Map<S>,
     pub(super) occupancy: Occupancy,
-    pub(super) kinds: Kinds,
+    pub(super) kinds: StateKinds,
     pub(super) clock: MonotoneClock<C>,
     pub(super) seed: Fingerprinter,
     pub(super) at_capacity: AtCapacity,
-    pub(super) counters: Counters,
+    pub(super) counters: LocalCounters,
     pub(super) displaced: Displaced,
     pub(super) made: Timestamp,
 }
@@ -83,15 +83,15 @@ impl<A: Algorithm> Local<A, TestClock> {
         at_capacity: AtCapacity,
         clock: &TestClock,
     ) -> Self {
-        let inner = Inner {
+        let inner = LocalInner {
             table,
             map: Map::new(),
             occupancy: Occupancy::new(capacity),
-            kinds: Kinds::default(),
+            kinds: StateKinds::default(),
             clock: MonotoneClock::new(clock.clone()),
             seed: Fingerprinter,
             at_capacity,
-            counters: Counters::default(),
+            counters: LocalCounters::default(),
             displaced: Displaced::new(capacity),
             made: Timestamp::default(),
         };
@@ -188,7 +188,7 @@ impl<A: Algorithm> Local<A, TestClock> {
     }
 }
 
-impl<S, C> Inner<S, C> {
+impl<S, C> LocalInner<S, C> {
     pub(super) fn locate(&self, policy: &Policy, key: &Key, kind: StateKind) -> Location {
         self.map.locate(self.seed.fingerprint(policy, key, kind))
     }
@@ -301,20 +301,20 @@ impl Table {
         })
     }
 
-    /// Spends under a new key that evicts the key with the smallest debt and inherits it. Returns `true` if a key was evicted.
+    /// Spends under a new key that evicts the key with the smallest usage and inherits it. Returns `true` if a key was evicted.
     pub fn evict(&self, rule: &impl Algorithm, key: u64, cost: u64, now: u64) -> bool {
         self.locked(key, |table| {
             let scan = Self::scan(table, rule, key, now);
-            let word = self.word(rule, scan.smallest_debt(), cost, now);
+            let word = self.word(rule, scan.smallest_usage(), cost, now);
             word.is_some_and(|word| table.evict(&scan, word).is_some())
         })
     }
 
-    /// Returns the remaining units of a key, by its own state or by the debt evicted from its sets.
+    /// Returns the remaining units of a key, by its own state or by the usage evicted from its sets.
     pub fn remaining(&self, rule: &impl Algorithm, key: u64, now: u64) -> Option<u64> {
         let (packed, packed_kind) = self.locked(key, |table| match table.claim(key) {
             Some(claim) => Some((claim.word().packed(), table.packed_kind(claim.word()))),
-            None => Some((table.owed(key)?, PackedKind::DEBT)),
+            None => Some((table.inherited_usage(key)?, PackedKind::DEBT)),
         })?;
         let state = rule.unpack(packed, packed_kind, at(now));
         rule.look(state.as_ref(), Timestamp::from_nanos(now))

@@ -23,7 +23,7 @@ type HeldSet<'a> = SmallVec<[Claim<'a>; WAYS]>;
 const ADDED_AT_ONCE: usize = 4;
 
 impl Table {
-    /// Adds a few sets if the table is crowded with this number of keys, or has begun to double its sets.
+    /// Adds a few sets if the table is over [capacity](FULL) with this number of keys, or has begun to double its sets.
     ///
     /// Keys in the map count, too: there are few of them where states are packed.
     #[inline]

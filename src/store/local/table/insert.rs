@@ -1,6 +1,6 @@
 //! Insertion and eviction.
 //!
-//! A new key takes a free slot; at the capacity the slot whose state expired first, or the one with the smallest debt.
+//! A new key takes a free slot; at the capacity the slot whose state expired first, or the one with the smallest usage.
 
 use super::{
     Table,
@@ -16,31 +16,31 @@ use crate::{
 /// first set is found with one cache miss less.
 const PREFERRED_FROM: usize = 2;
 
-/// The slots that a new key can take in its two sets, and the debt that it inherits.
+/// The slots that a new key can take in its two sets, and the usage that it inherits.
 pub(crate) struct SetScan<'a> {
     key: u64,
     home: HomeSets,
     /// `true` if another thread holds a slot, which it will soon release.
     is_held: bool,
-    /// The largest debt that was recorded for the key, or 0.
-    owed: u64,
-    free: Option<Found<'a>>,
+    /// The largest usage that was recorded for the key, or 0.
+    inherited_usage: u64,
+    free: Option<FoundSlot<'a>>,
     /// The slot that expired first.
-    expired: Option<Found<'a>>,
-    /// An expired slot that the new key cannot take, because its packed state is not below that of a new key without debt.
-    too_high: Option<Found<'a>>,
-    smallest: Option<Found<'a>>,
+    expired: Option<FoundSlot<'a>>,
+    /// An expired slot that the new key cannot take, because its packed state is not below that of a new key that inherits none.
+    too_high: Option<FoundSlot<'a>>,
+    smallest: Option<FoundSlot<'a>>,
 }
 
 /// A free slot that a new key can take.
 pub(crate) struct FreeSlot<'a> {
     key: u64,
     home: HomeSets,
-    found: Found<'a>,
+    found: FoundSlot<'a>,
 }
 
 #[derive(Clone, Copy)]
-struct Found<'a> {
+struct FoundSlot<'a> {
     slot: TableSlot<'a>,
     seen: Seen,
 }
@@ -49,7 +49,7 @@ struct Found<'a> {
 #[derive(Default)]
 struct FreeSlots<'a> {
     count: usize,
-    first: Option<Found<'a>>,
+    first: Option<FoundSlot<'a>>,
 }
 
 /// Returns `true` if a new key takes the first set, by the numbers of free slots.
@@ -63,7 +63,7 @@ impl SetScan<'_> {
             key,
             home,
             is_held: false,
-            owed: 0,
+            inherited_usage: 0,
             free: None,
             expired: None,
             too_high: None,
@@ -81,14 +81,14 @@ impl SetScan<'_> {
         self.is_held || self.smallest.is_some()
     }
 
-    /// Returns the smallest debt, which a new key inherits if it evicts that entry.
-    pub(crate) fn smallest_debt(&self) -> Option<PackedState> {
+    /// Returns the smallest usage, which a new key inherits if it evicts that entry.
+    pub(crate) fn smallest_usage(&self) -> Option<PackedState> {
         self.smallest.map(|found| found.seen.word.packed())
     }
 
-    /// Returns the largest debt that was recorded for the key.
-    pub(crate) fn owed(&self) -> Option<PackedState> {
-        (self.owed > 0).then(|| PackedState::new(self.owed))
+    /// Returns the largest usage that was recorded for the key.
+    pub(crate) fn inherited_usage(&self) -> Option<PackedState> {
+        (self.inherited_usage > 0).then(|| PackedState::new(self.inherited_usage))
     }
 }
 
@@ -100,12 +100,12 @@ impl Table {
         for set in [home.first, home.second] {
             self.sets.set(set).slot(0).fetch_word();
         }
-        let _ = self.sets.owed(key);
+        let _ = self.sets.inherited_usage(key);
     }
 
     /// Looks for a free slot of a key whose shard is locked.
     ///
-    /// Returns `None` if the key may be known, may inherit a debt, or has no such slot: then its sets are to be scanned. This is what most
+    /// Returns `None` if the key may be known, may inherit usage, or has no such slot: then its sets are to be scanned. This is what most
     /// new keys need, at a third of the time of a scan.
     pub(crate) fn free_slot(&self, key: u64) -> Option<FreeSlot<'_>> {
         let home = self.sets.home(key);
@@ -123,8 +123,8 @@ impl Table {
         let slot = set.slot(keys.iter().position(|key| *key == NO_KEY)?);
         let seen = slot.see()?;
         // As in `scan`, after the key was found in no slot.
-        let is_new = self.sets.owed(key) == 0 && self.sets.home(key) == home;
-        let found = Found { slot, seen };
+        let is_new = self.sets.inherited_usage(key) == 0 && self.sets.home(key) == home;
+        let found = FoundSlot { slot, seen };
         (seen.key == NO_KEY && is_new).then_some(FreeSlot { key, home, found })
     }
 
@@ -154,7 +154,7 @@ impl Table {
         let home = self.sets.home(key);
         let mut scan = SetScan {
             // Fetched while the slots are scanned.
-            owed: self.sets.owed(key),
+            inherited_usage: self.sets.inherited_usage(key),
             ..SetScan::new(key, home)
         };
         let first = self.scan_set(home.first, now, floor, &mut scan);
@@ -163,8 +163,8 @@ impl Table {
             true => first.first,
             false => second.first,
         };
-        // Read again: a debt that was recorded before the key was seen to be gone counts.
-        scan.owed = scan.owed.max(self.sets.owed(key));
+        // Read again: usage that was recorded before the key was seen to be gone counts.
+        scan.inherited_usage = scan.inherited_usage.max(self.sets.inherited_usage(key));
         scan
     }
 
@@ -177,8 +177,9 @@ impl Table {
         scan: &mut SetScan<'a>,
     ) -> FreeSlots<'a> {
         let mut free = FreeSlots::default();
-        let end_of =
-            |found: Option<Found<'_>>| found.map_or(u64::MAX, |found| self.end(found.seen.word));
+        let end_of = |found: Option<FoundSlot<'_>>| {
+            found.map_or(u64::MAX, |found| self.end(found.seen.word))
+        };
         let mut smallest = end_of(scan.smallest);
         let mut expired = end_of(scan.expired);
         for slot in self.sets.set(set).slots() {
@@ -188,7 +189,7 @@ impl Table {
             };
             // Invariant 2 of the slots: packed states only grow.
             let is_usable = seen.word.packed() <= floor;
-            let found = Found { slot, seen };
+            let found = FoundSlot { slot, seen };
             if seen.key == NO_KEY {
                 if is_usable {
                     // The first one is taken, because lookups start there.
@@ -215,7 +216,7 @@ impl Table {
     }
 
     /// Claims a slot that a scan found. Returns `None` if it has changed since, or is no slot of the new key any more.
-    fn claim_found<'a>(&self, key: u64, home: HomeSets, found: Found<'a>) -> Option<Claim<'a>> {
+    fn claim_found<'a>(&self, key: u64, home: HomeSets, found: FoundSlot<'a>) -> Option<Claim<'a>> {
         let claim = found.slot.claim(found.seen)?;
         // While this slot is held, its set is not split. If it was split before, that is seen here, because the claim is an
         // Acquire.
@@ -246,10 +247,10 @@ impl Table {
         claim.hand_over(key, words.word)
     }
 
-    /// Returns the largest debt that was recorded for a key whose shard is locked.
-    pub(crate) fn owed(&self, key: u64) -> Option<PackedState> {
-        let owed = self.sets.owed(key);
-        (owed > 0).then(|| PackedState::new(owed))
+    /// Returns the largest usage that was recorded for a key whose shard is locked.
+    pub(crate) fn inherited_usage(&self, key: u64) -> Option<PackedState> {
+        let usage = self.sets.inherited_usage(key);
+        (usage > 0).then(|| PackedState::new(usage))
     }
 
     /// Vacates an expired slot that the new key itself cannot take. Returns `true` if there was one.
@@ -258,22 +259,23 @@ impl Table {
         too_high.map(Claim::vacate).is_some()
     }
 
-    /// Evicts the entry with the smallest debt, and places a new key with a larger one in its slot.
+    /// Evicts the entry with the smallest usage, and places a new key with a larger one in its slot.
     ///
     /// Returns `None` if there is no such entry, or another thread was faster.
     pub(crate) fn evict<'a>(&self, scan: &SetScan<'a>, word: Word) -> Option<Claim<'a>> {
-        let smaller = |found: &Found<'_>| found.seen.word.packed() < word.packed();
+        let smaller = |found: &FoundSlot<'_>| found.seen.word.packed() < word.packed();
         let found = scan.smallest.filter(smaller)?;
         let claim = self.claim_found(scan.key, scan.home, found)?;
-        // Before the slot changes hands, so a thread that misses the evicted key afterwards finds its debt.
-        self.sets.record(found.seen.key, found.seen.word.packed());
+        // Before the slot changes hands, so a thread that misses the evicted key afterwards finds its usage.
+        self.sets
+            .record_usage(found.seen.key, found.seen.word.packed());
         Some(claim.hand_over(scan.key, word))
     }
 
-    /// Records a debt, up to [`Word::LAST`], as if the key had been evicted. The shard of the key is locked.
-    pub(crate) fn owe(&self, key: u64, debt: PackedState) {
-        debug_assert!(debt.get() <= Word::LAST);
-        self.sets.record(key, debt);
+    /// Records usage, up to [`Word::LAST`], as if the key had been evicted. The shard of the key is locked.
+    pub(crate) fn record_usage(&self, key: u64, usage: PackedState) {
+        debug_assert!(usage.get() <= Word::LAST);
+        self.sets.record_usage(key, usage);
     }
 
     /// Vacates the expired slots of the next set. Returns how many.
@@ -290,7 +292,7 @@ impl Table {
             .count()
     }
 
-    /// Vacates all slots, and removes all debts. Returns how many keys there were.
+    /// Vacates all slots, and removes all inherited usage. Returns how many keys there were.
     pub(crate) fn clear(&self) -> usize {
         let mut cleared = 0;
         let mut set = 0;
@@ -305,7 +307,7 @@ impl Table {
             }
             set += 1;
         }
-        self.sets.forgive();
+        self.sets.clear_inherited_usage();
         cleared
     }
 }

@@ -19,12 +19,12 @@ pub(crate) struct Sets {
     first: usize,
     size: AtomicU64,
     first_sets: u32,
-    largest: Size,
+    largest: TableSize,
     /// For each two neighbouring sets, the latest packed state that was ever evicted of a key whose first home, at the largest size, is one
     /// of them; or 0.
-    owed: Box<[AtomicU64]>,
-    /// `true` once a debt was recorded. Until then, new keys do not read `owed`, whose cache lines would be cold.
-    is_owed: AtomicBool,
+    inherited_usage: Box<[AtomicU64]>,
+    /// `true` once a usage was recorded. Until then, new keys do not read `inherited_usage`, whose cache lines would be cold.
+    has_inherited_usage: AtomicBool,
 }
 
 /// The indexes of the two sets that may contain a key. A few keys have only one.
@@ -55,11 +55,11 @@ impl Sets {
         Some(Self {
             first: first_line(&memory),
             memory,
-            size: AtomicU64::new(Size::first(first_sets).bits()),
+            size: AtomicU64::new(TableSize::first(first_sets).bits()),
             first_sets,
-            largest: Size::doubled(first_sets, doublings),
-            owed: zeroed(count.div_ceil(2))?,
-            is_owed: AtomicBool::new(false),
+            largest: TableSize::doubled(first_sets, doublings),
+            inherited_usage: zeroed(count.div_ceil(2))?,
+            has_inherited_usage: AtomicBool::new(false),
         })
     }
 
@@ -74,13 +74,13 @@ impl Sets {
 
     /// Returns the number of sets in use.
     #[inline]
-    pub(crate) fn size(&self) -> Size {
+    pub(crate) fn size(&self) -> TableSize {
         // Acquire: a thread that sees a set in use sees the keys that were moved to it.
-        Size::from_bits(self.size.load(Ordering::Acquire))
+        TableSize::from_bits(self.size.load(Ordering::Acquire))
     }
 
     /// Returns the size with one more set, and the parent of that set. Returns `None` if all are in use.
-    pub(crate) fn next_size(&self) -> Option<(Size, usize)> {
+    pub(crate) fn next_size(&self) -> Option<(TableSize, usize)> {
         let size = self.size();
         if size.sets == self.largest.sets {
             return None;
@@ -96,7 +96,7 @@ impl Sets {
     }
 
     /// Puts one more set into use. Only one thread at a time may call this.
-    pub(crate) fn resize(&self, size: Size) {
+    pub(crate) fn resize(&self, size: TableSize) {
         // Release: see `size`.
         self.size.store(size.bits(), Ordering::Release);
     }
@@ -109,7 +109,7 @@ impl Sets {
 
     /// Returns the homes of a key at a size.
     #[inline]
-    pub(crate) fn home_at(&self, size: Size, key: u64) -> HomeSets {
+    pub(crate) fn home_at(&self, size: TableSize, key: u64) -> HomeSets {
         let set = |half: u32| size.set_of(half, self.first_sets) as usize;
         let first = set(key as u32);
         let mut second = set((key >> 32) as u32);
@@ -130,35 +130,36 @@ impl Sets {
         }
     }
 
-    /// Returns the largest debt that was recorded for a key, or for one that shares its place; or 0.
+    /// Returns the largest usage that was recorded for a key, or for one that shares its record; or 0.
     #[inline]
-    pub(crate) fn owed(&self, key: u64) -> u64 {
-        // Relaxed: if a key was evicted, an Acquire load has seen another key in its slot before, and the debt was recorded
+    pub(crate) fn inherited_usage(&self, key: u64) -> u64 {
+        // Relaxed: if a key was evicted, an Acquire load has seen another key in its slot before, and the usage was recorded
         // before that key was stored.
-        if !self.is_owed.load(Ordering::Relaxed) {
+        if !self.has_inherited_usage.load(Ordering::Relaxed) {
             return 0;
         }
-        self.owed_of(key).load(Ordering::Relaxed)
+        self.usage_record(key).load(Ordering::Relaxed)
     }
 
-    /// Records a debt of a key.
-    pub(crate) fn record(&self, key: u64, debt: PackedState) {
-        // Relaxed: see `owed`. If the key has no slot, the next call for it locks its shard after this thread.
-        if !self.is_owed.load(Ordering::Relaxed) {
-            self.is_owed.store(true, Ordering::Relaxed);
+    /// Records the usage of an evicted key.
+    pub(crate) fn record_usage(&self, key: u64, usage: PackedState) {
+        // Relaxed: see `inherited_usage`. If the key has no slot, the next call for it locks its shard after this thread.
+        if !self.has_inherited_usage.load(Ordering::Relaxed) {
+            self.has_inherited_usage.store(true, Ordering::Relaxed);
         }
-        self.owed_of(key).fetch_max(debt.get(), Ordering::Relaxed);
+        self.usage_record(key)
+            .fetch_max(usage.get(), Ordering::Relaxed);
     }
 
     #[inline]
-    fn owed_of(&self, key: u64) -> &AtomicU64 {
-        &self.owed[self.largest.set_of(key as u32, self.first_sets) as usize / 2]
+    fn usage_record(&self, key: u64) -> &AtomicU64 {
+        &self.inherited_usage[self.largest.set_of(key as u32, self.first_sets) as usize / 2]
     }
 
-    /// Removes all debts.
-    pub(crate) fn forgive(&self) {
-        for owed in &self.owed {
-            owed.store(0, Ordering::Relaxed);
+    /// Removes all inherited usage.
+    pub(crate) fn clear_inherited_usage(&self) {
+        for usage in &self.inherited_usage {
+            usage.store(0, Ordering::Relaxed);
         }
     }
 }
@@ -207,13 +208,13 @@ impl<'a> Set<'a> {
 /// first sets, of which there can be any number, and by the low bits of the hash among those added since. So whenever the first number
 /// has doubled, all sets have equally many hashes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Size {
+pub(crate) struct TableSize {
     pub(crate) sets: u32,
     /// The low bits of a hash that matter.
     mask: u32,
 }
 
-impl Size {
+impl TableSize {
     /// Returns the first size.
     fn first(sets: u32) -> Self {
         Self { sets, mask: 0 }
@@ -272,10 +273,10 @@ impl Size {
 pub(crate) struct TwoWordStates {
     slots: usize,
     /// `None` if there was not enough memory.
-    memory: OnceLock<Option<Memory>>,
+    memory: OnceLock<Option<TwoWordMemory>>,
 }
 
-struct Memory {
+struct TwoWordMemory {
     words: Box<[AtomicU64]>,
     /// The index at which the first cache line begins.
     first: usize,
@@ -292,7 +293,7 @@ impl TwoWordStates {
         let reserve = || {
             let words = zeroed(self.slots * 2 + WAYS)?;
             let first = first_line(&words);
-            Some(Memory { words, first })
+            Some(TwoWordMemory { words, first })
         };
         self.memory.get_or_init(reserve).is_some()
     }
@@ -353,10 +354,10 @@ mod tests {
     #[test]
     fn a_set_takes_hashes_of_its_parent_only() {
         for first in [1, 2, 3, 7, 64, 127] {
-            let mut size = Size::first(first);
+            let mut size = TableSize::first(first);
             for new in first..first * 16 {
                 let (next, parent) = size.next(first);
-                assert_eq!(Size::from_bits(next.bits()), next);
+                assert_eq!(TableSize::from_bits(next.bits()), next);
                 for hash in (0..1_000_u32).map(|n| n.wrapping_mul(0x9E37_79B9)) {
                     let [before, after] = [size, next].map(|size| size.set_of(hash, first));
                     assert!(after == before || (before, after) == (parent, new));
@@ -370,11 +371,11 @@ mod tests {
     #[test]
     fn at_a_doubling_all_sets_have_equally_many_hashes() {
         let first = 77;
-        let mut size = Size::first(first);
+        let mut size = TableSize::first(first);
         while size.sets < first * 8 {
             size = size.next(first).0;
         }
-        assert_eq!(size, Size::doubled(first, 3));
+        assert_eq!(size, TableSize::doubled(first, 3));
         let mut hashes = vec![0_i32; size.sets as usize];
         for n in 0..1_u32 << 20 {
             hashes[size.set_of(n.wrapping_mul(0x9E37_79B9), first) as usize] += 1;
