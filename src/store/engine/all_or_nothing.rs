@@ -18,7 +18,7 @@ pub(in crate::store) struct Entry<S> {
 }
 
 impl<S> Entry<S> {
-    /// An entry that was read and not written.
+    /// Creates an entry that was read and not written.
     pub(in crate::store) fn new(state: Option<S>) -> Self {
         Self {
             state,
@@ -42,7 +42,7 @@ impl<S> Entry<S> {
     }
 
     /// Corrects a charge. A state that is not there before and after is not written. Returns `true` if that
-    /// [gave nothing back](Algorithm::forgets).
+    /// [refunded nothing](Algorithm::forgets).
     pub(in crate::store) fn settle<Rule>(
         &mut self,
         rule: &Rule,
@@ -74,7 +74,7 @@ pub(in crate::store) struct Answers {
     pub(in crate::store) decisions: Decisions,
     /// Looks at the states as they were before. Empty for a call of one ask that spends.
     pub(in crate::store) looks: Decisions,
-    /// A settlement [gave nothing back](Algorithm::forgets).
+    /// `true` if a settlement [refunded nothing](Algorithm::forgets).
     pub(in crate::store) forgets: bool,
 }
 
@@ -88,7 +88,7 @@ pub(in crate::store) trait States<Q> {
     /// Returns the instant of all decisions.
     fn now(&self) -> Timestamp;
 
-    /// Returns the rule of an ask as its key meets it.
+    /// Returns the rule of an ask, as it applies to the key.
     fn rule(ask: &Q) -> &Self::Rule;
 
     /// Returns what an ask spends.
@@ -108,7 +108,7 @@ pub(in crate::store) trait States<Q> {
         }
     }
 
-    /// Answers as [`spend`](Self::spend) does, but spends nothing. What a refusal writes is written.
+    /// Answers as [`spend`](Self::spend) does, but spends nothing. The writes of a refusal are kept.
     fn probe(&mut self, asks: &[Q]) -> Answers {
         self.decide(asks, false)
     }
@@ -116,8 +116,8 @@ pub(in crate::store) trait States<Q> {
     /// Steps on all states, and restores them unless all asks pass and are to spend.
     ///
     /// If one ask is refused, the others get looks at the states as they were. A refusal writes its state when a rule sees a key for
-    /// the first time, or carries a count over. That stays, but is made anew: on a state that several asks are about, it must
-    /// not contain the charge of another ask.
+    /// the first time, or carries a count over. That write is kept, but repeated on the state as it was: on a state that several asks
+    /// are about, it must not contain the charge of another ask.
     fn decide(&mut self, asks: &[Q], spends: bool) -> Answers {
         let now = self.now();
         let look = |ask| Self::rule(ask).look(self.entry(ask).state.as_ref(), now);
@@ -163,7 +163,7 @@ pub(in crate::store) trait States<Q> {
         entry.step(rule, now, cost)
     }
 
-    /// Writes what the refusal of an ask writes. An ask that passes by itself writes nothing.
+    /// Applies the writes of the refusal of an ask. An ask that passes by itself writes nothing.
     fn refuse(&mut self, ask: &Q) {
         let before = self.entry(ask).clone();
         if self.step(ask).decision().is_admitted() {

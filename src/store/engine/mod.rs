@@ -3,11 +3,11 @@
 //! | file | |
 //! |---|---|
 //! | `all_or_nothing` | the rule for several asks at once: all of them spend, or none |
-//! | `queue` | calls that wait while a batch is in flight, and the turns of those who send batches |
+//! | `queue` | calls that wait while a batch is in flight, and the turns of the workers that send batches |
 //! | `steps` | operations of several calls, one after the other |
-//! | `task` | work that goes on if its caller is dropped, one attempt at a time to make what all calls share, such as a connection, and operations that are in flight at the same time |
+//! | `task` | tasks that outlive their callers, attempts that callers share, such as to connect, and concurrent operations |
 //! | `stats` | counters, the public struct that shows them, and the count of settlements that failed |
-//! | `monotone` | a clock that never falls |
+//! | `monotone` | a clock that never steps back |
 
 #[cfg_attr(
     not(feature = "redis"),

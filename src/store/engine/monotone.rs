@@ -1,14 +1,14 @@
-//! A clock that never falls.
+//! A clock that never steps back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::time::{Clock, Timestamp};
 
-/// A clock whose time stands still while the clock inside is behind what it has shown before.
+/// A clock that stands still while the clock inside is behind the latest time that it has shown.
 #[derive(Debug, Default)]
 pub(in crate::store) struct MonotoneClock<C> {
     clock: C,
-    /// The latest time that a clock which may step back has shown, in nanoseconds.
+    /// The latest time shown, in nanoseconds; 0 if the clock inside never steps back.
     newest: AtomicU64,
 }
 

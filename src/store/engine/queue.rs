@@ -1,4 +1,4 @@
-//! Calls that wait while a batch is in flight, and the turns of those who send batches.
+//! Calls that wait while a batch is in flight, and the turns of the workers that send batches.
 
 use std::{
     borrow::Borrow,
@@ -13,11 +13,11 @@ use foldhash::fast::RandomState;
 /// A queue that combines calls into batches, one lane for each key or group of keys.
 ///
 /// A call adds its work to its lane. A few workers serve a lane at once; a call that finds fewer gets the [`Turn`] for one more, to be
-/// spawned as a task. A worker takes whatever waits, sends it as one batch, and takes again until nothing waits. So nobody waits
+/// spawned as a task. A worker takes whatever waits, sends it as one batch, and takes again until nothing waits. So no call waits
 /// for a batch to fill, and a lane exists only while it has a worker.
 pub(in crate::store) struct CombiningQueue<K, W> {
     lanes: Mutex<Lanes<K, W>>,
-    /// The most workers of a lane.
+    /// The maximum number of workers of a lane.
     workers: usize,
 }
 
@@ -56,7 +56,7 @@ impl<K: Hash + Eq + Clone, W: Default> CombiningQueue<K, W> {
         }
     }
 
-    /// Changes what waits in a lane; `None` if the lane has no worker.
+    /// Changes the waiting work of a lane. Returns `None` if the lane has no worker.
     pub(in crate::store) fn waiting<Q, T>(
         &self,
         key: &Q,
@@ -74,7 +74,7 @@ impl<K: Hash + Eq + Clone, W: Default> CombiningQueue<K, W> {
     }
 }
 
-/// A queue while it is locked.
+/// A locked queue.
 pub(in crate::store) struct LockedQueue<'q, K, W> {
     queue: &'q Arc<CombiningQueue<K, W>>,
     lanes: MutexGuard<'q, Lanes<K, W>>,
@@ -83,7 +83,7 @@ pub(in crate::store) struct LockedQueue<'q, K, W> {
 impl<'q, K: Hash + Eq + Clone, W: Default> LockedQueue<'q, K, W> {
     /// Returns a guard if no other call waits or is in flight: then the caller may send its work by itself, without a task.
     ///
-    /// Nobody waits on such a call, because its caller may stop polling it.
+    /// No other call waits for such a call, because its caller may stop polling it.
     pub(in crate::store) fn bypass(&mut self) -> Option<Bypass<'q, K, W>> {
         let is_idle = self.lanes.by_key.is_empty() && !self.lanes.is_bypassed;
         self.lanes.is_bypassed |= is_idle;
@@ -127,7 +127,7 @@ impl<K: Hash + Eq + Clone, W: Default> Drop for Bypass<'_, K, W> {
 
 /// The right to send the work of a lane.
 ///
-/// It is returned on drop, too, such as when the runtime shuts down: then all that waits in the lane is dropped, which tells the
+/// It also ends on drop, such as when the runtime shuts down: then all that waits in the lane is dropped, which wakes the
 /// callers, and later calls on another runtime find no worker and get a turn of their own.
 pub(in crate::store) struct Turn<K: Hash + Eq + Clone, W: Default> {
     queue: Arc<CombiningQueue<K, W>>,

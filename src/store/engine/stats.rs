@@ -87,7 +87,7 @@ impl Unsettled {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Counts settlements that were made, and gave nothing back.
+    /// Counts settlements that were made, but refunded nothing.
     pub(in crate::store) fn add(&self, settlements: u64) {
         self.0.fetch_add(settlements, Ordering::Relaxed);
     }

@@ -20,10 +20,10 @@ pub trait Steps: Sized {
     /// The result of the operation.
     type Output;
 
-    /// Goes on after an answer.
+    /// Continues after an answer.
     fn answered(&mut self, answer: <Self::Answer as Future>::Output) -> Progress<Self>;
 
-    /// Goes on after a settlement or a reset.
+    /// Continues after a settlement or a reset.
     fn done(&mut self, done: <Self::Done as Future>::Output) -> Progress<Self>;
 }
 

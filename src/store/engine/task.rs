@@ -108,7 +108,7 @@ impl SingleFlight {
     }
 }
 
-/// Runs futures at once, up to `most` of them at a time. They are polled first in their order. Returns their outputs in that order.
+/// Runs futures concurrently, up to `most` at a time, and returns their outputs in order. They start in order, too.
 ///
 /// For operations on a connection that pipelines those of concurrent callers. No task is spawned, so all of them end with the returned future.
 pub(in crate::store) async fn concurrently<F: Future>(
@@ -147,11 +147,11 @@ pub(in crate::store) async fn concurrently<F: Future>(
     outputs.into_iter().flatten().collect()
 }
 
-/// Returns an answer to deltas each of which has a result. If the server failed for all that it was sent, that is an error of the whole call.
+/// Returns the results of several deltas, or one error if the server failed for all deltas that it was sent.
 ///
 /// # Errors
 ///
-/// With the first failure of the server, if it answered no delta.
+/// The first failure of the server, if it answered no delta.
 pub(in crate::store) fn each_delta<State>(
     each: Vec<Result<Pulled<State>, Error>>,
 ) -> Result<Vec<Result<Pulled<State>, Error>>, Error> {

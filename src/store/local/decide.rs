@@ -149,6 +149,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         slot.step(rule, now.at(), cost).decision()
     }
 
+    /// Decides about a key under the lock of its shard.
     #[cold]
     fn decide_locked<A: Algorithm<State = S>>(
         &self,

@@ -91,7 +91,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
             // `make_room` skips this shard, since it is locked.
             self.expire_some(shard, now);
         }
-        // The state and decision it would have in a slot, if it gets none.
+        // The packed state and the decision of a key that gets no slot.
         let mut unplaced = None;
         let mut scan = self.scan(location, meter, now);
         for _ in 0..EVICTION_ATTEMPTS {
@@ -435,7 +435,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         self.count_expired(shard.expire_some(until, &self.displaced));
     }
 
-    /// Removes expired keys from a few sets and shards, wherever the new key belongs. The work is bounded.
+    /// Removes expired keys from a few sets and shards, whether or not the new key belongs to them. The work is bounded.
     fn make_room(&self, now: StoreTime) {
         for _ in 0..SEARCHES {
             self.count_expired(

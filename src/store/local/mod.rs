@@ -439,7 +439,7 @@ impl LazyTable {
     ///
     /// # Panics
     ///
-    /// If it is created here, and there is not enough memory for it.
+    /// If the table is created here, and there is not enough memory for it.
     fn new(keys: usize) -> Self {
         let table = Self {
             keys,
@@ -488,7 +488,7 @@ impl Fingerprinter {
         }
     }
 
-    /// The same in each process: for simulations and tests, where no client aims at the key of another.
+    /// Creates a fingerprinter that is equal in each process. For simulations and tests, where no client aims at the key of another.
     #[cfg(feature = "tokio")]
     pub(super) fn seeded(seed: u64) -> Self {
         Self {

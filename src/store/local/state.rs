@@ -76,7 +76,7 @@ impl<S> MapSlot<S> {
             ..
         } = settlement;
         let before = self.matters_until(*rule);
-        // A state that no longer matters to this rule has no units to give back under it. It may still matter to another rule.
+        // A state that no longer matters to this rule has no units to refund under it. It may still matter to another rule.
         if before <= now && *actual <= charge.cost {
             return false;
         }
@@ -89,7 +89,7 @@ impl<S> MapSlot<S> {
         true
     }
 
-    /// Returns `true` if a settlement gives nothing back because too many did before.
+    /// Returns `true` if a settlement refunds nothing, because too many have refunded before.
     pub(super) fn forgets<A: Algorithm<State = S>>(
         &self,
         settlement: &Settlement<'_, A>,
@@ -143,12 +143,12 @@ pub(super) struct WorkingState<S> {
 }
 
 impl<S> WorkingState<S> {
-    /// Creates that of a new key, from the state it inherits, if any.
+    /// Creates the state of a new key, from the state that it inherits, if any.
     pub(super) fn new(state: Option<S>) -> Self {
         Self::of(MapSlot::until(state, Timestamp::default()))
     }
 
-    /// Wraps a slot that no rule has written yet.
+    /// Wraps a slot that no rule has written since.
     pub(super) fn of(slot: MapSlot<S>) -> Self {
         Self {
             slot,
@@ -242,7 +242,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
             .map(Words::from)
     }
 
-    /// Writes a state as two words, and when it expires. Returns `None` if it does not fit.
+    /// Packs a state into two words, and its expiry into the word beside them. Returns `None` if it does not fit.
     fn two_words<A: Algorithm<State = S>>(
         &self,
         rule: &A,

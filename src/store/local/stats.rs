@@ -35,11 +35,12 @@ pub struct Stats {
     pub turned_away: u64,
     /// New keys that were admitted without being counted because the store was full.
     pub let_through: u64,
-    /// Cancelled calls whose place in a [queue](crate::LeakyBucket#calls-that-are-cancelled) stays taken, because as many places as are remembered
-    /// had been given back before.
+    /// Cancelled calls whose slot in a [queue](crate::LeakyBucket#calls-that-are-cancelled) stays taken, because as many slots as a state records
+    /// had been refunded before.
     pub unsettled: u64,
 }
 
+/// Counters of rare events.
 // Padded as `Occupancy` is.
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -218,7 +219,7 @@ impl Displaced {
         }
     }
 
-    /// Returns the number of keys for which a new key stands that was displaced before, otherwise 0.
+    /// Returns the number of returning keys that a new key represents: 0 unless it is in the sample and was displaced before.
     pub(super) fn count_return(&self, fingerprint: u64) -> u64 {
         let returned = self.cell(fingerprint).is_some_and(|cell| {
             let noted = cell.load(Ordering::Relaxed) == fingerprint;

@@ -61,7 +61,7 @@ enum TransactionCall<'a, Rule> {
     Look(&'a [Ask<'a, Rule>]),
     Settle {
         settlements: Vec<Settlement<'a, Rule>>,
-        /// Counts those that give nothing back.
+        /// Counts the settlements that refund nothing.
         forgotten: Option<&'a AtomicU64>,
     },
 }
@@ -87,7 +87,7 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
         }
     }
 
-    /// Creates a transaction that decides how the keys stand. It has no changes, and the costs are ignored.
+    /// Creates a transaction that looks at the keys without spending. It has no changes, and the costs are ignored.
     pub fn look(asks: &'a [Ask<'a, Rule>], clock: &'a (dyn Clock + Sync)) -> Self {
         Self {
             call: TransactionCall::Look(asks),
@@ -106,7 +106,7 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
         }
     }
 
-    /// Counts corrections that [give nothing back](Algorithm::forgets).
+    /// Counts corrections that [refund nothing](Algorithm::forgets).
     pub(super) fn counting(mut self, count: &'a AtomicU64) -> Self {
         if let TransactionCall::Settle { forgotten, .. } = &mut self.call {
             *forgotten = Some(count);
@@ -231,7 +231,7 @@ where
         asks.iter().map(look).collect()
     }
 
-    /// Returns how many gave nothing back.
+    /// Settles, and returns the number of settlements that refunded nothing.
     fn settle(&mut self, settlements: Vec<Settlement<'_, Rule>>) -> u64 {
         let settle = |settlement: Settlement<'_, Rule>| {
             let own = settlement.rule_for_key();
@@ -255,9 +255,9 @@ where
 
 /// One ask of a call.
 struct ResolvedAsk<Rule> {
-    /// Of its entry.
+    /// The index of its entry.
     index: usize,
-    /// As the key meets it.
+    /// The rule, as it applies to the key.
     rule: Rule,
     spend: Spend,
 }

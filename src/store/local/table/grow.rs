@@ -18,8 +18,8 @@ use super::{Claim, FULL, Table, Words, set::WAYS, slot::NO_KEY};
 /// The slots of a set, all of them held.
 type HeldSet<'a> = SmallVec<[Claim<'a>; WAYS]>;
 
-/// The number of sets that a new key adds until the number has doubled. While it doubles, the sets that are not split yet are the fullest
-/// ones, so that is made short.
+/// The number of sets that a new key adds while the table doubles. The sets that are not split yet are the fullest ones, so doubling is
+/// kept short.
 const ADDED_AT_ONCE: usize = 4;
 
 impl Table {

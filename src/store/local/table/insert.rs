@@ -103,7 +103,7 @@ impl Table {
         let _ = self.sets.inherited_usage(key);
     }
 
-    /// Looks for a free slot of a key whose shard is locked.
+    /// Looks for a free slot for a key whose shard is locked.
     ///
     /// Returns `None` if the key may be known, may inherit usage, or has no such slot: then its sets are to be scanned. This is what most
     /// new keys need, at a third of the time of a scan.

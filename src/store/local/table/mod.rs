@@ -53,7 +53,7 @@ pub(super) struct Table {
 /// be four times as large is as dense as one that has just enough room.
 const FULL: usize = 70;
 
-/// The least number of sets in use at the beginning, unless there are fewer at all: four pages of memory.
+/// The minimum number of sets in use at the beginning: four pages of memory. A small table has fewer.
 const FIRST_SETS: usize = 128;
 
 /// The number of attempts to step a key without a lock, before it is locked.
@@ -94,7 +94,7 @@ impl Table {
     ///
     /// Between the read of a word and the charge, the key may move to a new set, and another key with an equal word may come to the
     /// slot. Then that key is charged, and the caller charges this one as well: a call may be charged twice while the table grows, but no
-    /// limit is exceeded. Nothing is given back, because the slot could also have changed hands after the charge.
+    /// limit is exceeded. Nothing is refunded, because the slot could also have changed hands after the charge.
     // Always inlined: most callers read a part of the decision, and the compiler drops the rest.
     #[inline(always)]
     pub(super) fn step<M: Metering>(

@@ -20,8 +20,8 @@ pub(crate) struct Sets {
     size: AtomicU64,
     first_sets: u32,
     largest: TableSize,
-    /// For each two neighbouring sets, the latest packed state that was ever evicted of a key whose first home, at the largest size, is one
-    /// of them; or 0.
+    /// For each pair of neighbouring sets: the latest packed state that was ever evicted, of all keys whose first home, at the largest size,
+    /// is one of the two; or 0.
     inherited_usage: Box<[AtomicU64]>,
     /// `true` once a usage was recorded. Until then, new keys do not read `inherited_usage`, whose cache lines would be cold.
     has_inherited_usage: AtomicBool,
@@ -113,7 +113,7 @@ impl Sets {
         let set = |half: u32| size.set_of(half, self.first_sets) as usize;
         let first = set(key as u32);
         let mut second = set((key >> 32) as u32);
-        // Only where sets are few, it matters that they are equal. These tables do not grow.
+        // Equal homes matter only if there are few sets. Such tables do not grow.
         if second == first && self.first_sets == self.largest.sets {
             second = (first + 1) % self.largest.sets as usize;
         }
@@ -210,7 +210,7 @@ impl<'a> Set<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TableSize {
     pub(crate) sets: u32,
-    /// The low bits of a hash that matter.
+    /// A mask of the low bits of a hash that select a set.
     mask: u32,
 }
 
