@@ -171,6 +171,7 @@ mod quota;
 mod random;
 pub mod respond;
 pub mod store;
+mod striped;
 mod sync;
 #[cfg(feature = "tokio")]
 mod synced;

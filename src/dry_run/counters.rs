@@ -1,31 +1,28 @@
 //! The counters of a dry run.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::DryRunReport;
 use crate::{
     decision::{Decision, Verdict},
     key::Key,
     observe::DistinctKeys,
+    striped::Striped,
 };
 
 /// The counters of a dry run. A request writes one of them, and the sketches if it would have been refused.
 #[derive(Debug, Default)]
 pub(super) struct DryRunCounters {
-    stripes: [Stripe; STRIPES],
+    decisions: Striped<DecisionCounters>,
     missing_key: AtomicU64,
     refused_keys: DistinctKeys,
     refused_alone_keys: DistinctKeys,
 }
 
-/// Number of copies of each counter.
-const STRIPES: usize = 16;
-
-/// Counters on a cache line of their own: up to 16 threads never write the same line.
+/// The counters of decisions.
 // Relaxed throughout: counts that are read for a report order nothing.
 #[derive(Debug, Default)]
-#[repr(align(64))]
-struct Stripe {
+struct DecisionCounters {
     /// By the decision of the other limit: none, admitted, refused.
     admitted: [AtomicU64; 3],
     refused: [AtomicU64; 3],
@@ -42,22 +39,22 @@ impl DryRunCounters {
     /// Counts a decision. `live` is that of the limit that it is compared with.
     #[inline]
     pub(super) fn count(&self, key: &Key, decision: &Decision, live: Option<&Decision>) {
-        let stripe = &self.stripes[STRIPE.with(|stripe| *stripe)];
+        let counters = self.decisions.of_this_thread();
         let live = match live.and_then(refuses) {
             None => NONE,
             Some(false) => ADMITTED,
             Some(true) => REFUSED,
         };
         match refuses(decision) {
-            None => add(&stripe.undecided),
+            None => add(&counters.undecided),
             Some(false) => {
-                add(&stripe.admitted[live]);
+                add(&counters.admitted[live]);
                 if decision.would_delay() {
-                    add(&stripe.delayed);
+                    add(&counters.delayed);
                 }
             }
             Some(true) => {
-                add(&stripe.refused[live]);
+                add(&counters.refused[live]);
                 self.add_refused_key(key, live == ADMITTED);
             }
         }
@@ -77,21 +74,18 @@ impl DryRunCounters {
     }
 
     pub(super) fn report(&self) -> DryRunReport {
-        let sum = |counter: fn(&Stripe) -> &AtomicU64| {
-            let counts = self.stripes.iter().map(|stripe| read(counter(stripe)));
-            counts.fold(0, u64::wrapping_add)
-        };
-        let both_admitted = sum(|stripe| &stripe.admitted[ADMITTED]);
-        let admitted_alone = sum(|stripe| &stripe.admitted[REFUSED]);
-        let both_refused = sum(|stripe| &stripe.refused[REFUSED]);
-        let refused_alone = sum(|stripe| &stripe.refused[ADMITTED]);
+        let sum = |counter: fn(&DecisionCounters) -> &AtomicU64| self.decisions.sum(counter);
+        let both_admitted = sum(|counters| &counters.admitted[ADMITTED]);
+        let admitted_alone = sum(|counters| &counters.admitted[REFUSED]);
+        let both_refused = sum(|counters| &counters.refused[REFUSED]);
+        let refused_alone = sum(|counters| &counters.refused[ADMITTED]);
         DryRunReport {
-            admitted: sum(|stripe| &stripe.admitted[NONE]) + both_admitted + admitted_alone,
-            delayed: sum(|stripe| &stripe.delayed),
-            refused: sum(|stripe| &stripe.refused[NONE]) + both_refused + refused_alone,
+            admitted: sum(|counters| &counters.admitted[NONE]) + both_admitted + admitted_alone,
+            delayed: sum(|counters| &counters.delayed),
+            refused: sum(|counters| &counters.refused[NONE]) + both_refused + refused_alone,
             refused_keys: self.refused_keys.estimate(),
-            undecided: sum(|stripe| &stripe.undecided),
-            missing_key: read(&self.missing_key),
+            undecided: sum(|counters| &counters.undecided),
+            missing_key: self.missing_key.load(Ordering::Relaxed),
             both_admitted,
             both_refused,
             admitted_alone,
@@ -112,18 +106,6 @@ fn refuses(decision: &Decision) -> Option<bool> {
     }
 }
 
-thread_local! {
-    /// The index of the stripe that this thread writes.
-    static STRIPE: usize = {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES
-    };
-}
-
 fn add(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
-}
-
-fn read(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
 }

@@ -1,22 +1,16 @@
 //! An observer that counts.
 
 use std::{
-    array, iter,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-use super::{
-    Event, Observer,
-    stripe::{number_of_stripes, thread_number},
-};
+use super::{Event, EventCounts, Observer};
 use crate::{
     decision::Verdict,
     key::{Key, MissingKey},
     policy::Policy,
+    striped::Striped,
 };
 
 /// Counts the events of a layer, merged over its policies.
@@ -43,11 +37,10 @@ use crate::{
 /// assert_eq!((counts.admitted, counts.refused), (2, 3));
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "counters count nothing until a layer reports to them"]
 pub struct EventCounters {
-    /// A power of two of them.
-    stripes: Arc<[EventStripe]>,
+    counters: Striped<[AtomicU64; KINDS]>,
 }
 
 /// The kinds of events that are counted separately.
@@ -67,30 +60,17 @@ enum EventKind {
 
 const EVENT_KINDS: usize = EventKind::DryRunPassed as usize + 1;
 
-/// The counters of some threads, on cache lines of their own. Processors fetch lines in pairs.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct EventStripe([AtomicU64; EVENT_KINDS]);
-
 impl EventCounters {
     /// Creates counters at 0.
     pub fn new() -> Self {
-        let stripes = iter::repeat_with(EventStripe::default);
-        Self {
-            stripes: stripes.take(number_of_stripes()).collect(),
-        }
+        Self::default()
     }
 
     /// Returns the counts so far.
     ///
     /// Each count is exact once its requests are over. Events that happen meanwhile may or may not be included.
     pub fn snapshot(&self) -> EventCounts {
-        let sums: [u64; EVENT_KINDS] = array::from_fn(|kind| {
-            let counts = self.stripes.iter().filter_map(|stripe| stripe.0.get(kind));
-            let counts = counts.map(|count| count.load(Ordering::Relaxed));
-            counts.fold(0, u64::wrapping_add)
-        });
-        let of = |kind: EventKind| sums[kind as usize];
+        let of = |kind: Kind| self.counters.sum(|counters| &counters[kind as usize]);
         EventCounts {
             admitted: of(EventKind::Admitted),
             delayed: of(EventKind::Delayed),
@@ -106,19 +86,9 @@ impl EventCounters {
     }
 
     #[inline]
-    fn count(&self, kind: EventKind) {
-        let stripe = thread_number() & (self.stripes.len() - 1);
-        // Always there: the number of stripes is a power of two.
-        if let Some(stripe) = self.stripes.get(stripe) {
-            // Relaxed: counts are for reports and order nothing.
-            stripe.0[kind as usize].fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Default for EventCounters {
-    fn default() -> Self {
-        Self::new()
+    fn count(&self, kind: Kind) {
+        // Relaxed: counts are for reports and order nothing.
+        self.counters.of_this_thread()[kind as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
 

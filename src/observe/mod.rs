@@ -18,7 +18,10 @@ mod distinct_keys;
 mod metrics;
 #[cfg(feature = "tracing")]
 mod refusal_log;
-mod stripe;
+#[cfg(feature = "tracing")]
+mod sampler;
+mod space_saving;
+mod top_key;
 mod top_keys;
 
 #[cfg(feature = "metrics")]
