@@ -10,7 +10,7 @@ use crate::{
 
 pub type Store<A = TokenBucket> = Local<A, TestClock>;
 
-/// Refills one token a second.
+/// Creates a bucket that refills one token a second.
 pub fn bucket(burst: u64) -> TokenBucket {
     TokenBucket::per_second(1).burst(burst)
 }
@@ -24,7 +24,7 @@ pub fn spend<A: Algorithm>(store: &Store<A>, rule: &A, key: u64, calls: u64) -> 
     (0..calls).map(|_| u64::from(store.spend(rule, key))).sum()
 }
 
-/// Runs `other` in a thread of its own meanwhile.
+/// Runs `this`, and meanwhile `other` in a thread of its own.
 pub fn beside<A: Algorithm<State: Send> + 'static, T: 'static>(
     store: &Store<A>,
     other: impl FnOnce(&Store<A>) -> T + 'static,

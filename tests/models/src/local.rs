@@ -136,7 +136,7 @@ impl<A: Algorithm> Local<A, TestClock> {
         self.look_at(rule, key).remaining()
     }
 
-    /// Gives back one token that was spent while the clock stood still.
+    /// Refunds one token that was spent while the clock stood still.
     pub fn refund(&self, rule: &A, key: u64) {
         self.settle(rule, key, 0);
     }

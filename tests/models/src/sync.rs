@@ -1,4 +1,4 @@
-//! The items of `src/sync.rs`, by loom.
+//! Stand-in for `src/sync.rs`: its items, from loom.
 
 use std::hash::{Hash, Hasher};
 
@@ -15,7 +15,7 @@ pub(crate) use loom::{
     thread::yield_now,
 };
 
-/// Loom's atomic, and what makes loom see all that threads do to it.
+/// A loom atomic with witnesses, by which loom sees all accesses of threads to it.
 ///
 /// Loom tries an order again the other way round if an access depends on the last one before it, and
 /// remembers only that last one: where a thread looks at a word and then replaces it, its own look hides
@@ -27,10 +27,10 @@ pub(crate) struct AtomicU64 {
     witnesses: [Atomic; THREADS],
 }
 
-/// The threads of a model, the first one included.
+/// The number of threads of a model, including the first one.
 const THREADS: usize = 3;
 
-/// Keeps what was hashed last: of a thread's id its number.
+/// A hasher that returns its last input: the number in the id of a thread.
 struct Last(usize);
 
 impl Hasher for Last {

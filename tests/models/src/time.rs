@@ -1,4 +1,4 @@
-//! Instants as they are, and a clock that all threads read and one may move.
+//! The instants of the crate, and a clock that all threads read and one may move.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 
 pub use crate::production::time::{Clock, Timestamp};
 
-/// Stands still, or is moved by one thread.
+/// A clock that stands still, or is moved by one thread.
 #[derive(Clone)]
 pub struct TestClock(Option<Arc<AtomicU64>>);
 

@@ -67,7 +67,7 @@ fn two_threads_spend_what_there_is_and_no_more() {
     });
 }
 
-/// Two tokens of K and X are left: whoever comes first takes both.
+/// Two tokens of K and X are left: the first call takes both.
 #[test]
 fn nobody_sees_several_keys_half_spent() {
     for keys in [[K, X], [X, K]] {
@@ -128,7 +128,7 @@ fn nothing_is_lost_of_a_key_that_several_asks_name() {
     }
 }
 
-/// Two keys come together, but there is room for one only.
+/// Two keys in one call, and room for one.
 #[test]
 fn newcomers_that_are_turned_away_take_no_charges_along() {
     for keys in [[K, X], [X, K]] {
@@ -160,7 +160,7 @@ fn a_reset_costs_no_more_than_a_new_key_has() {
 
 #[test]
 fn corrections_are_neither_lost_nor_made_twice() {
-    // Gives one back, or takes one more.
+    // Refunds one unit, or charges one more.
     for actual in [0, 2] {
         model(3, move || {
             let store = knowing(&bucket(6), &[K]);
@@ -172,9 +172,9 @@ fn corrections_are_neither_lost_nor_made_twice() {
     }
 }
 
-/// K has its two calls again just now; the newcomer in its shard forgets it.
+/// The calls of K have just left its window; a new key of its shard removes it.
 #[test]
-fn a_key_that_is_forgotten_while_it_comes_mints_nothing() {
+fn a_key_that_is_removed_while_it_is_charged_gains_nothing() {
     model(3, || {
         let (rule, clock) = (SlidingLog::per_second(2), TestClock::moving());
         let store = Store::new(10, AtCapacity::InheritDebts, &clock);

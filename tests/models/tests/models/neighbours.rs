@@ -1,4 +1,4 @@
-//! Several keys in a store that is full: who is pushed out while it comes owes its own debt, not a neighbour's.
+//! Several keys in a full store: a key that is evicted while a call for it is decided keeps its own usage, not a neighbour's.
 //!
 //! All keys of so small a store belong to the same two sets.
 
@@ -10,11 +10,11 @@ use models::{
     time::TestClock,
 };
 
-/// In whose place another one comes.
+/// The key that is evicted.
 const K: u64 = 1;
-/// Comes in its place.
+/// The new key that evicts it.
 const X: u64 = 2;
-/// Others, of which at least one owes less than K by its packed state, and is remembered for longer.
+/// Other keys. At least one has a smaller packed state than K, and expires later.
 const Y: u64 = 3;
 const Z: u64 = 4;
 
@@ -25,8 +25,7 @@ fn bucket(burst: u64) -> TokenBucket {
     TokenBucket::per_second(1).burst(burst)
 }
 
-/// A store that is full: K holds one token, which is all that it may spend under any rule; it is the one
-/// that is pushed out.
+/// Creates a full store. K holds one token, which is all that it may spend under any rule, and is the next key to be evicted.
 fn full(capacity: usize) -> Store {
     let store = Store::new(capacity, AtCapacity::InheritDebts, &TestClock::still());
     assert!(store.ask(&bucket(30), Y, 10).is_admitted());
@@ -51,13 +50,13 @@ fn comes(store: &Store) {
     store.spend(&bucket(3), X);
 }
 
-/// The number of tokens that K may spend yet, under the longest rule that it meets.
+/// Returns the number of tokens that K may still spend, under the longest rule that charges it.
 fn left(store: &Store) -> u64 {
     store.remaining(&bucket(30), K).unwrap()
 }
 
 #[test]
-fn who_is_pushed_out_while_it_comes_owes_its_own_debt() {
+fn a_key_evicted_while_it_is_charged_keeps_its_own_usage() {
     for capacity in [2, 3] {
         model(2, move || {
             let store = full(capacity);
@@ -69,7 +68,7 @@ fn who_is_pushed_out_while_it_comes_owes_its_own_debt() {
 }
 
 #[test]
-fn who_is_pushed_out_while_it_spends_its_last_has_none_left() {
+fn a_key_evicted_while_it_spends_its_last_token_has_none_left() {
     model(2, || {
         let store = full(2);
         let one = beside(&store, comes, |store| store.spend(&bucket(30), K));
@@ -78,9 +77,9 @@ fn who_is_pushed_out_while_it_spends_its_last_has_none_left() {
     });
 }
 
-/// Two come one after the other: the second may push out the first, or K if that was not pushed out yet.
+/// Two new keys arrive in turn: the second may evict the first, or K if K is still there.
 #[test]
-fn who_is_pushed_out_by_one_of_two_owes_its_own_debt() {
+fn a_key_evicted_by_one_of_two_keeps_its_own_usage() {
     fn two_come(store: &Store) {
         comes(store);
         store.spend(&bucket(3), Z);
@@ -93,9 +92,9 @@ fn who_is_pushed_out_by_one_of_two_owes_its_own_debt() {
     });
 }
 
-/// K and Y are asked for together, and one of them is pushed out meanwhile.
+/// One call asks for K and Y, and one of them is evicted meanwhile.
 #[test]
-fn who_is_pushed_out_while_several_are_asked_for_owes_its_own_debt() {
+fn a_key_evicted_while_several_are_asked_for_keeps_its_own_usage() {
     for capacity in [2, 3] {
         model(2, move || {
             let store = full(capacity);
@@ -109,9 +108,9 @@ fn who_is_pushed_out_while_several_are_asked_for_owes_its_own_debt() {
     }
 }
 
-/// Asks in a list are decided under the locks of their keys from the beginning.
+/// A list of asks is decided under the locks of all its keys.
 #[test]
-fn who_is_pushed_out_by_a_list_of_asks_owes_its_own_debt() {
+fn a_key_evicted_by_a_list_of_asks_keeps_its_own_usage() {
     fn listed(store: &Store) {
         store.spend_together(&[(&bucket(3), X, 1)]);
     }
@@ -123,9 +122,9 @@ fn who_is_pushed_out_by_a_list_of_asks_owes_its_own_debt() {
     });
 }
 
-/// A charge of K is corrected while it is pushed out: what is taken is taken of what K owes.
+/// A charge of K is corrected while K is evicted: the correction adds to the usage of K.
 #[test]
-fn who_is_pushed_out_while_it_is_settled_owes_its_own_debt() {
+fn a_key_evicted_while_it_is_settled_keeps_its_own_usage() {
     model(2, || {
         let store = full(2);
         beside(&store, comes, |store| store.settle(&bucket(30), K, 2));
@@ -133,9 +132,9 @@ fn who_is_pushed_out_while_it_is_settled_owes_its_own_debt() {
     });
 }
 
-/// A look finds K's own debt, in its place or where it was pushed out.
+/// A look finds K's own usage, in its slot or in the record of its eviction.
 #[test]
-fn who_is_pushed_out_while_it_is_looked_at_owes_its_own_debt() {
+fn a_key_evicted_while_it_is_looked_at_keeps_its_own_usage() {
     model(2, || {
         let store = full(2);
         let seen = beside(&store, comes, left);
@@ -143,9 +142,9 @@ fn who_is_pushed_out_while_it_is_looked_at_owes_its_own_debt() {
     });
 }
 
-/// K owes 27 under the longer rule, and one under the shorter rule, which gets that back and then sees nothing any more.
+/// K has used 27 under the longer rule, and one under the shorter rule, which refunds it and then sees an expired state.
 #[test]
-fn a_refund_by_a_shorter_rule_leaves_a_longer_one_its_debt() {
+fn a_refund_by_a_shorter_rule_does_not_change_a_longer_one() {
     fn spends(store: &Store) {
         assert!(store.spend(&bucket(30), K));
     }
@@ -166,9 +165,9 @@ fn a_refund_by_a_shorter_rule_leaves_a_longer_one_its_debt() {
     }
 }
 
-/// Two newcomers and room for one of them: each is told by its rule whether it passes, whoever is first.
+/// Two new keys and room for one: each is decided by its rule, in any order.
 #[test]
-fn nobody_is_turned_away_where_debts_are_inherited() {
+fn no_key_is_refused_for_lack_of_room_if_usage_is_inherited() {
     model(2, || {
         let store = Store::new(1, AtCapacity::InheritDebts, &TestClock::still());
         let turned_away = |store: &Store, key| store.ask(&bucket(3), key, 1).is_undecided();

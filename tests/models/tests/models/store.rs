@@ -13,7 +13,7 @@ use models::{
 const K: u64 = 1;
 const X: u64 = 2;
 
-/// The same rule, but for keys that were never seen; so it has no meter.
+/// Returns that rule with another start for new keys, so its states are not packed.
 fn unmetered(burst: u64) -> TokenBucket {
     bucket(burst).initial(burst - 1)
 }
@@ -33,9 +33,9 @@ fn two_newcomers_of_one_key_spend_its_burst() {
     });
 }
 
-/// Occupancy for one: each pushes the other out, and inherits all that was spent.
+/// Room for one key: each evicts the other, and inherits its usage.
 #[test]
-fn who_is_pushed_out_and_comes_back_mints_nothing() {
+fn a_key_that_is_evicted_and_returns_gains_nothing() {
     model(2, || {
         let (rule, store) = (bucket(4), store(1));
         assert!(store.spend(&rule, K));
@@ -108,7 +108,7 @@ fn several_keys_are_spent_together_or_not_at_all() {
     });
 }
 
-/// Two keys come together, but there is room for one only.
+/// Two keys in one call, and room for one.
 #[test]
 fn newcomers_that_are_turned_away_take_no_charges_along() {
     model(2, || {
@@ -122,9 +122,9 @@ fn newcomers_that_are_turned_away_take_no_charges_along() {
     });
 }
 
-/// K has filled up just now: it is forgotten, or spends what it has.
+/// K has just filled up: it expires, or spends its tokens.
 #[test]
-fn a_key_that_is_forgotten_while_it_comes_mints_nothing() {
+fn a_key_that_is_removed_while_it_is_charged_gains_nothing() {
     model(2, || {
         let (rule, clock) = (bucket(2), TestClock::moving());
         let store = Store::new(10, AtCapacity::InheritDebts, &clock);
@@ -134,14 +134,14 @@ fn a_key_that_is_forgotten_while_it_comes_mints_nothing() {
             store.sweep();
             0
         };
-        // Asks in a list are decided under the lock from the beginning.
+        // A list of asks is decided under the lock from the beginning.
         let listed = |store: &Store| u64::from(store.spend_all(&bucket(2), &[K]));
         let (spent, _) = beside(&store, forgetting, listed);
         assert_eq!(spent + spend(&store, &rule, K, 3), 2);
     });
 }
 
-/// Queues and windows: each pushes the other out, and inherits all that was spent.
+/// Queues and windows: each evicts the other, and inherits its usage.
 #[test]
 fn who_is_pushed_out_of_a_queue_or_a_window_mints_nothing() {
     for text in ["leaky-bucket 1/1s queue=3", "fixed-window 4/1m"] {
@@ -161,7 +161,7 @@ fn who_is_pushed_out_of_a_queue_or_a_window_mints_nothing() {
     }
 }
 
-/// Newcomers of one key and of two kinds take a place each, whoever comes first, and a reset clears both.
+/// Two kinds of states of one new key take a slot each, in any order, and a reset removes both.
 #[test]
 fn rules_of_two_kinds_have_a_state_each() {
     for text in [
@@ -205,7 +205,7 @@ fn windows_of_two_lengths_lose_no_count() {
     });
 }
 
-/// Of other slices too: the calls are counted again, and a refusal moves the state to the map.
+/// Also with other slices: the calls are counted again, and a refusal moves the state to the map.
 #[test]
 fn sliding_windows_of_two_lengths_lose_no_count() {
     for limit in [2, 6] {

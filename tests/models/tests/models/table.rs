@@ -11,14 +11,14 @@ use models::{
 
 const K: u64 = 1;
 const X: u64 = 2;
-/// Nanoseconds in which a token comes back.
+/// The time in which a token is refilled, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
 fn bucket(burst: u64) -> TokenBucket {
     TokenBucket::per_second(1).burst(burst)
 }
 
-/// The number of admitted calls, of so many of cost 1; `None` where a lock is needed.
+/// Returns the number of admitted calls, of so many of cost 1; `None` if a lock is needed.
 fn spend(table: &Table, burst: u64, calls: usize) -> Option<usize> {
     let admitted = |_| Some(table.spend(&bucket(burst), K, 1, 0)?.is_admitted());
     let admitted: Option<Vec<bool>> = (0..calls).map(admitted).collect();
@@ -122,9 +122,9 @@ fn who_is_pushed_out_still_owes_what_it_spent_until_then() {
     });
 }
 
-/// K is forgotten on demand, and its slot free for X, who spends as much as K did, or more.
+/// K is removed, and its slot taken by X, which spends as much as K did, or more.
 #[test]
-fn what_was_forgotten_takes_no_charge_along() {
+fn a_removed_key_takes_no_charge_along() {
     for cost in [1, 2] {
         model(3, move || {
             let (rule, table) = (bucket(3), Arc::new(Table::default()));
@@ -192,7 +192,7 @@ fn a_newcomer_that_comes_twice_has_one_slot() {
 }
 
 #[test]
-fn nobody_is_forgotten_before_its_shape_has_a_length() {
+fn no_key_expires_before_its_kind_has_a_length() {
     // The first kind, and the last one.
     for taken in [0, 7] {
         model(3, move || {
@@ -211,9 +211,9 @@ fn nobody_is_forgotten_before_its_shape_has_a_length() {
     }
 }
 
-/// All kinds are taken; the last one, which K has, grows when a longer rule comes.
+/// All numbers of kinds are taken; the kind of the last one, which K has, grows when a longer rule arrives.
 #[test]
-fn nobody_is_forgotten_after_a_longer_rule_has_charged_it() {
+fn no_key_expires_before_a_longer_rule_that_charged_it() {
     model(3, || {
         let table = Arc::new(Table::default());
         for burst in 1..=7 {
@@ -229,7 +229,7 @@ fn nobody_is_forgotten_after_a_longer_rule_has_charged_it() {
             let table = Arc::clone(&table);
             move || table.sweep(10 * SECOND)
         });
-        // Ten tokens came back: all that the short rule holds, and not all of the long one.
+        // Ten tokens were refilled: all that the short rule holds, and not all of the long one.
         let spent = table.spend(&long, K, 1, 10 * SECOND);
         taking.join().unwrap();
         sweeping.join().unwrap();
@@ -239,9 +239,9 @@ fn nobody_is_forgotten_after_a_longer_rule_has_charged_it() {
     });
 }
 
-/// A queue that waits is not forgotten, one that is idle is; a window not before its end.
+/// A queue expires when it is empty, and a window at its end.
 #[test]
-fn queues_and_windows_are_forgotten_when_they_say_nothing_any_more() {
+fn queues_and_windows_expire_when_they_decide_like_new_keys() {
     model(2, || {
         let table = Arc::new(Table::default());
         let (queue, window) = (LeakyBucket::per_second(1), FixedWindow::per_second(5));

@@ -57,7 +57,7 @@ fn charges_that_do_not_move_the_expiry_are_not_lost() {
     });
 }
 
-/// The same where one of them holds the slot from the beginning: a call of several keys, or a correction.
+/// One of the threads holds the slot from the beginning: a call of several keys, or a correction.
 #[test]
 fn changes_under_a_lock_are_not_lost_either() {
     type Change = fn(&Store<Cascade>) -> u64;
