@@ -29,8 +29,7 @@ mod task;
 #[cfg(feature = "redis")]
 pub(super) use self::queue::Bypass;
 #[cfg(feature = "tokio")]
-pub(crate) use self::stats::{Counter, stats};
-pub(crate) use self::steps::{Progress, Steps, StepsFuture, run};
+pub(crate) use self::stats::stats;
 #[cfg(any(feature = "redis", feature = "memcached"))]
 pub(super) use self::task::SingleFlight;
 #[cfg(feature = "tokio")]

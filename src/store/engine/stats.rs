@@ -11,11 +11,9 @@ use super::spawn_detached;
 use crate::store::{BoxFuture, Check, Error};
 
 /// A counter that the clones of a store or a layer share.
-#[cfg(feature = "tokio")]
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
-#[cfg(feature = "tokio")]
 impl Counter {
     // Relaxed throughout: a count is read for a report and orders nothing.
     #[inline]

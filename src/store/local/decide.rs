@@ -39,23 +39,23 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             .fingerprint(ask.policy(), ask.key(), ask.rule().state_kind());
         // Matched once, outside of the loop: for a rule whose kind is a constant, the compiler removes the other branches.
         match ask.rule().packed_rule().map(PackedRule::algorithm) {
-            Some(PackedAlgorithm::Bucket(meter)) => {
-                if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
+            Some(PackedAlgorithm::Bucket(packed_rule)) => {
+                if let Some(decision) = inner.decide_known(fingerprint, packed_rule, ask.cost()) {
                     return decision;
                 }
             }
-            Some(PackedAlgorithm::Queue(meter)) => {
-                if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
+            Some(PackedAlgorithm::Queue(packed_rule)) => {
+                if let Some(decision) = inner.decide_known(fingerprint, packed_rule, ask.cost()) {
                     return decision;
                 }
             }
-            Some(PackedAlgorithm::Window(meter)) => {
-                if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
+            Some(PackedAlgorithm::Window(packed_rule)) => {
+                if let Some(decision) = inner.decide_known(fingerprint, packed_rule, ask.cost()) {
                     return decision;
                 }
             }
-            Some(PackedAlgorithm::Slices(meter)) => {
-                if let Some(decision) = inner.decide_known(fingerprint, meter, ask.cost()) {
+            Some(PackedAlgorithm::Slices(packed_rule)) => {
+                if let Some(decision) = inner.decide_known(fingerprint, packed_rule, ask.cost()) {
                     return decision;
                 }
             }
@@ -84,11 +84,11 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
     fn decide_known(
         &self,
         fingerprint: u64,
-        meter: &impl StepPacked,
+        packed_rule: &impl StepPacked,
         cost: Cost,
     ) -> Option<Decision> {
         let now = || self.store_time();
-        self.table.step(fingerprint, meter, now, cost)
+        self.table.step(fingerprint, packed_rule, now, cost)
     }
 
     /// Decides about a key that the table does not contain, or whose rule does not pack its states.
@@ -157,22 +157,22 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         rule: &A,
         cost: Cost,
     ) -> Decision {
-        let meter = rule.packed_rule();
+        let packed_rule = rule.packed_rule();
         let shard = &mut self.map.lock(location);
         if let Some(mut slot) = shard.get_mut(location) {
             return self.step_slot(&mut slot, rule, cost);
         }
-        if let Some(meter) = meter
+        if let Some(packed_rule) = packed_rule
             && let Some(decision) =
-                self.decide_in_free_slot(location, rule.state_kind(), meter, cost)
+                self.decide_in_free_slot(location, rule.state_kind(), packed_rule, cost)
         {
             return decision;
         }
         if let Some(claim) = self.table.claim(location.fingerprint) {
             return self.step_claimed(claim, shard, location, rule, cost);
         }
-        match meter {
-            Some(meter) => self.decide_new_key(shard, location, rule, meter, cost),
+        match packed_rule {
+            Some(packed_rule) => self.decide_new_key(shard, location, rule, packed_rule, cost),
             None => self.decide_new_key_unpacked(shard, location, rule, cost),
         }
     }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        packed::{Meter, PackedKind, PackedState, StoreTime},
+        packed::{PackedRule, PackedKind, PackedState, StoreTime},
     },
     decision::{Cost, Decision},
     sync::yield_now,
@@ -51,7 +51,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         &self,
         location: Location,
         state_kind: StateKind,
-        meter: Meter<'_>,
+        packed_rule: PackedRule<'_>,
         cost: Cost,
     ) -> Option<Decision> {
         if self.occupancy.is_full() {
@@ -60,11 +60,11 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         let free = self.table.free_slot(location.fingerprint)?;
         // Read after the key was found to be new: another thread may have removed it, at a later time than any before.
         let now = self.store_time();
-        let (packed, decision) = meter.step(None, now, cost);
+        let (packed, decision) = packed_rule.step(None, now, cost);
         let Some(packed) = packed else {
             return Some(decision);
         };
-        let word = self.table.word(packed, meter.packed_kind())?;
+        let word = self.table.word(packed, packed_rule.packed_kind())?;
         self.kinds.note(state_kind);
         self.placed(|| self.table.take(&free, word))?;
         self.count_inserted(location);
@@ -77,13 +77,13 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         shard: &mut Shard<'_, S>,
         location: Location,
         rule: &A,
-        meter: Meter<'_>,
+        packed_rule: PackedRule<'_>,
         cost: Cost,
     ) -> Decision {
         // Read after the key was found to be new: another thread may have removed it when it had expired. At an earlier time than that, the
         // key could spend a full bucket twice.
         let now = self.store_time();
-        if !self.table.has_kind(meter) {
+        if !self.table.has_kind(packed_rule) {
             return self.decide_new_key_unpacked(shard, location, rule, cost);
         }
         self.kinds.note(rule.state_kind());
@@ -93,11 +93,11 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         }
         // The packed state and the decision of a key that gets no slot.
         let mut unplaced = None;
-        let mut scan = self.scan(location, meter, now);
+        let mut scan = self.scan(location, packed_rule, now);
         for _ in 0..EVICTION_ATTEMPTS {
             let full = self.is_full(&scan, now);
             let usage = self.inherited_usage(&scan, full);
-            let (packed, decision) = meter.step(usage, now, cost);
+            let (packed, decision) = packed_rule.step(usage, now, cost);
             if full && !self.inherits() && decision.retry_after().is_some() {
                 break;
             }
@@ -105,12 +105,12 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
                 LocalCounters::add(&self.counters.held_back, u64::from(usage.is_some()));
                 return decision;
             };
-            let word = self.table.word(packed, meter.packed_kind());
+            let word = self.table.word(packed, packed_rule.packed_kind());
             let placed = word.and_then(|word| self.place_in_table(&scan, word.into()));
             match placed {
                 Some(_) => {}
                 None if self.occupancy.take() => {
-                    match rule.unpack(packed, meter.packed_kind(), now) {
+                    match rule.unpack(packed, packed_rule.packed_kind(), now) {
                         Some(state) => {
                             self.expire_some(shard, now);
                             shard.insert(location, MapSlot::of(state, rule));
@@ -127,7 +127,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
                         }
                         // Another thread was faster: scan again.
                         yield_now();
-                        scan = self.scan(location, meter, now);
+                        scan = self.scan(location, packed_rule, now);
                         continue;
                     }
                 }
@@ -169,8 +169,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
     }
 
     /// Scans the sets of a new key.
-    pub(super) fn scan(&self, location: Location, meter: Meter<'_>, now: StoreTime) -> SetScan<'_> {
-        self.table.scan(location.fingerprint, now, meter.floor(now))
+    pub(super) fn scan(&self, location: Location, packed_rule: PackedRule<'_>, now: StoreTime) -> SetScan<'_> {
+        self.table.scan(location.fingerprint, now, packed_rule.floor(now))
     }
 
     /// Returns `true` if there is no room, even after removing expired keys.
@@ -206,7 +206,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
     ) -> Option<S> {
         let usage = usage?;
         let state = rule.unpack(usage, PackedKind::DEBT, now);
-        if rule.meter().is_some() {
+        if rule.packed_rule().is_some() {
             // Rules that pack their states start without usage, so no usage leaves more.
             return state;
         }
@@ -307,7 +307,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         if let Some(claim) = scan.and_then(|(words, scan)| self.evict(&scan, words.word)) {
             return Ok(Placement::Table(claim));
         }
-        let usage = rule.meter().zip(working.slot.state.as_ref());
+        let usage = rule.packed_rule().zip(working.slot.state.as_ref());
         usage
             .and_then(|(_, state)| rule.pack(state, now))
             .filter(|usage| usage.get() <= Word::LAST)

@@ -221,10 +221,10 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
     ) -> Option<PackedState> {
         match rule
             .packed_rule()
-            .filter(|meter| self.table.has_kind(*meter))
+            .filter(|packed_rule| self.table.has_kind(*packed_rule))
         {
-            Some(meter) => {
-                let scan = self.scan(location, meter, now);
+            Some(packed_rule) => {
+                let scan = self.scan(location, packed_rule, now);
                 let full = self.is_full(&scan, now);
                 self.inherited_usage(&scan, full)
             }

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, Step,
-        packed::{Meter, PackedKind, StoreTime},
+        packed::{PackedRule, PackedKind, StoreTime},
     },
     decision::Cost,
     store::Settlement,
@@ -188,9 +188,9 @@ impl<S> WorkingState<S> {
     }
 
     fn written_by<A: Algorithm<State = S>>(&mut self, rule: &A) {
-        let packed_kinds = self.packed_kind.zip(rule.meter());
+        let packed_kinds = self.packed_kind.zip(rule.packed_rule());
         self.packed_kind =
-            packed_kinds.map(|(packed_kind, meter)| packed_kind.or_longer(meter.packed_kind()));
+            packed_kinds.map(|(packed_kind, packed_rule)| packed_kind.or_longer(packed_rule.packed_kind()));
     }
 }
 
@@ -209,7 +209,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         }
         let (state, packed_kind) = (self.unpack(rule, word, now), self.table.packed_kind(word));
         let is_counted_again =
-            packed_kind.is_counted_again_by(rule.meter().map(Meter::packed_kind));
+            packed_kind.is_counted_again_by(rule.packed_rule().map(PackedRule::packed_kind));
         // Other packed states matter as long to each rule that reads them.
         let until = match packed_kind.is_bucket() || is_counted_again {
             true => self.table.matters_until(word, now),

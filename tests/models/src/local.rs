@@ -252,10 +252,10 @@ impl Table {
     pub fn spend(&self, rule: &impl Algorithm, key: u64, cost: u64, now: u64) -> Option<Decision> {
         let cost = Cost::new(cost)?;
         match rule.packed_rule()?.algorithm() {
-            PackedAlgorithm::Bucket(meter) => self.table.step(key, meter, || at(now), cost),
-            PackedAlgorithm::Queue(meter) => self.table.step(key, meter, || at(now), cost),
-            PackedAlgorithm::Window(meter) => self.table.step(key, meter, || at(now), cost),
-            PackedAlgorithm::Slices(meter) => self.table.step(key, meter, || at(now), cost),
+            PackedAlgorithm::Bucket(packed_rule) => self.table.step(key, packed_rule, || at(now), cost),
+            PackedAlgorithm::Queue(packed_rule) => self.table.step(key, packed_rule, || at(now), cost),
+            PackedAlgorithm::Window(packed_rule) => self.table.step(key, packed_rule, || at(now), cost),
+            PackedAlgorithm::Slices(packed_rule) => self.table.step(key, packed_rule, || at(now), cost),
         }
     }
 
@@ -266,9 +266,9 @@ impl Table {
         cost: u64,
         now: u64,
     ) -> Option<table::Word> {
-        let meter = rule.packed_rule()?;
-        let (packed, _) = meter.step(before, at(now), Cost::new(cost)?);
-        self.table.word(packed?, meter.packed_kind())
+        let packed_rule = rule.packed_rule()?;
+        let (packed, _) = packed_rule.step(before, at(now), Cost::new(cost)?);
+        self.table.word(packed?, packed_rule.packed_kind())
     }
 
     /// Scans the sets of a new key.
@@ -278,7 +278,7 @@ impl Table {
         key: u64,
         now: u64,
     ) -> table::SetScan<'a> {
-        let floor = rule.packed_rule().map(|meter| meter.floor(at(now)));
+        let floor = rule.packed_rule().map(|packed_rule| packed_rule.floor(at(now)));
         table.scan(key, at(now), floor.unwrap_or_else(|| at(now).packed()))
     }
 

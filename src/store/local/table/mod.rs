@@ -30,8 +30,8 @@ use self::{
 };
 use crate::{
     algorithm::{
-        Metering,
-        packed::{Meter, PackedKind, PackedState, StoreTime, TwoWords},
+        StepPacked,
+        packed::{PackedRule, PackedKind, PackedState, StoreTime, TwoWords},
     },
     decision::{Cost, Decision},
     sync::{AtomicU64, AtomicUsize, Mutex, Ordering, spin_loop, yield_now},
@@ -97,10 +97,10 @@ impl Table {
     /// limit is exceeded. Nothing is refunded, because the slot could also have changed hands after the charge.
     // Always inlined: most callers read a part of the decision, and the compiler drops the rest.
     #[inline(always)]
-    pub(super) fn step<M: Metering>(
+    pub(super) fn step<M: StepPacked>(
         &self,
         key: u64,
-        meter: &M,
+        packed_rule: &M,
         now: impl FnOnce() -> StoreTime,
         cost: Cost,
     ) -> Option<Decision> {
@@ -121,17 +121,17 @@ impl Table {
         for _ in 0..LOCK_FREE_ATTEMPTS {
             let word = slot.read(key)?;
             let packed_kind = self.packed_kinds.get(word.packed_kind());
-            if !meter.reads(packed_kind) {
+            if !packed_rule.reads(packed_kind) {
                 return None;
             }
-            let (packed, decision) = meter.step_packed(word.packed(), now, cost);
+            let (packed, decision) = packed_rule.step_packed(word.packed(), now, cost);
             let Some(packed) = packed else {
                 if slot.is_still(word) {
                     return (self.sets.size() == size).then_some(decision);
                 }
                 continue;
             };
-            if !meter.keeps_to(packed_kind) {
+            if !packed_rule.keeps_to(packed_kind) {
                 return None;
             }
             // No further ahead of now than its kind allows, so it fits into a word.
@@ -259,8 +259,8 @@ impl Table {
     }
 
     /// Returns `true` if the table has a number for the packed kind of a rule.
-    pub(super) fn has_kind(&self, meter: Meter<'_>) -> bool {
-        self.packed_kinds.number(meter.packed_kind()).is_some()
+    pub(super) fn has_kind(&self, packed_rule: PackedRule<'_>) -> bool {
+        self.packed_kinds.number(packed_rule.packed_kind()).is_some()
     }
 
     /// Creates a word. Returns `None` if the packed state does not fit, or the table has no number for its kind.
