@@ -11,8 +11,7 @@ use redis::{
 
 use super::{
     error::is_auth_error,
-    next_ready::next_ready,
-    server::{HostPort, with_address},
+    server::{HostPort, next_ready, with_address},
 };
 
 /// The sentinels of a master, and the client settings for the master itself.

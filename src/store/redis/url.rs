@@ -5,11 +5,10 @@ use redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisError};
 #[cfg(feature = "redis-tls")]
 use super::tls;
 use super::{
-    RedisConnection,
     builder::ConnectionSettings,
+    connection::{RedisConnection, Transport},
     sentinel::Sentinels,
     server::{Server, ServerLocation},
-    transport::Transport,
 };
 use crate::store::Error;
 
