@@ -1,12 +1,16 @@
-//! Settings of a store that compares and swaps in memcached.
+//! Settings of the stores in memcached, and of a connection that they share.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
-use super::{Memcached, MemcachedConnectionBuilder};
+use super::{
+    Memcached, MemcachedConnection, MemcachedCounters,
+    pool::{Pool, Server},
+    url,
+};
 use crate::{
-    algorithm::{Algorithm, Codec},
+    algorithm::{Algorithm, Codec, Counted},
     backoff::Backoff,
-    store::{Error, OptimisticBuilder},
+    store::{CountersBuilder, Error, OptimisticBuilder},
     time::{Clock, SystemClock},
 };
 
@@ -172,5 +176,235 @@ where
     pub fn connect_lazy(self) -> Result<Memcached<Rule, K>, Error> {
         let connection = self.connection.connect_lazy()?;
         Ok(self.store.data(connection).build())
+    }
+}
+
+/// Builder of a [`MemcachedCounters`] store, returned by [`MemcachedCounters::builder`](crate::store::Counters::builder).
+///
+/// | setting | default |
+/// |---|---|
+/// | [`prefix`](Self::prefix) | `tollgate` |
+/// | [`response_timeout`](Self::response_timeout) | 1 s |
+/// | [`connections`](Self::connections) | 1 |
+/// | [`clocks_apart`](Self::clocks_apart) | 1 s |
+/// | [`clock`](Self::clock) | the system's clock |
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use tollgate::{SlidingWindow, store::MemcachedCounters};
+///
+/// # async fn run() -> Result<(), tollgate::store::Error> {
+/// let store = MemcachedCounters::<SlidingWindow>::builder("memcached://cache.internal")
+///     .prefix("shop")
+///     .response_timeout(Duration::from_millis(200))
+///     .clocks_apart(Duration::from_millis(50))
+///     .connect()
+///     .await?;
+/// # let _ = store; Ok(()) }
+/// ```
+#[must_use = "a builder does nothing until `connect` or `connect_lazy`"]
+pub struct MemcachedCountersBuilder<Rule, K = SystemClock> {
+    connection: MemcachedConnectionBuilder,
+    store: CountersBuilder<(), Rule, K>,
+}
+
+impl<Rule, K: Clone> Clone for MemcachedCountersBuilder<Rule, K> {
+    fn clone(&self) -> Self {
+        Self {
+            connection: self.connection.clone(),
+            store: self.store.clone(),
+        }
+    }
+}
+
+impl<Rule, K> fmt::Debug for MemcachedCountersBuilder<Rule, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemcachedCountersBuilder")
+            .field("connection", &self.connection)
+            .field("store", &self.store)
+            .finish()
+    }
+}
+
+impl<Rule> MemcachedCountersBuilder<Rule> {
+    pub(super) fn new(url: String) -> Self {
+        Self {
+            connection: MemcachedConnectionBuilder::new(url),
+            store: CountersBuilder::new(()),
+        }
+    }
+}
+
+impl<Rule, K> MemcachedCountersBuilder<Rule, K> {
+    /// Sets the prefix of all counters; `tollgate` by default.
+    ///
+    /// Stores with different prefixes share nothing.
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        self.store = self.store.prefix(prefix);
+        self
+    }
+
+    /// Sets the time that the server may take to accept a connection, and to answer; 1 s by default.
+    ///
+    /// See [`MemcachedConnectionBuilder::response_timeout`].
+    pub fn response_timeout(mut self, time: Duration) -> Self {
+        self.connection = self.connection.response_timeout(time);
+        self
+    }
+
+    /// Sets the number of connections; 1 by default, and at least 1.
+    ///
+    /// See [`MemcachedConnectionBuilder::connections`].
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connection = self.connection.connections(connections);
+        self
+    }
+
+    /// Sets the greatest difference between the clocks of two hosts that share the counters; 1 s by default.
+    ///
+    /// See [`CountersBuilder::clocks_apart`].
+    pub fn clocks_apart(mut self, apart: Duration) -> Self {
+        self.store = self.store.clocks_apart(apart);
+        self
+    }
+
+    /// Sets the clock, which determines the slice that a call counts in; [`SystemClock`] by default.
+    pub fn clock<C: Clock>(self, clock: C) -> MemcachedCountersBuilder<Rule, C> {
+        MemcachedCountersBuilder {
+            connection: self.connection,
+            store: self.store.clock(clock),
+        }
+    }
+}
+
+impl<Rule: Counted, K: Clock> MemcachedCountersBuilder<Rule, K> {
+    /// Connects, and checks that the server supports the necessary commands.
+    ///
+    /// # Errors
+    ///
+    /// See [`MemcachedConnectionBuilder::connect`].
+    pub async fn connect(self) -> Result<MemcachedCounters<Rule, K>, Error> {
+        let connection = self.connection.connect().await?;
+        Ok(self.store.increment(connection).build())
+    }
+
+    /// Creates a store that connects on its first call, so that the program can start while memcached is down.
+    ///
+    /// Sends nothing yet, and needs no runtime. See [`MemcachedConnectionBuilder::connect_lazy`].
+    ///
+    /// ```
+    /// use tollgate::{FixedWindow, prelude::*};
+    ///
+    /// # fn run() -> Result<(), tollgate::store::Error> {
+    /// let memcached = MemcachedCounters::<FixedWindow>::builder("memcached://127.0.0.1").prefix("shop").connect_lazy()?;
+    /// let layer = RateLimitLayer::new(FixedWindow::per_day(1000)).key(PeerIp::new()).store(memcached.fail_open());
+    /// # let _ = layer; Ok(()) }
+    /// # assert!(run().is_ok());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the URL is invalid.
+    pub fn connect_lazy(self) -> Result<MemcachedCounters<Rule, K>, Error> {
+        let connection = self.connection.connect_lazy()?;
+        Ok(self.store.increment(connection).build())
+    }
+}
+
+/// Builder of a [`MemcachedConnection`], returned by [`MemcachedConnection::builder`].
+///
+/// It is needed only for a connection that several stores share. [`Memcached::builder`](crate::store::Memcached) and
+/// [`MemcachedCounters::builder`](crate::store::MemcachedCounters) have the same settings and those of the store.
+///
+/// | setting | default |
+/// |---|---|
+/// | [`response_timeout`](Self::response_timeout) | 1 s |
+/// | [`connections`](Self::connections) | 1 |
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use tollgate::{TokenBucket, store::{Memcached, MemcachedConnection}};
+///
+/// # async fn run() -> Result<(), tollgate::store::Error> {
+/// let connection = MemcachedConnection::builder("memcached://cache.internal")
+///     .response_timeout(Duration::from_millis(200))
+///     .connect()
+///     .await?;
+/// let store = Memcached::<TokenBucket>::new(connection);
+/// # let _ = store; Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `connect` or `connect_lazy`"]
+pub struct MemcachedConnectionBuilder {
+    url: String,
+    response_timeout: Duration,
+    connections: usize,
+}
+
+impl MemcachedConnectionBuilder {
+    pub(super) fn new(url: String) -> Self {
+        Self {
+            url,
+            response_timeout: Duration::from_secs(1),
+            connections: 1,
+        }
+    }
+
+    /// Sets the time that the server may take to accept a connection, and to answer; 1 s by default.
+    ///
+    /// After that the connection is closed, and all calls that wait on it fail. Choose it longer than the
+    /// [`timeout`](crate::store::StoreExt::timeout) of a decision.
+    pub fn response_timeout(mut self, time: Duration) -> Self {
+        self.response_timeout = time;
+        self
+    }
+
+    /// Sets the number of connections; 1 by default, and at least 1.
+    ///
+    /// One connection carries any number of concurrent calls. Several use several threads of the server and several cores here.
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections.max(1);
+        self
+    }
+
+    /// Connects, and checks that the server supports the necessary commands.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`connect_lazy`](Self::connect_lazy); and when the server does not answer, is too old, or was started without
+    /// compare-and-swap (`-C`).
+    pub async fn connect(self) -> Result<MemcachedConnection, Error> {
+        let connection = self.connect_lazy()?;
+        connection.pool.get().await?;
+        Ok(connection)
+    }
+
+    /// Creates connections that are made by the first calls, so that the program can start while memcached is down.
+    ///
+    /// Sends nothing yet, and needs no runtime. The first call on each connection connects and checks the server; concurrent
+    /// calls wait for the same attempt, which continues if they are dropped. If it fails, each of them gets the error that
+    /// [`connect`](Self::connect) would return, and the next call tries again. A server that is too old therefore does not stop
+    /// the program: monitor [`failures`](crate::store::OnFailure::failures).
+    ///
+    /// ```
+    /// use tollgate::{TokenBucket, store::{Memcached, MemcachedConnection, StoreExt}};
+    ///
+    /// # fn run() -> Result<(), tollgate::store::Error> {
+    /// let connection = MemcachedConnection::builder("memcached://127.0.0.1").connect_lazy()?;
+    /// let store = Memcached::<TokenBucket>::new(connection).fail_open();
+    /// # let _ = store; Ok(()) }
+    /// # assert!(run().is_ok());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the URL is invalid.
+    pub fn connect_lazy(self) -> Result<MemcachedConnection, Error> {
+        let server = Server {
+            address: url::address(&self.url).map_err(Error::other)?,
+            response_timeout: self.response_timeout,
+        };
+        let pool = Arc::new(Pool::new(server, self.connections));
+        Ok(MemcachedConnection { pool })
     }
 }

@@ -1,9 +1,20 @@
-//! The connections to one memcached server.
+//! The connections to one memcached server, and what the stores do on them.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
-use super::{MemcachedConnectionBuilder, pool::Pool};
-use crate::store::Error;
+use super::{
+    MemcachedConnectionBuilder,
+    pipeline::PipelineError,
+    pool::{Pool, is_large},
+    protocol::{NOT_A_NUMBER, Precondition, Response, number, unexpected},
+};
+use crate::{
+    store::{CompareAndSwap, Error, Increment, Loaded, Swap, Swapped, Totals},
+    time::Timestamp,
+};
 
 /// The connections to one memcached server, for several stores that share them. A single store [connects by
 /// itself](super::Memcached).
@@ -60,5 +71,276 @@ impl MemcachedConnection {
     /// Returns the number of counters whose value was not a number and was removed. Clones share the count.
     pub fn healed(&self) -> u64 {
         self.pool.healed.load(Ordering::Relaxed)
+    }
+}
+
+/// The version of a value in memcached, for [`CompareAndSwap`]: its cas unique, and the connection that returned it.
+///
+/// A server that restarts counts from 1 again, so two values could have the same cas unique. On one connection they cannot.
+///
+/// ```no_run
+/// use tollgate::store::{CasUnique, CompareAndSwap, Error, MemcachedConnection};
+///
+/// # async fn run(connection: MemcachedConnection) -> Result<(), Error> {
+/// let loaded = connection.load(b"key").await?;
+/// // `None` if the key has no value.
+/// let version: Option<CasUnique> = loaded.value.map(|(version, _)| version);
+/// # let _ = version;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct CasUnique {
+    /// Index of the connection in the pool.
+    index: usize,
+    /// Id of the connection.
+    id: u64,
+    cas: u64,
+}
+
+impl CompareAndSwap for MemcachedConnection {
+    type Version = CasUnique;
+
+    async fn load(&self, key: &[u8]) -> Result<Loaded<CasUnique>, Error> {
+        let (index, pipeline, mut responses) = self
+            .pool
+            .send(|commands| _ = commands.get(key, true))
+            .await?;
+        let value = match responses.pop() {
+            Some(Response::Value {
+                cas: Some(cas),
+                bytes,
+            }) => {
+                let id = pipeline.id;
+                Some((CasUnique { index, id, cas }, bytes))
+            }
+            Some(Response::Absent) => None,
+            other => return Err(unexpected(other.as_ref())),
+        };
+        // Its clock has whole seconds, and the last tick may be late: too coarse for decisions.
+        Ok(Loaded { value, now: None })
+    }
+
+    async fn swap(
+        &self,
+        key: &[u8],
+        swap: Swap<'_, CasUnique>,
+    ) -> Result<Swapped<CasUnique>, Error> {
+        let Swap {
+            expected,
+            value,
+            keep,
+        } = swap;
+        if let Some(value) = value.filter(|value| is_large(value)) {
+            Box::pin(self.pool.check_size(value)).await?;
+        }
+        let (index, pipeline, precondition) = match expected {
+            None => {
+                let (index, pipeline) = self.pool.get().await?;
+                (index, pipeline, Precondition::Absent)
+            }
+            Some(CasUnique { index, id, cas }) => match self.pool.find(*index, *id) {
+                Some(pipeline) => (*index, pipeline, Precondition::Unchanged(*cas)),
+                None => return Ok(Swapped::Lost(None)),
+            },
+        };
+        let sent = pipeline.send(|commands| match value {
+            Some(value) => _ = commands.set(key, value, precondition, keep),
+            None => _ = commands.delete(key, precondition),
+        });
+        let responses = match sent.await {
+            Ok(responses) => responses,
+            // The next attempt loads the value again, and reconnects.
+            Err(PipelineError::NotSent) => return Ok(Swapped::Lost(None)),
+            Err(error) => return Err(error.into()),
+        };
+        match responses.first() {
+            Some(Response::Done { cas }) => {
+                let id = pipeline.id;
+                Ok(Swapped::Done(cas.map(|cas| CasUnique { index, id, cas })))
+            }
+            Some(Response::Conflict) => Ok(Swapped::Lost(None)),
+            Some(Response::Absent) => Ok(Swapped::Lost(Some(Loaded {
+                value: None,
+                now: None,
+            }))),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    fn address(&self) -> Option<&str> {
+        Some(&self.pool.address)
+    }
+}
+
+/// Limit of a counter, three quarters of 2⁶⁴. A larger one is set back to it and reported as 2⁶⁴ − 1.
+///
+/// The server's numbers overflow at 2⁶⁴. The last quarter leaves room for concurrent additions before a counter is set back.
+const MAX_TOTAL: u64 = u64::MAX - (1 << 62);
+
+/// Attempts of an addition to a value that is not a number.
+const MAX_ATTEMPTS: usize = 4;
+
+impl Increment for MemcachedConnection {
+    async fn add(
+        &self,
+        key: &[u8],
+        amount: u64,
+        keep: Duration,
+        beside: &[Box<[u8]>],
+    ) -> Result<Totals, Error> {
+        for _ in 0..MAX_ATTEMPTS {
+            // The addition comes first, so of two concurrent calls at least one reads the addition of the other.
+            let (.., responses) = self
+                .pool
+                .send(|commands| {
+                    commands.add(key, amount, keep);
+                    beside.iter().for_each(|key| _ = commands.get(key, true));
+                })
+                .await?;
+            let mut responses = responses.into_iter();
+            let total = match responses.next() {
+                Some(Response::Value { bytes, .. }) => parse_total(&bytes)?,
+                Some(Response::Error(line)) if line == NOT_A_NUMBER => {
+                    Box::pin(heal(&self.pool, key)).await?;
+                    continue;
+                }
+                other => return Err(unexpected(other.as_ref())),
+            };
+            let mut totals = Totals {
+                total,
+                beside: Vec::with_capacity(beside.len()),
+            };
+            for key in beside {
+                totals.beside.push(match read(responses.next())? {
+                    Some(total) => total,
+                    None => {
+                        Box::pin(heal(&self.pool, key)).await?;
+                        0
+                    }
+                });
+            }
+            if total > MAX_TOTAL || total < amount {
+                Box::pin(set_back(&self.pool, key, keep)).await?;
+                totals.total = u64::MAX;
+            }
+            return Ok(totals);
+        }
+        Err(Error::unsupported(
+            "another program writes values that are not numbers under a counter's key: expected counters of this crate alone; \
+             choose another prefix",
+        ))
+    }
+
+    async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), Error> {
+        let (.., responses) = self
+            .pool
+            .send(|commands| _ = commands.subtract(key, amount))
+            .await?;
+        match responses.first() {
+            Some(Response::Done { .. } | Response::Absent) => Ok(()),
+            // A value that is not a number counts as no counter.
+            Some(Response::Error(line)) if line == NOT_A_NUMBER => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (.., responses) = self
+            .pool
+            .send(|commands| keys.iter().for_each(|key| _ = commands.get(key, true)))
+            .await?;
+        let mut responses = responses.into_iter();
+        let read = keys.iter().map(|_| {
+            read(responses.next())?.ok_or_else(|| {
+                Error::unsupported(
+                    "the value under a counter's key is not a number: expected one; the next addition replaces it",
+                )
+            })
+        });
+        read.collect()
+    }
+
+    async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), Error> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let (.., responses) = self
+            .pool
+            .send(|commands| {
+                keys.iter()
+                    .for_each(|key| _ = commands.delete(key, Precondition::None));
+            })
+            .await?;
+        let is_removed =
+            |response: &Response| matches!(response, Response::Done { .. } | Response::Absent);
+        match responses.iter().find(|response| !is_removed(response)) {
+            Some(other) => Err(unexpected(Some(other))),
+            None => Ok(()),
+        }
+    }
+
+    /// The server's clock starts at the system's time, and goes on by itself.
+    async fn now(&self) -> Result<Option<Timestamp>, Error> {
+        self.pool.server_now().await
+    }
+
+    fn address(&self) -> Option<&str> {
+        Some(&self.pool.address)
+    }
+}
+
+/// Returns the total in the response to a read; `None` if the value is not a number.
+fn read(response: Option<Response>) -> Result<Option<u64>, Error> {
+    match response {
+        Some(Response::Value { bytes, .. }) => Ok(parse_total(&bytes).ok()),
+        Some(Response::Absent) => Ok(Some(0)),
+        other => Err(unexpected(other.as_ref())),
+    }
+}
+
+/// Parses a total. The server pads a number with spaces after a subtraction made it shorter.
+fn parse_total(bytes: &[u8]) -> Result<u64, Error> {
+    let total = number(bytes.trim_ascii()).ok_or_else(|| {
+        let bytes = bytes.escape_ascii();
+        Error::other(format!("memcached returned the total {bytes}: expected a number; check that the server is memcached 1.6 or later"))
+    })?;
+    Ok(if total >= MAX_TOTAL { u64::MAX } else { total })
+}
+
+/// Sets a counter to the limit.
+async fn set_back(pool: &Pool, key: &[u8], keep: Duration) -> Result<(), Error> {
+    let digits = MAX_TOTAL.to_string();
+    let (.., responses) = pool
+        .send(|commands| _ = commands.set(key, digits.as_bytes(), Precondition::None, keep))
+        .await?;
+    match responses.first() {
+        Some(Response::Done { .. }) => Ok(()),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// Removes the value of a key if it is not a number.
+async fn heal(pool: &Pool, key: &[u8]) -> Result<(), Error> {
+    let (_, pipeline, responses) = pool.send(|commands| _ = commands.get(key, true)).await?;
+    let cas = match responses.first() {
+        Some(Response::Value {
+            cas: Some(cas),
+            bytes,
+        }) if parse_total(bytes).is_err() => *cas,
+        // Another call was faster.
+        Some(Response::Value { .. } | Response::Absent) => return Ok(()),
+        other => return Err(unexpected(other)),
+    };
+    let removed = pipeline.send(|commands| _ = commands.delete(key, Precondition::Unchanged(cas)));
+    match removed.await?.first() {
+        Some(Response::Done { .. }) => {
+            pool.healed.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+        Some(Response::Conflict | Response::Absent) => Ok(()),
+        other => Err(unexpected(other)),
     }
 }

@@ -1,6 +1,24 @@
-//! Parses the URL of a server.
+//! The address of a server, and the URL that contains it.
 
-use super::server::Address;
+use std::fmt;
+
+/// The address of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') {
+            write!(f, "[{host}]:{port}")
+        } else {
+            write!(f, "{host}:{port}")
+        }
+    }
+}
 
 /// The default port of memcached.
 const DEFAULT_PORT: u16 = 11_211;
