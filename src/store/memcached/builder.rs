@@ -45,14 +45,47 @@ pub struct MemcachedBuilder<Rule, K = SystemClock> {
     store: OptimisticBuilder<(), Rule, K>,
 }
 
-impl<Rule, K: Clone> Clone for MemcachedBuilder<Rule, K> {
-    fn clone(&self) -> Self {
-        Self {
-            connection: self.connection.clone(),
-            store: self.store.clone(),
+/// Implements what the builders of the two stores have in common: the settings of the connection, and the prefix of the store.
+macro_rules! common_settings {
+    ($Builder:ident) => {
+        impl<Rule, K: Clone> Clone for $Builder<Rule, K> {
+            fn clone(&self) -> Self {
+                Self {
+                    connection: self.connection.clone(),
+                    store: self.store.clone(),
+                }
+            }
         }
-    }
+
+        impl<Rule, K> $Builder<Rule, K> {
+            /// Sets the prefix of all keys; `tollgate` by default.
+            ///
+            /// Stores with different prefixes share nothing.
+            pub fn prefix(mut self, prefix: &str) -> Self {
+                self.store = self.store.prefix(prefix);
+                self
+            }
+
+            /// Sets the time that the server may take to accept a connection, and to answer; 1 s by default.
+            ///
+            /// See [`MemcachedConnectionBuilder::response_timeout`].
+            pub fn response_timeout(mut self, time: Duration) -> Self {
+                self.connection = self.connection.response_timeout(time);
+                self
+            }
+
+            /// Sets the number of connections; 1 by default, and at least 1.
+            ///
+            /// See [`MemcachedConnectionBuilder::connections`].
+            pub fn connections(mut self, connections: usize) -> Self {
+                self.connection = self.connection.connections(connections);
+                self
+            }
+        }
+    };
 }
+
+common_settings!(MemcachedBuilder);
 
 impl<Rule, K: fmt::Debug> fmt::Debug for MemcachedBuilder<Rule, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,30 +106,6 @@ impl<Rule> MemcachedBuilder<Rule> {
 }
 
 impl<Rule, K> MemcachedBuilder<Rule, K> {
-    /// Sets the prefix of all keys; `tollgate` by default.
-    ///
-    /// Stores with different prefixes share nothing.
-    pub fn prefix(mut self, prefix: &str) -> Self {
-        self.store = self.store.prefix(prefix);
-        self
-    }
-
-    /// Sets the time that the server may take to accept a connection, and to answer; 1 s by default.
-    ///
-    /// See [`MemcachedConnectionBuilder::response_timeout`].
-    pub fn response_timeout(mut self, time: Duration) -> Self {
-        self.connection = self.connection.response_timeout(time);
-        self
-    }
-
-    /// Sets the number of connections; 1 by default, and at least 1.
-    ///
-    /// See [`MemcachedConnectionBuilder::connections`].
-    pub fn connections(mut self, connections: usize) -> Self {
-        self.connection = self.connection.connections(connections);
-        self
-    }
-
     /// Sets the number of races that a call may lose before it fails as [contended](Error::is_contended); 32 by default, and at
     /// least 1.
     pub fn attempts(mut self, attempts: u32) -> Self {
@@ -208,14 +217,7 @@ pub struct MemcachedCountersBuilder<Rule, K = SystemClock> {
     store: CountersBuilder<(), Rule, K>,
 }
 
-impl<Rule, K: Clone> Clone for MemcachedCountersBuilder<Rule, K> {
-    fn clone(&self) -> Self {
-        Self {
-            connection: self.connection.clone(),
-            store: self.store.clone(),
-        }
-    }
-}
+common_settings!(MemcachedCountersBuilder);
 
 impl<Rule, K> fmt::Debug for MemcachedCountersBuilder<Rule, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -236,30 +238,6 @@ impl<Rule> MemcachedCountersBuilder<Rule> {
 }
 
 impl<Rule, K> MemcachedCountersBuilder<Rule, K> {
-    /// Sets the prefix of all counters; `tollgate` by default.
-    ///
-    /// Stores with different prefixes share nothing.
-    pub fn prefix(mut self, prefix: &str) -> Self {
-        self.store = self.store.prefix(prefix);
-        self
-    }
-
-    /// Sets the time that the server may take to accept a connection, and to answer; 1 s by default.
-    ///
-    /// See [`MemcachedConnectionBuilder::response_timeout`].
-    pub fn response_timeout(mut self, time: Duration) -> Self {
-        self.connection = self.connection.response_timeout(time);
-        self
-    }
-
-    /// Sets the number of connections; 1 by default, and at least 1.
-    ///
-    /// See [`MemcachedConnectionBuilder::connections`].
-    pub fn connections(mut self, connections: usize) -> Self {
-        self.connection = self.connection.connections(connections);
-        self
-    }
-
     /// Sets the greatest difference between the clocks of two hosts that share the counters; 1 s by default.
     ///
     /// See [`CountersBuilder::clocks_apart`].
