@@ -31,9 +31,6 @@ use crate::{
 /// A decision is a read, and a write if it admits; the documentation of [`Optimistic`] has the details. Windows need fewer
 /// operations in [`MemcachedCounters`].
 ///
-/// [`connect`](Optimistic::connect) takes a URL, [`builder`](Optimistic::builder) more settings, and
-/// [`builder_on`](Optimistic::builder_on) a [`MemcachedConnection`] that several stores share.
-///
 /// ```no_run
 /// use tollgate::prelude::*;
 /// use tollgate::store::Memcached;
@@ -43,6 +40,36 @@ use crate::{
 /// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(memcached);
 /// # let _ = layer; Ok(()) }
 /// ```
+///
+/// # Connecting
+///
+/// | function | returns |
+/// |---|---|
+/// | [`connect(url)`](Optimistic::connect) | a store that is connected and whose server is checked |
+/// | [`connect_lazy(url)`](Optimistic::connect_lazy) | a store that connects on its first call, so the program can start while memcached is down |
+/// | [`builder(url)`](Optimistic::builder) | the settings of the connection and the store |
+/// | [`builder_on(connection)`](Optimistic::builder_on) | the settings of a store on a [`MemcachedConnection`] that several stores share |
+///
+/// # Faults
+///
+/// A fault is an error of the store, never a refusal. Choose the response with [`fail_open`](crate::store::StoreExt::fail_open),
+/// [`fail_closed`](crate::store::StoreExt::fail_closed) or [`fall_back_to`](crate::store::StoreExt::fall_back_to).
+///
+/// | server | current calls | later calls |
+/// |---|---|---|
+/// | cannot be reached, shuts down, or has too many connections | fail at once with an error that [`is_unavailable`](Error::is_unavailable) | reconnect |
+/// | is down when the program starts | `connect` fails; after [`connect_lazy`](MemcachedBuilder::connect_lazy), calls fail as above | the first call after the server's start is decided |
+/// | does not answer | fail with an error that [`is_timeout`](Error::is_timeout) after [`response_timeout`](MemcachedBuilder::response_timeout), or after twice that while a connection is being made; they may still be charged | reconnect |
+/// | closed an idle connection | no effect: the call is sent on a new connection | |
+/// | closes a connection during a call | fail with an error that is unavailable; they may be charged, and are not repeated | reconnect |
+/// | restarts, or is flushed | no effect, or one of the above | every bucket is full again |
+/// | evicts keys (its memory is full) | no effect | an evicted client starts with a full bucket; monitor `evictions` in `stats` |
+/// | is full and may not evict (`-M`) | admissions fail; refusals and looks are answered | the server drops the key that it could not write: that client starts with a full bucket |
+/// | rejects a state that is larger than an item (`-I`, 1 MB by default) | that client's calls fail with an error that [`is_unsupported`](Error::is_unsupported), and are refused with 500; the old state stays | refused until the state is smaller |
+///
+/// Only a [`SlidingLog`](crate::SlidingLog) grows so large: it takes 3 to 7 bytes for each admitted call of its period, more
+/// the further apart the calls are. About 140,000 calls fit into 1 MB. The number is not known when a layer is built, so
+/// building it does not fail for a larger limit.
 ///
 /// # Clock
 ///
@@ -67,27 +94,6 @@ use crate::{
 ///
 /// Calls of one process are combined, so they do not contend with each other.
 ///
-/// # Faults
-///
-/// A fault is an error of the store, never a refusal. Choose the response with [`fail_open`](crate::store::StoreExt::fail_open),
-/// [`fail_closed`](crate::store::StoreExt::fail_closed) or [`fall_back_to`](crate::store::StoreExt::fall_back_to).
-///
-/// | server | current calls | later calls |
-/// |---|---|---|
-/// | cannot be reached, shuts down, or has too many connections | fail at once with an error that [`is_unavailable`](Error::is_unavailable) | reconnect |
-/// | is down when the program starts | `connect` fails; after [`connect_lazy`](MemcachedBuilder::connect_lazy), calls fail as above | the first call after the server's start is decided |
-/// | does not answer | fail with an error that [`is_timeout`](Error::is_timeout) after [`response_timeout`](MemcachedBuilder::response_timeout), or after twice that while a connection is being made; they may still be charged | reconnect |
-/// | closed an idle connection | no effect: the call is sent on a new connection | |
-/// | closes a connection during a call | fail with an error that is unavailable; they may be charged, and are not repeated | reconnect |
-/// | restarts, or is flushed | no effect, or one of the above | every bucket is full again |
-/// | evicts keys (its memory is full) | no effect | an evicted client starts with a full bucket; monitor `evictions` in `stats` |
-/// | is full and may not evict (`-M`) | admissions fail; refusals and looks are answered | the server drops the key that it could not write: that client starts with a full bucket |
-/// | rejects a state that is larger than an item (`-I`, 1 MB by default) | that client's calls fail with an error that [`is_unsupported`](Error::is_unsupported), and are refused with 500; the old state stays | refused until the state is smaller |
-///
-/// Only a [`SlidingLog`](crate::SlidingLog) grows so large: it takes 3 to 7 bytes for each admitted call of its period, more
-/// the further apart the calls are. About 140,000 calls fit into 1 MB. The number is not known when a layer is built, so
-/// building it does not fail for a larger limit.
-///
 /// # Several servers
 ///
 /// There is no cluster: all nodes of an application must use the same server. A proxy that distributes keys must send each key to
@@ -109,10 +115,6 @@ pub type Memcached<Rule, K = SystemClock> = Optimistic<MemcachedConnection, Rule
 /// A decision is one round trip, which adds to a counter, creating it if necessary, and reads its neighbours; the documentation of
 /// [`Counters`] has the details. Other rules need [`Memcached`], whose documentation also lists the faults.
 ///
-/// A counter of the server overflows at 2⁶⁴. One that exceeds three quarters of that is held there and counts as exhausted. A
-/// value that is not a number is removed by the next addition, which starts from 0, and counted in
-/// [`MemcachedConnection::healed`]; until then a look is an error.
-///
 /// [`connect`](Counters::connect) takes a URL, [`builder`](Counters::builder) more settings, and
 /// [`builder_on`](Counters::builder_on) a [`MemcachedConnection`] that several stores share.
 ///
@@ -125,6 +127,12 @@ pub type Memcached<Rule, K = SystemClock> = Optimistic<MemcachedConnection, Rule
 /// let layer = RateLimitLayer::new(FixedWindow::per_day(1000)).key(PeerIp::new()).store(memcached);
 /// # let _ = layer; Ok(()) }
 /// ```
+///
+/// # Overflow
+///
+/// A counter of the server overflows at 2⁶⁴. One that exceeds three quarters of that is held there and counts as exhausted. A
+/// value that is not a number is removed by the next addition, which starts from 0, and counted in
+/// [`MemcachedConnection::healed`]; until then a look is an error.
 #[doc(alias = "cache")]
 pub type MemcachedCounters<Rule, K = SystemClock> = Counters<MemcachedConnection, Rule, K>;
 

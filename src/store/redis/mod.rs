@@ -26,13 +26,10 @@ use crate::{
     store::{Error, Script},
 };
 
-/// A limit that many instances share, in Redis 5 or later, Redis Cluster, Valkey, or a server that can do what these do.
+/// A store in Redis 5 or later, Redis Cluster, Valkey or a compatible server, which many instances share.
 ///
 /// Each decision is exact and takes one round trip: a script runs on the server, by the server's clock. Calls that arrive while
 /// a request is in flight are sent together in the next one, so a busy instance sends fewer requests than it makes decisions.
-///
-/// [`connect`](Script::connect) takes a URL, [`builder`](Script::builder) more settings, and
-/// [`from_connection`](Script::from_connection) an existing connection.
 ///
 /// ```no_run
 /// use tollgate::prelude::*;
@@ -43,9 +40,15 @@ use crate::{
 /// # let _ = layer; Ok(()) }
 /// ```
 ///
-/// Tests run against Redis 7.0 and Valkey 9. The tests of a single server were also run by hand against 5.0.6 and 6.2.14, except
-/// those of settings that these versions lack (`busy-reply-threshold`; access lists before 6). Before Redis 6, a script also writes
-/// when `min-replicas-to-write` is not met.
+/// # Connecting
+///
+/// | function | returns |
+/// |---|---|
+/// | [`connect(url)`](Script::connect) | a store that is connected and whose server is checked |
+/// | [`connect_lazy(url)`](Script::connect_lazy) | a store that connects on its first call, so the program can start while Redis is down |
+/// | [`builder(url)`](Script::builder) | the settings of a connection: prefix, timeouts, logins, certificates; its documentation lists the forms of URLs |
+/// | [`from_connection(connection)`](Script::from_connection) | a store on an existing connection of the crate `redis` |
+/// | [`with_prefix(connection, prefix)`](Script::with_prefix) | the same with another prefix, and without a check |
 ///
 /// # Faults
 ///
@@ -117,6 +120,12 @@ use crate::{
 /// - its period, offset, `keep` or `max-wait` is not a whole number of microseconds;
 /// - it is a spaced warm-up whose times add up to more than about 26 days. Such a rule counts in the finest tick that fits, 2⁻¹⁵ ns for a
 ///   warm-up of 10 s, and at most a nanosecond.
+///
+/// # Versions
+///
+/// Tests run against Redis 7.0 and Valkey 9. The tests of a single server were also run by hand against 5.0.6 and 6.2.14, except
+/// those of settings that these versions lack (`busy-reply-threshold`; access lists before 6). Before Redis 6, a script also writes
+/// when `min-replicas-to-write` is not met.
 #[doc(alias = "valkey")]
 #[doc(alias = "sentinel")]
 #[doc(alias = "cluster")]
