@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
     Memcached, MemcachedConnection, MemcachedCounters,
-    pool::{Pool, Server},
+    pool::{MemcachedServer, Pool},
     url,
 };
 use crate::{
@@ -378,7 +378,7 @@ impl MemcachedConnectionBuilder {
     ///
     /// When the URL is invalid.
     pub fn connect_lazy(self) -> Result<MemcachedConnection, Error> {
-        let server = Server {
+        let server = MemcachedServer {
             address: url::address(&self.url).map_err(Error::other)?,
             response_timeout: self.response_timeout,
         };

@@ -92,14 +92,14 @@ impl Pipeline {
     /// Returns the server's Unix time, to within a second or so; `None` if it was requested too long ago.
     pub(super) fn server_now(&self) -> Option<Timestamp> {
         /// So much may this machine have been suspended since, for which its own clock stands still.
-        const MOST: Duration = Duration::from_secs(60);
+        const MAX_AGE: Duration = Duration::from_secs(60);
         let ServerTime { seconds, at } = *self.server_time();
         let since = self.clock.now().saturating_since(at);
         // The server tells whole seconds.
         let now = Duration::from_secs(seconds)
             .saturating_add(Duration::from_millis(500))
             .saturating_add(since);
-        (since < MOST).then(|| Timestamp::from_nanos(0).saturating_add(now))
+        (since < MAX_AGE).then(|| Timestamp::from_nanos(0).saturating_add(now))
     }
 
     /// Sends commands and returns their responses.

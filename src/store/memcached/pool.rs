@@ -28,7 +28,7 @@ const MIN_ITEM_SIZE: u64 = 1024;
 
 /// A fixed number of connections to one server, used in turn. Each is made by its first call, and again after it was lost.
 pub(super) struct Pool {
-    server: Arc<Server>,
+    server: Arc<MemcachedServer>,
     /// The address of the server as text.
     pub(super) address: Box<str>,
     connections: Vec<Arc<PooledConnection>>,
@@ -38,7 +38,7 @@ pub(super) struct Pool {
 }
 
 struct PooledConnection {
-    server: Arc<Server>,
+    server: Arc<MemcachedServer>,
     current: Mutex<Option<Arc<Pipeline>>>,
     connecting: SingleFlight,
 }
@@ -54,7 +54,7 @@ impl fmt::Debug for Pool {
 
 impl Pool {
     /// Creates a pool whose connections are made by the first calls.
-    pub(super) fn new(server: Server, connections: usize) -> Self {
+    pub(super) fn new(server: MemcachedServer, connections: usize) -> Self {
         let server = Arc::new(server);
         let connection = || PooledConnection {
             server: Arc::clone(&server),
@@ -115,7 +115,7 @@ impl Pool {
         }
         let at = pipeline.now();
         let (_, pipeline, responses) = self.send(|commands| _ = commands.plain("stats")).await?;
-        let seconds = number(&responses, "time")?;
+        let seconds = stat_number(&responses, "time")?;
         pipeline.set_server_time(ServerTime { seconds, at });
         Ok(pipeline.server_now())
     }
@@ -173,12 +173,12 @@ pub(super) fn is_large(value: &[u8]) -> bool {
 
 /// A server, and the time that it may take.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct MemcachedServer {
     pub(super) address: Address,
     pub(super) response_timeout: Duration,
 }
 
-impl Server {
+impl MemcachedServer {
     /// Makes a connection and checks the server, within the response timeout.
     async fn connect(&self) -> Result<Pipeline, Error> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -249,10 +249,10 @@ async fn handshake(mut pipeline: Pipeline) -> Result<Pipeline, Error> {
         ));
     }
     pipeline.set_server_time(ServerTime {
-        seconds: number(&responses, "time")?,
+        seconds: stat_number(&responses, "time")?,
         at: asked_at,
     });
-    pipeline.max_item_size = number(&responses, "item_size_max")?;
+    pipeline.max_item_size = stat_number(&responses, "item_size_max")?;
     Ok(pipeline)
 }
 
@@ -271,7 +271,7 @@ fn stat<'a>(responses: &'a [Response], name: &str) -> Option<&'a str> {
 /// # Errors
 ///
 /// When it is not among the responses.
-fn number(responses: &[Response], name: &str) -> Result<u64, Error> {
+fn stat_number(responses: &[Response], name: &str) -> Result<u64, Error> {
     let found = stat(responses, name).and_then(|value| value.parse().ok());
     found.ok_or_else(|| {
         Error::other(format!(

@@ -19,7 +19,7 @@ use tokio::{
 use super::{
     error::{connect_error, store_error},
     server::{
-        HostPort, Query, Reply, Server, ServerLocation, SharedConnection, connection_config,
+        HostPort, Query, RedisServer, Reply, ServerLocation, SharedConnection, connection_config,
         next_ready, with_address,
     },
 };
@@ -117,7 +117,7 @@ impl Cluster {
         self: &Arc<Self>,
         slot: u16,
         mut query: Query,
-        mut node: Node,
+        mut node: ClusterNode,
         mut reply: Reply,
     ) -> Result<Reply, Error> {
         for attempt in 0..MAX_REDIRECTIONS {
@@ -150,7 +150,7 @@ impl Cluster {
         Ok(reply)
     }
 
-    async fn node_of(self: &Arc<Self>, slot: u16) -> Result<Node, Error> {
+    async fn node_of(self: &Arc<Self>, slot: u16) -> Result<ClusterNode, Error> {
         let node = || {
             let slot_map = self.slot_map();
             slot_map.find(slot).map(|slots| slots.master.clone())
@@ -170,12 +170,12 @@ impl Cluster {
     }
 
     /// Returns the node at an address; adds it to the known nodes.
-    fn node_at(self: &Arc<Self>, address: HostPort) -> Result<Node, Error> {
+    fn node_at(self: &Arc<Self>, address: HostPort) -> Result<ClusterNode, Error> {
         if let Some(node) = self.slot_map().nodes.get(&address) {
             return Ok(node.clone());
         }
         let client = self.client(&address).map_err(store_error)?;
-        let server = Server {
+        let server = RedisServer {
             location: ServerLocation::Address(Box::new(client)),
             response_timeout: self.response_timeout,
         };
@@ -185,7 +185,7 @@ impl Cluster {
                 cluster.renew();
             }
         };
-        let node = Node {
+        let node = ClusterNode {
             host: address.0.as_str().into(),
             connection: SharedConnection::new(server, Box::new(on_loss)),
         };
@@ -297,7 +297,7 @@ impl Cluster {
     fn apply(self: &Arc<Self>, topology: &Topology) -> Result<(), Error> {
         let mut slots = Vec::with_capacity(topology.ranges.len());
         for range in &topology.ranges {
-            slots.push(Slots {
+            slots.push(MappedSlots {
                 first: range.first,
                 last: range.last,
                 shard: topology.shard(&range.master),
@@ -308,7 +308,7 @@ impl Cluster {
         for replica in &topology.replicas {
             self.node_at(replica.clone())?;
         }
-        let dropped: Vec<Node>;
+        let dropped: Vec<ClusterNode>;
         {
             let masters = topology.ranges.iter().map(|range| &range.master);
             let known: HashSet<_> = masters.chain(&topology.replicas).collect();
@@ -338,31 +338,31 @@ fn is_misdirected(error: &RedisError) -> bool {
 
 /// A node of a cluster, with the connection to it.
 #[derive(Clone)]
-struct Node {
+struct ClusterNode {
     host: Arc<str>,
     connection: Arc<SharedConnection>,
 }
 
 /// Consecutive slots with one master.
-struct Slots {
+struct MappedSlots {
     first: u16,
     last: u16,
     shard: u32,
-    master: Node,
+    master: ClusterNode,
 }
 
 /// The last known slots and nodes.
 #[derive(Default)]
 struct SlotMap {
     /// In ascending order; empty before the first survey.
-    slots: Vec<Slots>,
+    slots: Vec<MappedSlots>,
     /// By address; includes nodes that calls were redirected to.
-    nodes: HashMap<HostPort, Node>,
+    nodes: HashMap<HostPort, ClusterNode>,
 }
 
 impl SlotMap {
     /// Returns the entry that contains a slot.
-    fn find(&self, slot: u16) -> Option<&Slots> {
+    fn find(&self, slot: u16) -> Option<&MappedSlots> {
         let after = self.slots.partition_point(|slots| slots.first <= slot);
         let slots = self.slots.get(after.checked_sub(1)?)?;
         (slot <= slots.last).then_some(slots)
@@ -403,7 +403,7 @@ impl Topology {
             let (Ok(first), Ok(last)) = (u16::try_from(*first), u16::try_from(*last)) else {
                 continue;
             };
-            let mut nodes = nodes.iter().map(|node| address(node, host));
+            let mut nodes = nodes.iter().map(|node| node_address(node, host));
             if let Some(Some(master)) = nodes.next() {
                 topology.ranges.push(SlotRange {
                     first,
@@ -438,7 +438,7 @@ fn members(value: &Value) -> &[Value] {
 }
 
 /// Parses a node: host, port, and more. An empty host is that of the node that was asked, and `?` is an unknown one.
-fn address(node: &Value, asked: &str) -> Option<HostPort> {
+fn node_address(node: &Value, asked: &str) -> Option<HostPort> {
     let [host, Value::Int(port), ..] = members(node) else {
         return None;
     };

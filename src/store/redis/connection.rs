@@ -16,7 +16,7 @@ use super::{
     cluster::{Cluster, hash_slot},
     error,
     server::{
-        HostPort, Query, Reply, Server, SharedConnection, detach_on_drop, handshake,
+        HostPort, Query, RedisServer, Reply, SharedConnection, detach_on_drop, handshake,
         handshake_cluster,
     },
 };
@@ -162,7 +162,7 @@ pub(super) enum Transport {
 }
 
 impl Transport {
-    pub(super) fn server(server: Server) -> Self {
+    pub(super) fn server(server: RedisServer) -> Self {
         Self::Server(SharedConnection::new(server, Box::new(|| ())))
     }
 

@@ -28,7 +28,7 @@ use crate::{
 
 /// A connection to one server, made by the first call and again after it was lost.
 pub(super) struct SharedConnection {
-    server: Server,
+    server: RedisServer,
     current: Mutex<CurrentConnection>,
     connecting: SingleFlight,
     on_loss: OnLoss,
@@ -47,11 +47,11 @@ struct CurrentConnection {
 
 /// A connection to a server that is no master is kept for so long. Otherwise each write that the server rejects would make a connection,
 /// until the machine has no port left, or the server of Sentinel no time.
-const LEAST_AGE: Duration = Duration::from_millis(100);
+const MIN_AGE: Duration = Duration::from_millis(100);
 
 impl SharedConnection {
     /// Creates a connection that is made by the first call.
-    pub(super) fn new(server: Server, on_loss: OnLoss) -> Arc<Self> {
+    pub(super) fn new(server: RedisServer, on_loss: OnLoss) -> Arc<Self> {
         let current = CurrentConnection {
             connection: None,
             generation: 0,
@@ -110,7 +110,7 @@ impl SharedConnection {
     pub(super) fn give_up(&self) {
         let now = SystemClock::default().now();
         let mut current = self.current();
-        if now.saturating_since(current.since) >= LEAST_AGE {
+        if now.saturating_since(current.since) >= MIN_AGE {
             current.connection = None;
         }
     }
@@ -247,7 +247,7 @@ fn with_one_key(command: &Cmd) -> Cmd {
 pub(super) type HostPort = (String, u16);
 
 /// One server, and the time that it may take.
-pub(super) struct Server {
+pub(super) struct RedisServer {
     pub(super) location: ServerLocation,
     pub(super) response_timeout: Duration,
 }
@@ -258,7 +258,7 @@ pub(super) enum ServerLocation {
     Sentinels(Box<Sentinels>),
 }
 
-impl Server {
+impl RedisServer {
     /// Makes a connection, within twice the response timeout.
     async fn connect(&self) -> RedisResult<MultiplexedConnection> {
         let config = connection_config(self.response_timeout);

@@ -8,7 +8,7 @@ use super::{
     builder::ConnectionSettings,
     connection::{RedisConnection, Transport},
     sentinel::Sentinels,
-    server::{Server, ServerLocation},
+    server::{RedisServer, ServerLocation},
 };
 use crate::store::Error;
 
@@ -54,7 +54,7 @@ impl ConnectionSettings {
                 let address = addresses([address(&client)]);
                 (ServerLocation::Address(Box::new(client)), address)
             };
-        let transport = Transport::server(Server {
+        let transport = Transport::server(RedisServer {
             location,
             response_timeout,
         });
