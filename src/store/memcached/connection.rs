@@ -1,4 +1,4 @@
-//! The connections to one memcached server, and what the stores do on them.
+//! The connections to one memcached server, and the operations of the two stores.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -177,7 +177,7 @@ impl CompareAndSwap for MemcachedConnection {
 /// The server's numbers overflow at 2⁶⁴. The last quarter leaves room for concurrent additions before a counter is set back.
 const MAX_TOTAL: u64 = u64::MAX - (1 << 62);
 
-/// Attempts of an addition to a value that is not a number.
+/// Limit of the attempts to add to a counter whose value is not a number.
 const MAX_ATTEMPTS: usize = 4;
 
 impl Increment for MemcachedConnection {
@@ -282,7 +282,7 @@ impl Increment for MemcachedConnection {
         }
     }
 
-    /// The server's clock starts at the system's time, and goes on by itself.
+    /// Returns the server's clock, which starts at its system's time and is not adjusted afterwards.
     async fn now(&self) -> Result<Option<Timestamp>, Error> {
         self.pool.server_now().await
     }

@@ -1,4 +1,4 @@
-//! Stores in memcached.
+//! Memcached: one limit for many instances.
 //!
 //! | file | contents |
 //! |---|---|

@@ -82,7 +82,7 @@ impl Pipeline {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns an upper bound of the server's Unix time in seconds. The rates of the two clocks may differ by a thousandth.
+    /// Returns an upper bound of the server's Unix time in seconds, for clocks whose rates differ by up to a thousandth.
     fn latest_server_time(&self) -> u64 {
         let ServerTime { seconds, at } = *self.server_time();
         let since = self.clock.now().saturating_since(at).as_secs();
@@ -91,11 +91,11 @@ impl Pipeline {
 
     /// Returns the server's Unix time, to within a second or so; `None` if it was requested too long ago.
     pub(super) fn server_now(&self) -> Option<Timestamp> {
-        /// So much may this machine have been suspended since, for which its own clock stands still.
+        /// Maximum age of the server's time: the local clock stands still while this machine is suspended.
         const MAX_AGE: Duration = Duration::from_secs(60);
         let ServerTime { seconds, at } = *self.server_time();
         let since = self.clock.now().saturating_since(at);
-        // The server tells whole seconds.
+        // The server reports whole seconds; half a second more is the middle.
         let now = Duration::from_secs(seconds)
             .saturating_add(Duration::from_millis(500))
             .saturating_add(since);

@@ -107,7 +107,8 @@ impl Pool {
         }
     }
 
-    /// Returns the server's Unix time, to within a second or so. Asks for it if that was not done lately. `None` if the answer took too long.
+    /// Returns the server's Unix time, to within a second or so; requests it if the last answer is too old. `None` if the answer took
+    /// too long.
     pub(super) async fn server_now(&self) -> Result<Option<Timestamp>, Error> {
         let (_, pipeline) = self.get().await?;
         if let Some(now) = pipeline.server_now() {
@@ -133,7 +134,7 @@ impl Pool {
         if needed <= max_item_size {
             return Ok(());
         }
-        // Without the number of bytes: the same text for all keys, which is logged once.
+        // The text lacks the size of the value, so that it is the same for all keys and is logged once.
         Err(Error::unsupported(format!(
             "the state of this key does not fit into an item of the memcached server: expected at most its `item_size_max` of \
              {max_item_size} bytes, less {ITEM_OVERHEAD}; start it with a larger -I, or choose a rule with smaller states"
@@ -166,12 +167,12 @@ impl PooledConnection {
     }
 }
 
-/// Returns `true` if there are servers that do not accept a value of that size.
+/// Returns `true` if some servers reject a value of that size.
 pub(super) fn is_large(value: &[u8]) -> bool {
     value.len() as u64 + ITEM_OVERHEAD > MIN_ITEM_SIZE
 }
 
-/// A server, and the time that it may take.
+/// A server, and its response timeout.
 #[derive(Debug)]
 pub(super) struct MemcachedServer {
     pub(super) address: Address,
@@ -203,7 +204,7 @@ impl MemcachedServer {
 /// The first version with meta commands.
 const OLDEST: [u64; 2] = [1, 6];
 
-/// A key that is never stored. Commands for it have no effect, but fail if the server does not know them.
+/// A key that is never stored. Commands for it have no effect, but fail if the server does not support them.
 const UNUSED_KEY: &[u8] = b"tollgate:nobody";
 
 /// Checks that the server supports the necessary commands, and reads its time and its largest item.

@@ -330,7 +330,7 @@ pub(super) fn unexpected(response: Option<&Response>) -> Error {
         let text = format!(
             "memcached answered {line:?}: expected room for a state; give it more memory (-m), or let it evict (without -M)"
         );
-        // Not even a refusal can be told without the response to a read.
+        // Without the response to a read, not even a refusal can be decided.
         return match line.contains("get response") {
             true => Error::other(text),
             false => Error::unwritten(text),

@@ -1,4 +1,4 @@
-//! Sends commands to the right node of a cluster.
+//! A cluster: its slots and nodes, and the redirections of calls.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -128,8 +128,8 @@ impl Cluster {
                 break;
             }
             if query.asking && error.code() == Some("TRYAGAIN") {
-                // The node that had the slot has none of the keys, and this one not all: they are new. It makes several only if
-                // one alone is declared.
+                // The old node has none of the keys, and this one lacks some: those are new. While a slot migrates, a node
+                // creates several keys only if the script declares a single one.
                 query.declares_one = true;
                 reply = node.connection.query(query.clone()).await?;
                 continue;
@@ -437,7 +437,7 @@ fn members(value: &Value) -> &[Value] {
     }
 }
 
-/// Parses a node: host, port, and more. An empty host is that of the node that was asked, and `?` is an unknown one.
+/// Parses a node: host, port, and more. An empty host means the node that was `asked`, and `?` an unknown one.
 fn node_address(node: &Value, asked: &str) -> Option<HostPort> {
     let [host, Value::Int(port), ..] = members(node) else {
         return None;
@@ -456,7 +456,7 @@ fn node_address(node: &Value, asked: &str) -> Option<HostPort> {
     Some((host.to_owned(), u16::try_from(*port).ok()?))
 }
 
-/// Returns the node that `MOVED` or `ASK` names; without a host, it is at the host that was `asked`.
+/// Returns the address in a `MOVED` or `ASK` error. Without a host, it is that of the node that was `asked`.
 fn redirection(error: &RedisError, asked: &str) -> Option<HostPort> {
     let (address, _) = error.redirect_node()?;
     let (host, port) = address.rsplit_once(':')?;
@@ -483,7 +483,7 @@ impl TopologyVotes {
         1
     }
 
-    /// Returns the most frequent answer. A node that is cut off, or was just resumed, reports an old topology.
+    /// Returns the most frequent answer. A node that is partitioned from the others, or was just resumed, reports an old topology.
     fn most_frequent(self) -> Option<Topology> {
         let most = self.answers.into_iter().max_by_key(|(_, count)| *count);
         most.map(|(topology, _)| topology)

@@ -174,7 +174,7 @@ impl Transport {
         matches!(self, Self::Cluster(_) | Self::ClusterConnection(_))
     }
 
-    /// Returns the shard of a slot; 0 without shards, or when they are not known.
+    /// Returns the shard of a slot; 0 without shards, or before they are known.
     fn shard(&self, slot: impl FnOnce() -> u16) -> u32 {
         match self {
             Self::Cluster(cluster) => cluster.shard(slot()),
@@ -197,8 +197,8 @@ impl Transport {
         }
     }
 
-    /// Makes the next call look for the master again, because this server is none any more. Has no effect on connections of the
-    /// application.
+    /// Gives up a server that is no longer a master, so that the next call looks for the master again. Has no effect on connections
+    /// of the application.
     fn give_up(&self) {
         match self {
             Self::Server(connection) => connection.give_up(),

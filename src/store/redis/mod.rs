@@ -91,11 +91,11 @@ use crate::{
 /// # Stored data
 ///
 /// Keys are `prefix:2:{client}:policy`, each with an expiry. The client is a digest of 128 bits, unless its key is
-/// [labelled](crate::key::Key::labelled). The value is a list in MessagePack. A token bucket that starts full is followed by the
-/// second of its expiry, which is half as long again as the state must be remembered.
+/// [labelled](crate::key::Key::labelled). The value is a list in MessagePack. For a token bucket that starts full, the second of
+/// its expiry follows; such a key expires after 1.5 times the period for which the state must be remembered.
 ///
-/// The instants of a [sliding log](crate::SlidingLog) lie under a key of their own, `prefix:2:{client}/log-10-1:policy`; in `… & …` the numbers
-/// behind `log` name the rules and the place among them. It expires a second after the state. A script reads and writes a few
+/// The instants of a [sliding log](crate::SlidingLog) have a key of their own, `prefix:2:{client}/log-10-1:policy`; in a combined rule
+/// (`… & …`), the numbers after `log` identify the rules and the index of the log among them. It expires a second after the state. A script reads and writes a few
 /// slots of 16 bytes of it; once no more than half of the slots count, it moves them to the front. A log that was evicted without its state counts as
 /// damaged.
 ///
@@ -118,7 +118,7 @@ use crate::{
 ///
 /// - its amount times its period, with the quota reduced, is above 2⁵³, or its amount per microsecond above 2²⁶;
 /// - its period, offset, `keep` or `max-wait` is not a whole number of microseconds;
-/// - it is a spaced warm-up whose times add up to more than about 26 days. Such a rule counts in the finest tick that fits, 2⁻¹⁵ ns for a
+/// - it is a spaced warm-up whose times add up to more than about 26 days. Such a rule uses the finest tick that fits: 2⁻¹⁵ ns for a
 ///   warm-up of 10 s, and at most a nanosecond.
 ///
 /// # Versions

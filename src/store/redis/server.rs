@@ -45,8 +45,8 @@ struct CurrentConnection {
     since: Timestamp,
 }
 
-/// A connection to a server that is no master is kept for so long. Otherwise each write that the server rejects would make a connection,
-/// until the machine has no port left, or the server of Sentinel no time.
+/// Minimum age at which a connection to a server that is not a master is dropped. Otherwise each write that the server rejects
+/// would make a connection, until this machine runs out of ports, or the sentinels are overloaded.
 const MIN_AGE: Duration = Duration::from_millis(100);
 
 impl SharedConnection {
@@ -193,7 +193,7 @@ impl Query {
         }
     }
 
-    /// Returns the command of the server.
+    /// Returns the command as it is sent.
     fn command(&self) -> Cmd {
         if self.declares_one {
             with_one_key(&self.command)
@@ -222,7 +222,7 @@ impl Query {
     }
 }
 
-/// Returns `EVALSHA script 1 key argument key…` of `EVALSHA script n key… argument`: the scripts take keys that are not declared as further
+/// Converts `EVALSHA script n key… argument` to `EVALSHA script 1 key argument key…`. The scripts take undeclared keys as further
 /// arguments.
 fn with_one_key(command: &Cmd) -> Cmd {
     let arguments: Vec<&[u8]> = command
@@ -246,7 +246,7 @@ fn with_one_key(command: &Cmd) -> Cmd {
 /// A host and a port.
 pub(super) type HostPort = (String, u16);
 
-/// One server, and the time that it may take.
+/// A server, and its response timeout.
 pub(super) struct RedisServer {
     pub(super) location: ServerLocation,
     pub(super) response_timeout: Duration,
@@ -314,10 +314,10 @@ pub(super) fn with_address(client: &Client, (host, port): HostPort) -> RedisResu
     Client::open(info.set_addr(address))
 }
 
-/// The first version of Redis whose scripts may write what depends on the clock.
+/// The first version of Redis whose scripts may write after they have read the clock.
 const OLDEST: [u64; 2] = [5, 0];
 
-/// Writes after it has read the clock, and changes nothing.
+/// A script that reads the clock and then writes, without changing anything.
 const PROBE: &str = "redis.call('TIME') return redis.call('SETRANGE', KEYS[1], 0, '')";
 
 /// Checks a server and loads the scripts.
@@ -352,7 +352,8 @@ pub(super) async fn handshake_cluster(connection: &mut ClusterConnection) -> Res
     }
 }
 
-/// Tests a server whose version says too little: servers that are compatible with Redis name one of their choice, as Kvrocks does.
+/// Tests the scripts on a server whose version is too low or unknown. Compatible servers, such as Kvrocks, report a version of
+/// their own.
 async fn probe(connection: &mut impl ConnectionLike, version: &str) -> Result<(), Error> {
     let mut probe = redis::cmd("EVAL");
     let probe = probe.arg(PROBE).arg(1).arg("tollgate:probe");
@@ -360,7 +361,7 @@ async fn probe(connection: &mut impl ConnectionLike, version: &str) -> Result<()
         Ok(_) => return Ok(()),
         Err(error) => store_error(error),
     };
-    // Read-only or full: it says nothing of scripts, and each call will tell.
+    // A server that is read-only or full cannot be tested; calls will report it.
     if error.is_unwritten() {
         return Ok(());
     }
@@ -375,7 +376,7 @@ fn info_server() -> Cmd {
     redis::cmd("INFO").arg("server").clone()
 }
 
-/// Checks the reply to `INFO server`. Returns the version if it does not say that the scripts work.
+/// Checks the reply to `INFO server`. Returns the version if it is too low or unknown, so that the scripts must be tested.
 fn check_info(info: &str) -> Result<Option<String>, Error> {
     let text = info
         .lines()
@@ -404,6 +405,7 @@ pub(super) struct DetachOnDrop<T: Send + 'static> {
     runtime: Option<Handle>,
 }
 
+/// Returns a query that outlives the call that started it.
 pub(super) fn detach_on_drop<T: Send + 'static>(
     query: impl Future<Output = T> + Send + 'static,
 ) -> DetachOnDrop<T> {
@@ -442,7 +444,7 @@ impl<T: Send + 'static> Drop for DetachOnDrop<T> {
     }
 }
 
-/// Waits for the first of the futures, removes it, and returns its output; `None` without futures.
+/// Waits for the first of several futures, removes it, and returns its output; `None` without futures.
 pub(super) async fn next_ready<T>(
     futures: &mut Vec<Pin<Box<impl Future<Output = T>>>>,
 ) -> Option<T> {
