@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Event, EventCounts, Observer};
+use super::{Event, Observer};
 use crate::{
     decision::Verdict,
     key::{Key, MissingKey},
@@ -40,7 +40,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 #[must_use = "counters count nothing until a layer reports to them"]
 pub struct EventCounters {
-    counters: Striped<[AtomicU64; KINDS]>,
+    counters: Striped<[AtomicU64; EVENT_KINDS]>,
 }
 
 /// The kinds of events that are counted separately.
@@ -70,7 +70,7 @@ impl EventCounters {
     ///
     /// Each count is exact once its requests are over. Events that happen meanwhile may or may not be included.
     pub fn snapshot(&self) -> EventCounts {
-        let of = |kind: Kind| self.counters.sum(|counters| &counters[kind as usize]);
+        let of = |kind: EventKind| self.counters.sum(|counters| &counters[kind as usize]);
         EventCounts {
             admitted: of(EventKind::Admitted),
             delayed: of(EventKind::Delayed),
@@ -86,7 +86,7 @@ impl EventCounters {
     }
 
     #[inline]
-    fn count(&self, kind: Kind) {
+    fn count(&self, kind: EventKind) {
         // Relaxed: counts are for reports and order nothing.
         self.counters.of_this_thread()[kind as usize].fetch_add(1, Ordering::Relaxed);
     }

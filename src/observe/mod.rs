@@ -18,10 +18,6 @@ mod distinct_keys;
 mod metrics;
 #[cfg(feature = "tracing")]
 mod refusal_log;
-#[cfg(feature = "tracing")]
-mod sampler;
-mod space_saving;
-mod top_key;
 mod top_keys;
 
 #[cfg(feature = "metrics")]
