@@ -14,7 +14,7 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        packed::{PackedRule, PackedKind, PackedState, StoreTime},
+        packed::{PackedKind, PackedRule, PackedState, StoreTime},
     },
     decision::{Cost, Decision},
     sync::yield_now,
@@ -169,8 +169,14 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
     }
 
     /// Scans the sets of a new key.
-    pub(super) fn scan(&self, location: Location, packed_rule: PackedRule<'_>, now: StoreTime) -> SetScan<'_> {
-        self.table.scan(location.fingerprint, now, packed_rule.floor(now))
+    pub(super) fn scan(
+        &self,
+        location: Location,
+        packed_rule: PackedRule<'_>,
+        now: StoreTime,
+    ) -> SetScan<'_> {
+        self.table
+            .scan(location.fingerprint, now, packed_rule.floor(now))
     }
 
     /// Returns `true` if there is no room, even after removing expired keys.

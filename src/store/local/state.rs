@@ -7,7 +7,7 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, Step,
-        packed::{PackedRule, PackedKind, StoreTime},
+        packed::{PackedKind, PackedRule, StoreTime},
     },
     decision::Cost,
     store::Settlement,
@@ -189,8 +189,8 @@ impl<S> WorkingState<S> {
 
     fn written_by<A: Algorithm<State = S>>(&mut self, rule: &A) {
         let packed_kinds = self.packed_kind.zip(rule.packed_rule());
-        self.packed_kind =
-            packed_kinds.map(|(packed_kind, packed_rule)| packed_kind.or_longer(packed_rule.packed_kind()));
+        self.packed_kind = packed_kinds
+            .map(|(packed_kind, packed_rule)| packed_kind.or_longer(packed_rule.packed_kind()));
     }
 }
 

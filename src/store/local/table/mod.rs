@@ -31,7 +31,7 @@ use self::{
 use crate::{
     algorithm::{
         StepPacked,
-        packed::{PackedRule, PackedKind, PackedState, StoreTime, TwoWords},
+        packed::{PackedKind, PackedRule, PackedState, StoreTime, TwoWords},
     },
     decision::{Cost, Decision},
     sync::{AtomicU64, AtomicUsize, Mutex, Ordering, spin_loop, yield_now},
@@ -260,7 +260,9 @@ impl Table {
 
     /// Returns `true` if the table has a number for the packed kind of a rule.
     pub(super) fn has_kind(&self, packed_rule: PackedRule<'_>) -> bool {
-        self.packed_kinds.number(packed_rule.packed_kind()).is_some()
+        self.packed_kinds
+            .number(packed_rule.packed_kind())
+            .is_some()
     }
 
     /// Creates a word. Returns `None` if the packed state does not fit, or the table has no number for its kind.
