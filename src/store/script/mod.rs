@@ -8,36 +8,464 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `evaluate` | the trait that the author of a store implements |
-//! | `script` | the store |
-//! | `at` | decisions at a time that the caller gives, for tests |
-//! | `program` | the programs, assembled from their files |
-//! | `request` | the arguments of a program |
-//! | `answer` | the answer of a program |
-//! | `replay` | the decisions that follow from an answer |
-//! | `settlement` | corrections of earlier charges |
-//! | `sync` | what nodes admitted by themselves |
+//! | `mod` | the store, and the trait that the author of a store implements |
 //! | `queue` | batches of calls and corrections |
-//! | `key` | requests about a single key |
-//! | `pack` | MessagePack |
-//! | `stats` | counters |
+//! | `request` | the arguments of a program |
+//! | `program` | the programs, assembled from their files |
+//! | `answer` | the answer of a program, and the decisions that follow from it |
+//! | `settle` | corrections of earlier charges |
+//! | `sync` | what nodes admitted by themselves, and how many they are |
 //! | `lua/` | the driver and the programs for buckets; an algorithm has its `step.lua` and `settle.lua` in its own folder |
 
 mod answer;
-#[cfg(feature = "test-util")]
-mod at;
-mod count_node;
-mod evaluate;
-mod key;
-mod pack;
 mod program;
 mod queue;
-mod replay;
 mod request;
-#[expect(clippy::module_inception, reason = "a file is named for what is in it")]
-mod script;
-mod settlement;
-mod stats;
+mod settle;
 mod sync;
 
-pub use self::{evaluate::Evaluate, program::Program, script::Script, stats::ScriptStats};
+use std::{fmt, future::Future, sync::Arc};
+
+#[cfg(feature = "test-util")]
+use self::answer::decided;
+pub use self::program::Program;
+use self::{
+    answer::{Answer, state_of, states},
+    queue::Queue,
+    request::{Call, Log, Request, Rules, fits},
+    settle::Correction,
+    sync::count_node,
+};
+#[cfg(feature = "test-util")]
+use crate::time::Timestamp;
+use crate::{
+    algorithm::{Part, Scripted},
+    decision::Decision,
+    key::Key,
+    policy::Policy,
+    store::{
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
+        StoreId, SyncFuture,
+        ask::policies,
+        engine::{runtime, spawn_detached, stats},
+        name::{key_name, nodes_name},
+    },
+};
+
+/// A store of the script class, over anything that implements [`Evaluate`].
+///
+/// Calls that come while others are in flight are sent together. Calls about one key are decided in the order in which they came.
+/// Clones share the queue and the counters.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{TokenBucket, prelude::*, store::{Evaluate, Script}};
+///
+/// fn limited(server: impl Evaluate) {
+///     let store = Script::with_prefix(server, "shop").timeout(Duration::from_millis(100)).fail_open();
+///     let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(store);
+/// #   let _ = layer;
+/// }
+/// ```
+///
+/// # Cancellation
+///
+/// A call that is dropped before it was sent spends nothing; one that is dropped later is charged.
+/// Settlements and resets go on by themselves.
+///
+/// # Settlements
+///
+/// The program makes settlements too, in the same requests as calls. Other writers cannot interfere, however busy the key is. A
+/// request makes its settlements first, in the order of their arrival, and then decides its calls. A settlement that fails is
+/// [counted](ScriptStats::unsettled).
+pub struct Script<E, Rule> {
+    prefix: Arc<str>,
+    rules: Arc<Rules<Rule>>,
+    queue: Arc<Queue<E, Rule>>,
+    data: Arc<E>,
+}
+
+impl<E: Evaluate, Rule> Script<E, Rule> {
+    /// Creates a store whose keys begin with `tollgate`.
+    pub fn new(data: E) -> Self
+    where
+        Rule: Scripted<State: Send> + Send + 'static,
+    {
+        Self::with_prefix(data, "tollgate")
+    }
+
+    /// Creates a store whose keys begin with `prefix`.
+    pub fn with_prefix(data: E, prefix: &str) -> Self
+    where
+        Rule: Scripted<State: Send> + Send + 'static,
+    {
+        let data = Arc::new(data);
+        Self {
+            prefix: prefix.into(),
+            rules: Arc::default(),
+            queue: Arc::new(Queue::new(Arc::clone(&data))),
+            data,
+        }
+    }
+}
+
+impl<E, Rule> Script<E, Rule>
+where
+    E: Evaluate,
+    Rule: Scripted<State: Send> + Send + 'static,
+{
+    /// Returns counters of this store and its clones.
+    pub fn stats(&self) -> ScriptStats {
+        self.queue.counters.read(self.queue.unsettled.count())
+    }
+}
+
+impl<E, Rule> Clone for Script<E, Rule> {
+    fn clone(&self) -> Self {
+        Self {
+            prefix: Arc::clone(&self.prefix),
+            rules: Arc::clone(&self.rules),
+            queue: Arc::clone(&self.queue),
+            data: Arc::clone(&self.data),
+        }
+    }
+}
+
+impl<E, Rule> fmt::Debug for Script<E, Rule> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Script")
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs a program beside the data.
+///
+/// [`Script`] makes a store of it, which runs every rule that is [`Scripted`](crate::algorithm::Scripted). The programs need Lua
+/// 5.1 with the libraries of Redis (`redis`, `cmsgpack` and `struct`).
+///
+/// # Examples
+///
+/// Two connections that take turns:
+///
+/// ```
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+/// use tollgate::{TokenBucket, store::{Error, Evaluate, Program, Script}};
+///
+/// struct Spread<E> {
+///     connections: [E; 2],
+///     next: AtomicUsize,
+/// }
+///
+/// impl<E: Evaluate> Evaluate for Spread<E> {
+///     async fn evaluate(
+///         &self,
+///         program: Program,
+///         keys: Vec<Box<[u8]>>,
+///         argument: Vec<u8>,
+///     ) -> Result<Vec<u8>, Error> {
+///         let next = self.next.fetch_add(1, Ordering::Relaxed) % 2;
+///         self.connections[next].evaluate(program, keys, argument).await
+///     }
+/// }
+///
+/// fn store<E: Evaluate>(connections: [E; 2]) -> Script<impl Evaluate, TokenBucket> {
+///     Script::new(Spread { connections, next: AtomicUsize::new(0) })
+/// }
+/// ```
+///
+/// # Cancellation
+///
+/// Futures may be dropped at any time; a program that was sent may have run.
+pub trait Evaluate: Send + Sync + 'static {
+    /// Returns the group of a key, such as its slot in a cluster. A request is about keys of one group. By default there is one
+    /// group.
+    fn group(&self, key: &[u8]) -> u32 {
+        let _ = key;
+        0
+    }
+
+    /// Runs the program on the keys, which are of one group, with one argument, and returns the
+    /// string of bytes that it answers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the program could not be run to its end.
+    fn evaluate(
+        &self,
+        program: Program,
+        keys: Vec<Box<[u8]>>,
+        argument: Vec<u8>,
+    ) -> impl Future<Output = Result<Vec<u8>, Error>> + Send;
+
+    /// Returns the error of a program's first write that the server did not take, by its text: the server is full, or takes no
+    /// writes. Nothing was written then. By default, the error is [`unwritten`](Error::unwritten).
+    fn unwritten(&self, why: &str) -> Error {
+        Error::unwritten(why)
+    }
+
+    /// Returns the part of the store that holds a key and can fail by itself, such as a shard of a cluster, for
+    /// [`Backend::shard`](crate::store::Backend::shard). 0 by default.
+    ///
+    /// `key` builds the key, which allocates: call it only if there are several parts.
+    fn shard(&self, key: &dyn Fn() -> Box<[u8]>) -> u32 {
+        let _ = key;
+        0
+    }
+
+    /// Returns the address of the server, for the log of its failures, as [`Backend::address`](crate::store::Backend::address).
+    fn address(&self) -> Option<&str> {
+        None
+    }
+}
+
+stats! {
+    /// Counters of a [`Script`] store and its clones since it was built.
+    ///
+    /// ```
+    /// use tollgate::store::ScriptStats;
+    ///
+    /// /// Calls of each request: more than one if calls come while others are in flight.
+    /// fn calls_per_request(stats: &ScriptStats) -> u64 {
+    ///     stats.calls / stats.requests.max(1)
+    /// }
+    /// # assert_eq!(calls_per_request(&ScriptStats::default()), 0);
+    /// ```
+    pub struct ScriptStats {
+        counted {
+            /// Requests that were sent to decide.
+            requests,
+            /// Calls in those requests.
+            calls,
+            /// States that could not be read and counted as none.
+            healed,
+        }
+        given {
+            /// Settlements that gave nothing back because [too many](crate::LeakyBucket#calls-that-are-cancelled) did before, and those
+            /// that failed or whose answer was lost, including those that no caller waited for. They may have been
+            /// made, so none is repeated.
+            unsettled: u64,
+        }
+    }
+    struct Counters;
+}
+
+impl<E: Evaluate, Rule> Backend for Script<E, Rule> {
+    type Error = Error;
+
+    fn id(&self) -> Option<StoreId> {
+        Some(StoreId::of(&self.data))
+    }
+
+    fn address(&self) -> Option<&str> {
+        self.data.address()
+    }
+
+    fn unsettled(&self) -> Option<u64> {
+        Some(self.queue.unsettled.count())
+    }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        self.data.shard(&|| key_name(&self.prefix, policy, key))
+    }
+}
+
+impl<E, Rule> Store<Rule> for Script<E, Rule>
+where
+    E: Evaluate,
+    Rule: Scripted<State: Send> + Send + Sync + 'static,
+{
+    type Answer = BoxFuture<Result<Decisions, Error>>;
+    type Done = BoxFuture<Result<(), Error>>;
+
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let call = match Call::of(&self.prefix, &self.rules, asks) {
+            Ok(call) => call,
+            Err(error) => return Check::Ready(Err(Error::unsupported(error))),
+        };
+        match runtime() {
+            Ok(runtime) => {
+                let (policies, queue) = (policies(asks), Arc::clone(&self.queue));
+                Check::Pending(Box::pin(async move {
+                    let decisions = queue.ask(call, runtime).await?;
+                    Ok(decisions.of_policies(policies))
+                }))
+            }
+            Err(error) => Check::Ready(Err(error)),
+        }
+    }
+
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let call = match Call::of(&self.prefix, &self.rules, asks) {
+            Ok(call) => call,
+            Err(error) => return Check::Ready(Err(Error::unsupported(error))),
+        };
+        let data = Arc::clone(&self.data);
+        Check::Pending(Box::pin(async move {
+            let mut decisions = Vec::with_capacity(call.0.len());
+            for question in call.0 {
+                decisions.extend(look(&*data, Call([question].into())).await?);
+            }
+            Ok(decisions.into_iter().collect())
+        }))
+    }
+
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
+        let correction = |settlement| Correction::of(&self.prefix, &self.rules, settlement);
+        self.queue.settle(settlements.iter().map(correction))
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        let data = Arc::clone(&self.data);
+        let (prefix, key) = (
+            Arc::clone(&self.prefix),
+            key_name(&self.prefix, policy, key),
+        );
+        spawn_detached(async move { reset(&*data, &prefix, key).await })
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        fits(rule)
+    }
+
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+        let data = Arc::clone(&self.data);
+        let key = nodes_name(&self.prefix, policy);
+        Some(Box::pin(
+            async move { count_node(&*data, key, period).await },
+        ))
+    }
+
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>>
+    where
+        Rule: Scripted<State: Send + 'static>,
+    {
+        Some(self.send_deltas(deltas))
+    }
+}
+
+/// Decisions at a time that the caller gives, for tests that run two stores on one timeline.
+#[cfg(feature = "test-util")]
+impl<E, Rule> Script<E, Rule>
+where
+    E: Evaluate,
+    Rule: Scripted<State: Send> + Send + 'static,
+{
+    /// Decides a call in a request of its own, at the time `now`.
+    ///
+    /// `now` is cut to whole microseconds.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a rule does not fit into the program's numbers, or the store fails.
+    pub async fn acquire_at(
+        &self,
+        now: Timestamp,
+        asks: &[Ask<'_, Rule>],
+    ) -> Result<Decisions, Error> {
+        let call = Call::of(&self.prefix, &self.rules, asks).map_err(Error::unsupported)?;
+        let decided = self.decide_at(now, Vec::new(), vec![call]).await?;
+        let only = decided.into_iter().next();
+        only.unwrap_or_else(|| Ok(Decisions::default()))
+    }
+
+    /// As [`acquire_at`](Self::acquire_at), each ask a call of its own, all of them in one request.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn acquire_each_at(
+        &self,
+        now: Timestamp,
+        asks: &[Ask<'_, Rule>],
+    ) -> Result<Vec<Decisions>, Error> {
+        self.settle_and_acquire_each_at(now, Vec::new(), asks).await
+    }
+
+    /// Makes settlements, and then decides as [`acquire_each_at`](Self::acquire_each_at), in one request.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn settle_and_acquire_each_at(
+        &self,
+        now: Timestamp,
+        settlements: Vec<Settlement<'_, Rule>>,
+        asks: &[Ask<'_, Rule>],
+    ) -> Result<Vec<Decisions>, Error> {
+        let correction = |settlement| Correction::of(&self.prefix, &self.rules, settlement);
+        let corrections: Result<_, _> = settlements.iter().map(correction).collect();
+        let call = |ask| Call::of(&self.prefix, &self.rules, std::slice::from_ref(ask));
+        let calls: Result<_, _> = asks.iter().map(call).collect();
+        let corrections = corrections.map_err(Error::unsupported)?;
+        let calls = calls.map_err(Error::unsupported)?;
+        let decided = self.decide_at(now, corrections, calls).await?;
+        decided.into_iter().collect()
+    }
+
+    async fn decide_at(
+        &self,
+        now: Timestamp,
+        corrections: Vec<Correction>,
+        mut calls: Vec<Call<Rule>>,
+    ) -> Result<Vec<Result<Decisions, Error>>, Error> {
+        let request = Request::of(Some(now), corrections, &mut calls);
+        let bytes = self
+            .data
+            .evaluate(request.program, request.keys, request.argument)
+            .await?;
+        let answer = Answer::read(request.program, &bytes, request.states)?;
+        let unwritten = |why: &str| self.data.unwritten(why);
+        Ok(decided(&answer, calls.iter(), &request.places, unwritten))
+    }
+}
+
+/// Returns the decision on a call of one ask, which is not charged.
+async fn look<E: Evaluate, Rule: Scripted>(
+    data: &E,
+    mut call: Call<Rule>,
+) -> Result<Option<Decision>, Error> {
+    let request = Request::to_look(&mut call);
+    let bytes = data
+        .evaluate(request.program, request.keys, request.argument)
+        .await?;
+    let answer = Answer::read(request.program, &bytes, 1)?;
+    let found = answer.states.first().and_then(Option::as_deref);
+    Ok(call.0.first().map(|question| {
+        let state = found.and_then(|bytes| state_of(&question.rule, bytes));
+        let look = question.rule.look(state.as_ref(), answer.now);
+        look.in_micros()
+    }))
+}
+
+/// Forgets a key, and the logs beside its states.
+///
+/// A log that another call makes meanwhile stays until it expires, but without its state it counts no more.
+async fn reset<E: Evaluate>(data: &E, prefix: &str, key: Box<[u8]>) -> Result<(), Error> {
+    let see = Request::of::<Call<()>, ()>(None, Vec::new(), &mut []);
+    let found = data
+        .evaluate(see.program, vec![key.clone()], see.argument)
+        .await?;
+    let answer = Answer::read(see.program, &found, 1)?;
+    let states = answer
+        .states
+        .first()
+        .and_then(|found| states(found.as_deref()?));
+    let logs = states.iter().flatten().flat_map(|state| {
+        let parts: Vec<Part> = state
+            .iter()
+            .map(|part| part.clone().unwrap_or_default())
+            .collect();
+        Log::all(prefix, &parts)
+    });
+    let logs: Vec<_> = logs.map(|log| log.key(&key)).collect();
+    let keys = [key].into_iter().chain(logs).collect();
+    match &data.evaluate(Program::RESET, keys, Vec::new()).await?[..] {
+        b"1" => Ok(()),
+        why => Err(data.unwritten(&String::from_utf8_lossy(why))),
+    }
+}

@@ -5,12 +5,10 @@ use std::{collections::VecDeque, mem, sync::Arc};
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
-    Evaluate,
-    answer::Answer,
-    replay::decided,
+    Counters, Evaluate,
+    answer::{Answer, decided},
     request::{Call, Request},
-    settlement::{Correction, Settler},
-    stats::Counters,
+    settle::{Correction, Settler},
 };
 use crate::{
     algorithm::Scripted,

@@ -7,13 +7,10 @@ use std::{
 };
 
 use foldhash::fast::RandomState;
+use rmp::encode::{ByteBuf, write_array_len, write_sint};
 use smallvec::SmallVec;
 
-use super::{
-    Program,
-    pack::{put_array, put_number},
-    settlement::Correction,
-};
+use super::{Program, settle::Correction};
 use crate::{
     algorithm::{
         ScriptTuple, Scripted, can_grant, kind_in_script, logs_in_script, lone_algorithm,
@@ -26,11 +23,6 @@ use crate::{
     },
     time::Timestamp,
 };
-
-/// The form of a value of one state.
-pub(super) const VERSION: u8 = 1;
-/// The form of a value of several states, of different kinds.
-pub(super) const SEVERAL: u8 = 2;
 
 /// An ask that outlives its call.
 pub(super) struct Question<Rule> {
@@ -470,4 +462,21 @@ fn of_buckets(now: Option<u64>, buckets: &[[i64; 3]], mut items: Vec<Item>) -> (
         put(&[key as i64 + 1, place(rule), cost, run.len() as i64]);
     }
     (Program::BUCKETS, bytes)
+}
+
+/// Writing to memory cannot fail.
+macro_rules! put {
+    ($bytes:ident, $write:ident, $value:expr) => {{
+        let mut buffer = ByteBuf::from_vec(std::mem::take($bytes));
+        let Ok(_) = $write(&mut buffer, $value);
+        *$bytes = buffer.into_vec();
+    }};
+}
+
+pub(super) fn put_array(bytes: &mut Vec<u8>, len: usize) {
+    put!(bytes, write_array_len, len as u32);
+}
+
+pub(super) fn put_number(bytes: &mut Vec<u8>, number: i64) {
+    put!(bytes, write_sint, number);
 }

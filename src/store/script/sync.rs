@@ -1,19 +1,20 @@
-//! Deltas of nodes that decide by themselves.
+//! Deltas of nodes that decide by themselves, and the number of nodes that use a policy.
 
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    Evaluate, Script,
-    answer::{Answer, state_of},
+    Evaluate, Program, Script,
+    answer::{Answer, state_of, take_array, take_number},
     queue::Queue,
-    request::{Call, Request, rule_in_script},
-    settlement::Correction,
+    request::{Call, Request, put_array, put_number, rule_in_script},
+    settle::Correction,
 };
 use crate::{
     algorithm::Scripted,
     store::{
-        Delta, Error, Pulled, SyncFuture,
+        Delta, Error, NodeCounts, Pulled, SyncFuture,
         engine::{concurrently, each_delta},
+        node_counts::CountedNodes,
     },
 };
 
@@ -117,4 +118,43 @@ where
         }
     };
     Ok(group.rules.iter().zip(places).map(pulled).collect())
+}
+
+/// Counts this node in a period.
+pub(super) async fn count_node<E: Evaluate>(
+    data: &E,
+    key: Box<[u8]>,
+    period: u64,
+) -> Result<NodeCounts, Error> {
+    let mut argument = Vec::with_capacity(16);
+    let seconds = NodeCounts::PERIOD.as_secs();
+    put_array(&mut argument, 3);
+    for number in [
+        u128::from(period),
+        CountedNodes::KEEP.as_millis(),
+        u128::from(seconds),
+    ] {
+        put_number(&mut argument, i64::try_from(number).unwrap_or(i64::MAX));
+    }
+    let answer = data
+        .evaluate(Program::COUNT_NODE, vec![key], argument)
+        .await?;
+    counts(&answer).ok_or_else(|| {
+        Error::other(
+            "the counts of nodes cannot be read: expected what this version of the program writes; \
+            give other versions another prefix",
+        )
+    })
+}
+
+fn counts(mut answer: &[u8]) -> Option<NodeCounts> {
+    let answer = &mut answer;
+    if take_array(answer)? != 2 {
+        return None;
+    }
+    let mut next = || u64::try_from(take_number(answer)?).ok();
+    Some(NodeCounts {
+        current: next()?,
+        previous: next()?,
+    })
 }

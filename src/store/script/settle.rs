@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::{
-    pack::{put_array, put_number},
-    request::{Numbers, Rules, put_part, rule_in_script},
-};
+use super::request::{Numbers, Rules, put_array, put_number, put_part, rule_in_script};
 use crate::{
     algorithm::Scripted,
     decision::Charge,
