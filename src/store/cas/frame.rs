@@ -1,13 +1,21 @@
-//! The bytes of a value: a state of each kind of rule that charges the key.
+//! The value of a key: a state of each kind of rule that charges it, and the work on them.
 
 use std::{cmp::Reverse, ops::Range, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::marks::Marks;
+use super::{
+    sync::{KEEP, Marks, OwnedDelta, PulledBytes},
+    worker::Work,
+};
 use crate::{
-    algorithm::{Codec, FRAME, StateKind, put_number, take_number, take_tag},
-    error::Error,
+    algorithm::{Algorithm, Codec, FRAME, StateKind, put_number, take_number, take_tag},
+    decision::Charge,
+    error,
+    store::{
+        Error, Spend,
+        engine::{Answers, Entry, States},
+    },
     time::Timestamp,
 };
 
@@ -32,10 +40,10 @@ pub(super) struct Frame<S> {
     entries: Entries<S>,
 }
 
-type Entries<S> = SmallVec<[Entry<S>; 1]>;
+type Entries<S> = SmallVec<[StoredEntry<S>; 1]>;
 
 #[derive(Clone)]
-struct Entry<S> {
+struct StoredEntry<S> {
     kind: StateKind,
     until: Timestamp,
     /// The range of the state in the bytes.
@@ -45,7 +53,7 @@ struct Entry<S> {
 
 /// A state in a value.
 #[derive(Clone)]
-pub(super) enum StoredState<S> {
+enum StoredState<S> {
     /// Not decoded yet.
     Unread,
     State(S),
@@ -56,12 +64,12 @@ pub(super) enum StoredState<S> {
 }
 
 /// A state after work was done on it.
-pub(super) struct Written<S> {
-    pub(super) kind: StateKind,
+struct Written<S> {
+    kind: StateKind,
     /// The state and its bytes; `None` if it is to be removed.
-    pub(super) state: Option<(StoredState<S>, Vec<u8>)>,
+    state: Option<(StoredState<S>, Vec<u8>)>,
     /// The instant from which on it no longer matters to the rule that wrote it.
-    pub(super) until: Timestamp,
+    until: Timestamp,
 }
 
 impl<S> Default for Frame<S> {
@@ -79,7 +87,7 @@ impl<S> Frame<S> {
     /// # Errors
     ///
     /// Fails if another program or a newer version wrote the value. The returned value then has no states.
-    pub(super) fn read(bytes: Vec<u8>) -> (Self, Result<(), Error>) {
+    pub(super) fn read(bytes: Vec<u8>) -> (Self, Result<(), error::Error>) {
         let (entries, result) = match entries(&bytes) {
             Ok(entries) => (entries, Ok(())),
             Err(error) => (Entries::new(), Err(error)),
@@ -88,7 +96,7 @@ impl<S> Frame<S> {
     }
 
     /// Returns the bytes to be stored; none if there is no state.
-    pub(super) fn bytes(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
@@ -96,15 +104,15 @@ impl<S> Frame<S> {
     /// long it matters.
     ///
     /// Of more than [`MOST`] states, those go that matter least long, and the new ones last.
-    pub(super) fn with(&self, written: Vec<Written<S>>, now: Timestamp) -> (Self, Duration)
+    fn with(&self, written: Vec<Written<S>>, now: Timestamp) -> (Self, Duration)
     where
         S: Clone,
     {
         let is_written = |kind| written.iter().any(|written| written.kind == kind);
         // Whoever wrote it may have a clock that is behind this one.
-        let kept_until = |entry: &Entry<S>| entry.until.saturating_add(GRACE);
-        let is_kept = |entry: &&Entry<S>| kept_until(entry) > now && !is_written(entry.kind);
-        let mut others: Vec<&Entry<S>> = self.entries.iter().filter(is_kept).collect();
+        let kept_until = |entry: &StoredEntry<S>| entry.until.saturating_add(GRACE);
+        let is_kept = |entry: &&StoredEntry<S>| kept_until(entry) > now && !is_written(entry.kind);
+        let mut others: Vec<&StoredEntry<S>> = self.entries.iter().filter(is_kept).collect();
         let mut news: Vec<_> = written
             .iter()
             .filter_map(|written| {
@@ -140,13 +148,13 @@ impl<S> Frame<S> {
     }
 
     /// Returns the bytes of a state that is not of a rule.
-    pub(super) fn bytes_of(&self, kind: StateKind) -> Option<&[u8]> {
+    fn bytes_of(&self, kind: StateKind) -> Option<&[u8]> {
         let entry = self.entries.iter().find(|entry| entry.kind == kind)?;
         Some(&self.bytes[entry.at.clone()])
     }
 
     /// Returns until when the last of the states of rules matters.
-    pub(super) fn last_until(&self) -> Timestamp {
+    fn last_until(&self) -> Timestamp {
         let rules = self
             .entries
             .iter()
@@ -156,7 +164,7 @@ impl<S> Frame<S> {
 
     /// Returns until when a written state matters: as long as before if it has not changed.
     fn until(&self, written: &Written<S>, bytes: &[u8], now: Timestamp) -> Timestamp {
-        let is_it = |entry: &&Entry<S>| entry.kind == written.kind && entry.until > now;
+        let is_it = |entry: &&StoredEntry<S>| entry.kind == written.kind && entry.until > now;
         let before = self.entries.iter().find(is_it);
         let before = before.filter(|entry| self.bytes[entry.at.clone()] == *bytes);
         before.map_or(written.until, |entry| entry.until)
@@ -171,7 +179,7 @@ impl<S> Frame<S> {
         put_number(&mut self.bytes, bytes.len() as u64);
         let begin = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
-        self.entries.push(Entry {
+        self.entries.push(StoredEntry {
             kind,
             until,
             at: begin..self.bytes.len(),
@@ -184,11 +192,7 @@ impl<S: Codec> Frame<S> {
     /// Returns the state of a kind, and whether it is read for the first time; `None` where there is none.
     ///
     /// One that cannot be read is none when it no longer matters.
-    pub(super) fn open(
-        &mut self,
-        kind: StateKind,
-        now: Timestamp,
-    ) -> Option<(&StoredState<S>, bool)> {
+    fn open(&mut self, kind: StateKind, now: Timestamp) -> Option<(&StoredState<S>, bool)> {
         let entry = self.entries.iter_mut().find(|entry| entry.kind == kind)?;
         let is_first = matches!(entry.held, StoredState::Unread);
         if is_first {
@@ -204,7 +208,7 @@ impl<S: Codec> Frame<S> {
 }
 
 /// Finds the states in a value; their bytes are read when somebody asks for them.
-fn entries<S>(bytes: &[u8]) -> Result<Entries<S>, Error> {
+fn entries<S>(bytes: &[u8]) -> Result<Entries<S>, error::Error> {
     let mut rest = bytes;
     take_tag(&mut rest, FRAME)?;
     let mut entries = Entries::new();
@@ -216,11 +220,13 @@ fn entries<S>(bytes: &[u8]) -> Result<Entries<S>, Error> {
         let length = usize::try_from(take_number(&mut rest)?).map_err(|_| foreign())?;
         let begin = bytes.len() - rest.len();
         rest = rest.get(length..).ok_or_else(foreign)?;
-        let is_twice = entries.iter().any(|entry: &Entry<S>| entry.kind == kind);
+        let is_twice = entries
+            .iter()
+            .any(|entry: &StoredEntry<S>| entry.kind == kind);
         if is_twice || entries.len() == MOST {
             return Err(foreign());
         }
-        entries.push(Entry {
+        entries.push(StoredEntry {
             kind,
             until,
             at: begin..begin + length,
@@ -232,8 +238,242 @@ fn entries<S>(bytes: &[u8]) -> Result<Entries<S>, Error> {
 
 /// Counted, and shown to nobody.
 #[cold]
-fn foreign() -> Error {
-    Error::new(
+fn foreign() -> error::Error {
+    error::Error::new(
         "the value is none of this program: expected the states of a key; remove the key to begin afresh",
     )
+}
+
+/// The states under a key while a batch of work is done on them, as far as the work is about them.
+pub(super) struct Draft<'a, S> {
+    now: Timestamp,
+    frame: &'a mut Frame<S>,
+    /// `true` if a newer program wrote the value. Then only a reset may replace it.
+    is_newer: bool,
+    is_reset: bool,
+    parts: SmallVec<[Part<S>; 1]>,
+    /// `None` while nobody asked for them.
+    marks: Option<Marks>,
+    /// The number of states that could not be read and count as none.
+    pub(super) healed: u64,
+    /// The number of states that a newer program wrote.
+    pub(super) newer: u64,
+}
+
+/// The state of one kind.
+struct Part<S> {
+    kind: StateKind,
+    /// `true` if a newer program wrote the state. Then only a reset may replace it.
+    is_newer: bool,
+    entry: Entry<S>,
+}
+
+/// The new value of a key.
+pub(super) struct Change<S> {
+    pub(super) frame: Frame<S>,
+    pub(super) keep: Duration,
+}
+
+impl<S> Change<S> {
+    /// Returns the bytes; `None` if no state is left.
+    pub(super) fn value(&self) -> Option<&[u8]> {
+        Some(self.frame.bytes()).filter(|bytes| !bytes.is_empty())
+    }
+}
+
+impl<'a, S: Codec + Clone> Draft<'a, S> {
+    pub(super) fn new(frame: &'a mut Frame<S>, is_newer: bool, now: Timestamp) -> Self {
+        Self {
+            now,
+            frame,
+            is_newer,
+            is_reset: false,
+            parts: SmallVec::new(),
+            marks: None,
+            healed: 0,
+            newer: 0,
+        }
+    }
+
+    /// Does the work.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a newer program wrote a state that the work is about.
+    pub(super) fn apply<Rule>(&mut self, work: &Work<Rule>) -> Result<Answers, Error>
+    where
+        Rule: Algorithm<State = S>,
+    {
+        let rules = work.rules();
+        let mut is_newer = self.is_newer;
+        for rule in &rules {
+            is_newer |= self.part(rule.state_kind()).is_newer;
+        }
+        if is_newer && !rules.is_empty() {
+            return Err(Error::unsupported(crate::Error::newer_state()));
+        }
+        let now = self.now;
+        match work {
+            Work::Spend(asks) => return Ok(self.spend(asks)),
+            Work::Probe(asks) => return Ok(self.probe(asks)),
+            Work::Look(rule) => {
+                let state = self.part(rule.state_kind()).entry.state.as_ref();
+                return Ok(Answers {
+                    decisions: rule.look(state, now).into(),
+                    ..Answers::default()
+                });
+            }
+            Work::Settle {
+                rule,
+                charge,
+                actual,
+            } => {
+                let entry = &mut self.part(rule.state_kind()).entry;
+                return Ok(Answers {
+                    forgets: entry.settle(rule, charge, now, *actual),
+                    ..Answers::default()
+                });
+            }
+            Work::Sync { deltas, pulled, .. } => self.sync(deltas, pulled)?,
+            Work::Reset => {
+                (self.is_newer, self.is_reset) = (false, true);
+                self.parts.clear();
+                self.marks = None;
+            }
+        }
+        Ok(Answers::default())
+    }
+
+    /// Adds the deltas that the key does not have, and tells the states.
+    fn sync<Rule>(&mut self, deltas: &[OwnedDelta<Rule>], pulled: &PulledBytes) -> Result<(), Error>
+    where
+        Rule: Algorithm<State = S>,
+    {
+        let now = self.now;
+        for delta in deltas.iter().filter(|delta| delta.units > 0) {
+            if !self.marks()?.note(delta.batch) {
+                continue;
+            }
+            let at = now.saturating_sub(delta.age);
+            let entry = &mut self.part(delta.rule.state_kind()).entry;
+            // As of its own instant: what came later stands, and what was to be refilled since is.
+            entry.settle(&delta.rule, &Charge::new(at, 0), at, delta.units);
+        }
+        let bytes = |delta: &OwnedDelta<Rule>| {
+            let entry = &self.part(delta.rule.state_kind()).entry;
+            entry.state.as_ref().map(Codec::to_bytes)
+        };
+        pulled.set(now, deltas.iter().map(bytes).collect());
+        Ok(())
+    }
+
+    /// Returns the numbers of the deltas that the key has, which are read from the value the first time.
+    fn marks(&mut self) -> Result<&mut Marks, Error> {
+        if self.marks.is_none() {
+            let bytes = self.frame.bytes_of(Marks::KIND).filter(|_| !self.is_reset);
+            let marks = match bytes.map(Marks::read).transpose() {
+                Ok(marks) => marks.unwrap_or_default(),
+                Err(error) if error.is_newer_state() => return Err(Error::unsupported(error)),
+                Err(_) => {
+                    self.healed += 1;
+                    Marks::default()
+                }
+            };
+            self.marks = Some(marks);
+        }
+        Ok(self.marks.get_or_insert_default())
+    }
+
+    /// Returns the state of a kind, which is read from the value the first time.
+    fn part(&mut self, kind: StateKind) -> &mut Part<S> {
+        let index = self.parts.iter().position(|part| part.kind == kind);
+        let index = index.unwrap_or_else(|| {
+            let part = self.open(kind);
+            self.parts.push(part);
+            self.parts.len() - 1
+        });
+        &mut self.parts[index]
+    }
+
+    fn open(&mut self, kind: StateKind) -> Part<S> {
+        let (mut state, mut is_newer) = (None, false);
+        let found = if self.is_reset {
+            None
+        } else {
+            self.frame.open(kind, self.now)
+        };
+        if let Some((held, is_first)) = found {
+            match held {
+                StoredState::State(found) => state = Some(found.clone()),
+                StoredState::Newer => {
+                    is_newer = true;
+                    self.newer += u64::from(is_first);
+                }
+                StoredState::Damaged | StoredState::Unread => self.healed += u64::from(is_first),
+            }
+        }
+        Part {
+            kind,
+            is_newer,
+            entry: Entry::new(state),
+        }
+    }
+
+    /// Returns the value to be written; `None` if it has not changed.
+    pub(super) fn change(self) -> Option<Change<S>> {
+        let now = self.now;
+        let written = self.parts.into_iter().filter_map(|part| {
+            Some(Written {
+                kind: part.kind,
+                until: part.entry.written_until?,
+                state: part.entry.state.map(|state| {
+                    let bytes = state.to_bytes();
+                    (StoredState::State(state), bytes)
+                }),
+            })
+        });
+        let mut written: Vec<_> = written.collect();
+        if let Some(marks) = self.marks.filter(|marks| marks.is_new) {
+            let last = written.iter().map(|written| written.until).max();
+            let last = last.max(Some(self.frame.last_until())).max(Some(now));
+            written.push(Written {
+                kind: Marks::KIND,
+                until: last.unwrap_or(now).saturating_add(KEEP),
+                state: Some((StoredState::Unread, marks.to_bytes())),
+            });
+        }
+        if written.is_empty() && !self.is_reset {
+            return None;
+        }
+        let (frame, keep) = if self.is_reset {
+            Frame::default().with(written, now)
+        } else {
+            self.frame.with(written, now)
+        };
+        (frame.bytes() != self.frame.bytes()).then_some(Change { frame, keep })
+    }
+}
+
+impl<S, Rule> States<(Rule, Spend)> for Draft<'_, S>
+where
+    S: Codec + Clone,
+    Rule: Algorithm<State = S>,
+{
+    type Rule = Rule;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn rule((rule, _): &(Rule, Spend)) -> &Rule {
+        rule
+    }
+
+    fn spend_of((_, spend): &(Rule, Spend)) -> Spend {
+        *spend
+    }
+
+    fn entry(&mut self, (rule, _): &(Rule, Spend)) -> &mut Entry<S> {
+        &mut self.part(rule.state_kind()).entry
+    }
 }

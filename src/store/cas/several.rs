@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use super::{
     CompareAndSwap,
-    queue::Queue,
-    store::told,
-    work::{Asks, Work},
+    worker::{Asks, Queue, Work, told},
 };
 use crate::{
     algorithm::{Algorithm, Codec},

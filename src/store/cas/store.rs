@@ -1,25 +1,24 @@
-//! The store.
+//! The store, its settings and its counters.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use super::{
-    CasStats, CompareAndSwap, OptimisticBuilder,
-    count_node::count_node,
-    queue::{Answer, Queue},
+    CompareAndSwap,
     several::{Group, all_or_none},
-    sync::sync,
-    work::Work,
+    sync::{count_node, sync},
+    worker::{Queue, Work, told},
 };
 use crate::{
     algorithm::{Algorithm, Codec},
+    backoff::Backoff,
     key::Key,
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
         StoreId, SyncFuture,
         ask::policies,
-        ask::{key_name, nodes_name},
-        engine::{Answers, runtime_gone, spawn_detached},
+        engine::{spawn_detached, stats},
+        name::{key_name, nodes_name},
     },
     time::{Clock, SystemClock},
 };
@@ -132,8 +131,8 @@ use crate::{
 /// A call that is dropped before it is its turn spends nothing; one that is dropped later is charged, once at most.
 /// Settlements and resets go on by themselves.
 pub struct Optimistic<C, Rule, K = SystemClock> {
-    pub(super) prefix: Arc<str>,
-    pub(super) queue: Arc<Queue<C, Rule, K>>,
+    prefix: Arc<str>,
+    queue: Arc<Queue<C, Rule, K>>,
 }
 
 impl<C, Rule> Optimistic<C, Rule> {
@@ -187,6 +186,213 @@ impl<C, Rule, K> fmt::Debug for Optimistic<C, Rule, K> {
     }
 }
 
+/// Builder of an [`Optimistic`] store, returned by [`Optimistic::builder_on`].
+///
+/// | setting | default |
+/// |---|---|
+/// | [`prefix`](Self::prefix) | `tollgate` |
+/// | [`attempts`](Self::attempts) | 32 |
+/// | [`deadline`](Self::deadline) | 1 s |
+/// | [`backoff`](Self::backoff) | 0 to 1 ms, doubling up to 64 ms |
+/// | [`clock`](Self::clock) | the system's clock |
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{AnyRule, backoff::Backoff, store::{CompareAndSwap, Optimistic}};
+///
+/// /// For a server that answers within 20 ms.
+/// fn shop(table: impl CompareAndSwap) -> Optimistic<impl CompareAndSwap, AnyRule> {
+///     Optimistic::builder_on(table)
+///         .prefix("shop")
+///         .attempts(16)
+///         .deadline(Duration::from_millis(200))
+///         .backoff(Backoff::full(Duration::from_millis(4), Duration::from_millis(256)))
+///         .build()
+/// }
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct OptimisticBuilder<C, Rule, K = SystemClock> {
+    data: C,
+    clock: K,
+    prefix: String,
+    settings: Settings,
+    rule: PhantomData<fn() -> Rule>,
+}
+
+/// The settings that the parts of a store share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) attempts: u32,
+    pub(super) deadline: Duration,
+    pub(super) backoff: Option<Backoff>,
+    pub(super) seed: Option<u64>,
+    pub(super) combining: bool,
+}
+
+impl<C: Clone, Rule, K: Clone> Clone for OptimisticBuilder<C, Rule, K> {
+    fn clone(&self) -> Self {
+        Self {
+            data: self.data.clone(),
+            clock: self.clock.clone(),
+            prefix: self.prefix.clone(),
+            settings: self.settings,
+            rule: PhantomData,
+        }
+    }
+}
+
+impl<C, Rule, K: fmt::Debug> fmt::Debug for OptimisticBuilder<C, Rule, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OptimisticBuilder")
+            .field("prefix", &self.prefix)
+            .field("clock", &self.clock)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<C, Rule> OptimisticBuilder<C, Rule> {
+    /// Creates a builder with the defaults.
+    pub fn new(data: C) -> Self {
+        Self {
+            data,
+            clock: SystemClock::default(),
+            prefix: "tollgate".to_owned(),
+            settings: Settings {
+                attempts: 32,
+                deadline: Duration::from_secs(1),
+                backoff: Some(Backoff::full(
+                    Duration::from_millis(1),
+                    Duration::from_millis(64),
+                )),
+                seed: None,
+                combining: true,
+            },
+            rule: PhantomData,
+        }
+    }
+}
+
+impl<C, Rule, K> OptimisticBuilder<C, Rule, K> {
+    /// Sets the prefix of all keys; `tollgate` by default.
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.prefix);
+        self
+    }
+
+    /// Sets the number of races that a call may lose before it is given up as [contended](crate::store::Error::is_contended); 32 by
+    /// default, and at least 1. [Deltas](crate::store::Delta) of several keys are given up after 7 at most, because they wait
+    /// for each other.
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.settings.attempts = attempts.max(1);
+        self
+    }
+
+    /// Sets the time within which a call is tried; a second by default, in steps of a millisecond.
+    ///
+    /// When it has passed, a call that keeps losing is given up as [contended](crate::store::Error::is_contended), and
+    /// one that the store does not answer as [timed out](crate::store::Error::is_timeout). Where calls for one key
+    /// keep coming, the last answer that a call waits for may take as long again; a bound for each call by itself is
+    /// [`timeout`](crate::store::StoreExt::timeout).
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.settings.deadline = deadline;
+        self
+    }
+
+    /// Sets the delays after lost races; `None` for no delay. By default they are drawn from 0 to 1 ms, 2 ms, …
+    /// up to 64 ms ([full jitter](Backoff::full)).
+    ///
+    /// A seed of the back-off makes the delays after all calls the same; [`seed`](Self::seed) is for tests.
+    pub fn backoff(mut self, backoff: impl Into<Option<Backoff>>) -> Self {
+        self.settings.backoff = backoff.into();
+        self
+    }
+
+    /// Sets a seed for the delays, so that a test sees the same ones each time. Every process needs its own.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.settings.seed = Some(seed);
+        self
+    }
+
+    /// Sets whether calls that wait for one key are combined into one swap; `true` by default. Without it all calls for
+    /// one key race against each other, for measurements.
+    pub fn combining(mut self, combining: bool) -> Self {
+        self.settings.combining = combining;
+        self
+    }
+
+    /// Sets the clock to decide by if the store [tells no time](super::Loaded::now); [`SystemClock`] by default.
+    pub fn clock<L: Clock>(self, clock: L) -> OptimisticBuilder<C, Rule, L> {
+        OptimisticBuilder {
+            data: self.data,
+            clock,
+            prefix: self.prefix,
+            settings: self.settings,
+            rule: PhantomData,
+        }
+    }
+
+    /// Replaces the client that loads and swaps values.
+    #[cfg(feature = "memcached")]
+    pub(crate) fn data<D>(self, data: D) -> OptimisticBuilder<D, Rule, K> {
+        OptimisticBuilder {
+            data,
+            clock: self.clock,
+            prefix: self.prefix,
+            settings: self.settings,
+            rule: PhantomData,
+        }
+    }
+
+    /// Builds the store.
+    pub fn build(self) -> Optimistic<C, Rule, K>
+    where
+        C: CompareAndSwap,
+        Rule: Algorithm<State: Codec>,
+    {
+        Optimistic {
+            prefix: self.prefix.into(),
+            queue: Arc::new(Queue::new(self.data, self.clock, self.settings)),
+        }
+    }
+}
+
+stats! {
+    /// Counters of an [`Optimistic`] store and its clones since it was built.
+    ///
+    /// ```
+    /// use tollgate::store::CasStats;
+    ///
+    /// /// The share of swaps that lost a race against another process, in percent.
+    /// fn contention(stats: &CasStats) -> u64 {
+    ///     100 * stats.lost / stats.swaps.max(1)
+    /// }
+    /// # assert_eq!(contention(&CasStats::default()), 0);
+    /// ```
+    pub struct CasStats {
+        counted {
+            /// Loads sent.
+            loads,
+            /// Swaps sent.
+            swaps,
+            /// Swaps that lost their race.
+            lost,
+            /// Calls, settlements and resets that were given up as [contended](crate::store::Error::is_contended).
+            contended,
+            /// Values, and states in them, that could not be read and counted as no state, each time that they were read.
+            healed,
+            /// Values, and states in them, that a newer version of the program wrote, each time that they were read.
+            newer,
+        }
+        given {
+            /// Settlements that gave nothing back because [too many](crate::LeakyBucket#calls-that-are-cancelled) did before, and those that
+            /// failed, or whose answer was lost. They may have been made, so none is repeated.
+            unsettled: u64,
+        }
+    }
+    struct Counters;
+}
+
 impl<C: CompareAndSwap, Rule, K> Backend for Optimistic<C, Rule, K> {
     type Error = Error;
 
@@ -205,11 +411,6 @@ impl<C: CompareAndSwap, Rule, K> Backend for Optimistic<C, Rule, K> {
 
 /// The longest state that is transferred with each call.
 const MOST_BYTES: u64 = 64 * 1024;
-
-/// Awaits an answer; fails if its task no longer exists.
-pub(super) async fn told(answer: Answer) -> Result<Answers, Error> {
-    answer.await.unwrap_or_else(|_| Err(runtime_gone()))
-}
 
 impl<C, Rule, K> Store<Rule> for Optimistic<C, Rule, K>
 where

@@ -1,4 +1,4 @@
-//! Deltas of nodes that decide by themselves.
+//! Deltas of nodes that decide by themselves, and the number of nodes that use a policy.
 
 use std::{
     collections::HashMap,
@@ -6,10 +6,19 @@ use std::{
     time::Duration,
 };
 
-use super::{CompareAndSwap, queue::Queue, store::told, work::Work};
+use tokio::time::sleep;
+
+use super::{
+    CompareAndSwap, Loaded, Swap, Swapped,
+    worker::{Queue, Work, told},
+};
 use crate::{
-    algorithm::{Algorithm, Codec, StateKind},
-    store::{Batch, Delta, Error, Pulled, SyncFuture, ask::key_name, engine::each_delta},
+    algorithm::{Algorithm, Codec, StateKind, put_number, take_number},
+    error,
+    store::{
+        Batch, Delta, Error, NodeCounts, Pulled, SyncFuture, engine::each_delta, name::key_name,
+        node_counts::CountedNodes,
+    },
     time::{Clock, Timestamp},
 };
 
@@ -113,4 +122,161 @@ where
         }
         each_delta(each.into_iter().flatten().collect())
     })
+}
+
+/// The most nodes whose numbers a key keeps. Beyond that the one goes that was heard of longest ago: if it repeats a delta afterwards, its
+/// units count twice.
+const MOST: usize = 128;
+
+/// For how long the numbers are kept at least. A delta that is repeated later counts twice, if the states have passed, too.
+pub(super) const KEEP: Duration = Duration::from_secs(60);
+
+/// The version of the bytes.
+const VERSION: u64 = 1;
+
+/// The last number of each node that added a delta to a key. They lie beside the states of the key, as a state of their own kind.
+///
+/// | bytes | |
+/// |---|---|
+/// | 1 | the version |
+/// | for each node up to 10 and up to 10 | the node and its number, as LEB128; the node that was heard of last comes last |
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    nodes: Vec<Batch>,
+    /// `true` if a number was noted since they were read.
+    pub(super) is_new: bool,
+}
+
+impl Marks {
+    pub(super) const KIND: StateKind = StateKind::named("marks of deltas");
+
+    /// # Errors
+    ///
+    /// When the bytes are no marks of a version that this program knows.
+    pub(super) fn read(mut bytes: &[u8]) -> Result<Self, error::Error> {
+        let bytes = &mut bytes;
+        match take_number(bytes)? {
+            VERSION => {}
+            version if version > VERSION => return Err(error::Error::newer_state()),
+            _ => {
+                return Err(error::Error::new(
+                    "the numbers of deltas cannot be read: expected what this program writes; remove the key to begin afresh",
+                ));
+            }
+        }
+        let mut marks = Self::default();
+        while !bytes.is_empty() {
+            let (node, number) = (take_number(bytes)?, take_number(bytes)?);
+            marks.nodes.push(Batch { node, number });
+        }
+        Ok(marks)
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(1 + 16 * self.nodes.len());
+        put_number(&mut bytes, VERSION);
+        for Batch { node, number } in &self.nodes {
+            put_number(&mut bytes, *node);
+            put_number(&mut bytes, *number);
+        }
+        bytes
+    }
+
+    /// Notes the number of a delta. Returns `false` if the key has it already.
+    pub(super) fn note(&mut self, batch: Batch) -> bool {
+        if let Some(at) = self.nodes.iter().position(|mark| mark.node == batch.node) {
+            if self.nodes[at].number >= batch.number {
+                return false;
+            }
+            self.nodes.remove(at);
+        }
+        if self.nodes.len() >= MOST {
+            self.nodes.remove(0);
+        }
+        self.nodes.push(batch);
+        self.is_new = true;
+        true
+    }
+}
+
+/// Nodes count themselves at about the same time, when a period begins.
+const ATTEMPTS: usize = 16;
+
+/// Counts this node in a period.
+pub(super) async fn count_node<C: CompareAndSwap, Rule, K>(
+    queue: &Queue<C, Rule, K>,
+    key: &[u8],
+    period: u64,
+) -> Result<NodeCounts, Error> {
+    let mut found = None;
+    let mut delays = queue.delays().into_iter().flatten();
+    for _ in 0..ATTEMPTS {
+        let Loaded { value, .. } = match found.take() {
+            Some(found) => found,
+            None => queue.data.load(key).await?,
+        };
+        let (version, value) = value.unzip();
+        let counted = CountedNodes::after(value.as_deref(), period);
+        let swap = Swap {
+            expected: version.as_ref(),
+            value: Some(&counted.to_value()),
+            keep: CountedNodes::KEEP,
+        };
+        match queue.data.swap(key, swap).await? {
+            Swapped::Done(_) => return Ok(counted.counts()),
+            Swapped::Lost(known) => found = known,
+        }
+        if let Some(delay) = delays.next() {
+            sleep(delay).await;
+            // The value that was found has changed meanwhile.
+            found = None;
+        }
+    }
+    Err(Error::contended())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(node: u64, number: u64) -> Batch {
+        Batch { node, number }
+    }
+
+    #[test]
+    fn a_number_is_noted_once() {
+        let mut marks = Marks::default();
+        assert!(marks.note(batch(1, 5)));
+        assert!(marks.note(batch(2, 3)));
+        for (node, number, is_new) in [(1, 5, false), (1, 4, false), (2, 4, true), (1, 9, true)] {
+            assert_eq!(marks.note(batch(node, number)), is_new);
+            marks = Marks::read(&marks.to_bytes()).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_node_goes_that_was_heard_of_longest_ago() {
+        let mut marks = Marks::default();
+        for node in 0..MOST as u64 {
+            marks.note(batch(node, 1));
+        }
+        marks.note(batch(0, 2));
+        marks.note(batch(1000, 1));
+        assert_eq!(marks.nodes.len(), MOST);
+        assert!(!marks.note(batch(0, 2)));
+        assert!(marks.note(batch(1, 1)), "it was forgotten");
+    }
+
+    #[test]
+    fn bytes_of_others_are_errors() {
+        for (bytes, is_newer) in [
+            (&[][..], false),
+            (&[0], false),
+            (&[2, 7], true),
+            (&[1, 7], false),
+        ] {
+            let error = Marks::read(bytes).unwrap_err();
+            assert_eq!(error.is_newer_state(), is_newer, "{bytes:?}");
+        }
+    }
 }

@@ -1,38 +1,239 @@
-//! Loads, decides and swaps, and repeats it after a lost race.
+//! Jobs that wait for their key, each key with one worker at a time. It loads, decides and swaps, and repeats it after a lost race.
 
 use std::{
     collections::VecDeque,
     future::Future,
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
+use smallvec::SmallVec;
 use tokio::{
+    sync::oneshot,
     task::yield_now,
     time::{Instant, sleep, timeout_at},
 };
 
 use super::{
     CompareAndSwap, Loaded, Swap, Swapped,
-    cached::{CachedValue, Form, Source},
-    draft::Draft,
-    queue::Queue,
-    work::Job,
+    frame::{Change, Draft, Frame},
+    store::{Counters, Settings},
+    sync::{OwnedDelta, PulledBytes},
 };
 use crate::{
     algorithm::{Algorithm, Codec},
     backoff::Delays,
-    store::{Error, engine::Answers},
-    time::Clock,
+    decision::Charge,
+    store::{
+        Error, Spend,
+        engine::{Answers, CombiningQueue, Turn, Unsettled, runtime, runtime_gone},
+    },
+    time::{Clock, Timestamp},
 };
+
+/// Jobs in the order in which they came.
+type Jobs<Rule> = VecDeque<Job<Rule>>;
+
+/// The parts of a store that its clones share.
+pub(super) struct Queue<C, Rule, K> {
+    pub(super) data: C,
+    clock: K,
+    pub(super) settings: Settings,
+    pub(super) counters: Counters,
+    pub(super) unsettled: Unsettled,
+    /// A lane for each key, with one worker.
+    waiting: Arc<CombiningQueue<Box<[u8]>, Jobs<Rule>>>,
+    /// The number of back-offs that were begun.
+    backoffs: AtomicU64,
+}
+
+/// The receiver of an answer.
+type Answer = oneshot::Receiver<Result<Answers, Error>>;
+
+impl<C, Rule, K> Queue<C, Rule, K> {
+    pub(super) fn new(data: C, clock: K, settings: Settings) -> Self {
+        Self {
+            data,
+            clock,
+            settings,
+            counters: Counters::default(),
+            unsettled: Unsettled::default(),
+            waiting: CombiningQueue::new(1),
+            backoffs: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the delays after lost races; `None` if there is no back-off.
+    pub(super) fn delays(&self) -> Option<Delays> {
+        let backoff = self.settings.backoff?;
+        let seeded = self.settings.seed.map(|seed| {
+            let number = self.backoffs.fetch_add(1, Ordering::Relaxed);
+            backoff.seed(seed.wrapping_add(number))
+        });
+        Some(seeded.unwrap_or(backoff).delays())
+    }
+
+    /// Takes out the calls that wait for a key. Settlements and resets stay.
+    fn calls(&self, key: &[u8]) -> VecDeque<Job<Rule>> {
+        let calls = self.waiting.waiting(key, |jobs| {
+            let (calls, rest) = jobs.drain(..).partition(Job::is_call);
+            *jobs = rest;
+            calls
+        });
+        calls.unwrap_or_default()
+    }
+}
+
+impl<C, Rule, K> Queue<C, Rule, K>
+where
+    C: CompareAndSwap,
+    Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    K: Clock + Send + Sync + 'static,
+{
+    /// Queues work on a key. It is done at once, or in the next batch if the key has a worker.
+    ///
+    /// # Errors
+    ///
+    /// Fails outside of a runtime.
+    pub(super) fn ask(self: &Arc<Self>, key: Box<[u8]>, work: Work<Rule>) -> Result<Answer, Error> {
+        let runtime = runtime()?;
+        let (reply, answer) = oneshot::channel();
+        let job = Job::new(work, reply);
+        if !self.settings.combining {
+            let worker = Worker::new(Arc::clone(self), key, vec![job]);
+            runtime.spawn(Self::work_for_one(worker));
+            return Ok(answer);
+        }
+        let turn = self.waiting.lock().add(&key, |jobs| {
+            jobs.push_back(job);
+            true
+        });
+        if let Some(turn) = turn {
+            let worker = Worker::new(Arc::clone(self), key, Vec::new());
+            runtime.spawn(Self::work(turn, worker));
+        }
+        Ok(answer)
+    }
+
+    /// Works until no job waits.
+    async fn work(mut turn: Turn<Box<[u8]>, Jobs<Rule>>, mut worker: Worker<C, Rule, K>) {
+        while turn.next(|jobs| worker.join(jobs)) {
+            worker.set_deadlines(sleep(worker.queue.settings.deadline).deadline());
+            worker.attempt().await;
+        }
+    }
+
+    /// Works on a single job, which no other job joins.
+    async fn work_for_one(mut worker: Worker<C, Rule, K>) {
+        worker.set_deadlines(sleep(worker.queue.settings.deadline).deadline());
+        while worker.join(&mut VecDeque::new()) {
+            worker.attempt().await;
+        }
+    }
+}
+
+/// Awaits an answer; fails if its task no longer exists.
+pub(super) async fn told(answer: Answer) -> Result<Answers, Error> {
+    answer.await.unwrap_or_else(|_| Err(runtime_gone()))
+}
+
+/// Asks about one key: the rule as the key meets it, and what to spend.
+pub(super) type Asks<Rule> = SmallVec<[(Rule, Spend); 1]>;
+
+/// Work on the states of one key.
+pub(super) enum Work<Rule> {
+    /// Spends all asks, or none.
+    Spend(Asks<Rule>),
+    /// Answers as [`Spend`](Self::Spend) does and spends nothing; what a refusal writes is written.
+    Probe(Asks<Rule>),
+    Look(Rule),
+    Settle {
+        rule: Rule,
+        charge: Charge,
+        actual: u64,
+    },
+    /// Adds what nodes admitted by themselves, and tells the states.
+    Sync {
+        deltas: Vec<OwnedDelta<Rule>>,
+        pulled: PulledBytes,
+        /// `true` if the call is about other keys, too.
+        has_others: bool,
+    },
+    Reset,
+}
+
+impl<Rule> Work<Rule> {
+    /// Returns the rules whose states the work is about.
+    pub(super) fn rules(&self) -> SmallVec<[&Rule; 1]> {
+        match self {
+            Self::Spend(asks) | Self::Probe(asks) => asks.iter().map(|(rule, _)| rule).collect(),
+            Self::Look(rule) | Self::Settle { rule, .. } => SmallVec::from_iter([rule]),
+            Self::Sync { deltas, .. } => deltas.iter().map(|delta| &delta.rule).collect(),
+            Self::Reset => SmallVec::new(),
+        }
+    }
+}
+
+/// The most races that deltas may lose while those of other keys wait for their answer, and nodes tell them again a little later anyway. With the
+/// default back-off so many attempts wait for 63 ms at most.
+const ATTEMPTS_BESIDE_OTHERS: u32 = 7;
+
+/// Work and its caller.
+struct Job<Rule> {
+    work: Work<Rule>,
+    reply: oneshot::Sender<Result<Answers, Error>>,
+    /// The number of races that it lost.
+    losses: u32,
+    /// The deadline; `None` before its first attempt.
+    until: Option<Instant>,
+}
+
+impl<Rule> Job<Rule> {
+    fn new(work: Work<Rule>, reply: oneshot::Sender<Result<Answers, Error>>) -> Self {
+        Self {
+            work,
+            reply,
+            losses: 0,
+            until: None,
+        }
+    }
+
+    /// Returns the number of races that the work may lose, of those that a call may.
+    fn attempts(&self, of_call: u32) -> u32 {
+        match self.work {
+            Work::Sync {
+                has_others: true, ..
+            } => of_call.min(ATTEMPTS_BESIDE_OTHERS),
+            _ => of_call,
+        }
+    }
+
+    /// Returns `true` if the work is for a caller that waits. Settlements and resets are done in any case.
+    fn is_call(&self) -> bool {
+        !matches!(self.work, Work::Settle { .. } | Work::Reset)
+    }
+
+    /// Returns `true` if the caller no longer waits, so that it must not be charged.
+    fn is_abandoned(&self) -> bool {
+        self.is_call() && self.reply.is_closed()
+    }
+
+    fn answer(self, answer: Result<Answers, Error>) {
+        // A caller that no longer waits needs no answer.
+        let _ = self.reply.send(answer);
+    }
+}
 
 /// The most calls of one swap.
 const BATCH: usize = 256;
 
 /// Does the work on one key, several jobs with one swap.
-pub(super) struct Worker<C: CompareAndSwap, Rule: Algorithm, K> {
-    pub(super) queue: Arc<Queue<C, Rule, K>>,
+struct Worker<C: CompareAndSwap, Rule: Algorithm, K> {
+    queue: Arc<Queue<C, Rule, K>>,
     key: Box<[u8]>,
     batch: Vec<Job<Rule>>,
     /// The value that the last swap or load left under the key.
@@ -58,11 +259,7 @@ where
     Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
     K: Clock + Send + Sync + 'static,
 {
-    pub(super) fn new(
-        queue: Arc<Queue<C, Rule, K>>,
-        key: Box<[u8]>,
-        batch: Vec<Job<Rule>>,
-    ) -> Self {
+    fn new(queue: Arc<Queue<C, Rule, K>>, key: Box<[u8]>, batch: Vec<Job<Rule>>) -> Self {
         Self {
             queue,
             key,
@@ -74,7 +271,7 @@ where
     }
 
     /// Adds jobs to the batch as far as it has room, without those whose callers no longer wait. Returns `true` if there is work.
-    pub(super) fn join(&mut self, jobs: &mut VecDeque<Job<Rule>>) -> bool {
+    fn join(&mut self, jobs: &mut VecDeque<Job<Rule>>) -> bool {
         self.batch.retain(|job| !job.is_abandoned());
         jobs.retain(|job| !job.is_abandoned());
         let count = jobs.len().min(BATCH.saturating_sub(self.batch.len()));
@@ -83,7 +280,7 @@ where
     }
 
     /// Sets the deadline of the jobs that have none yet.
-    pub(super) fn set_deadlines(&mut self, until: Instant) {
+    fn set_deadlines(&mut self, until: Instant) {
         for job in &mut self.batch {
             job.until.get_or_insert(until);
         }
@@ -92,7 +289,7 @@ where
     /// Tries once to do the work of the batch, which is not empty.
     ///
     /// Jobs that were answered leave the batch. After a lost race, those that may be tried again stay, and the back-off has passed.
-    pub(super) async fn attempt(&mut self) {
+    async fn attempt(&mut self) {
         let ended = {
             let until = self.until();
             let work = pin!(self.load_and_swap());
@@ -326,5 +523,98 @@ impl CacheTrust {
     fn more(&mut self) {
         self.times = (self.times + 1).min(6);
         self.left_out = 1 << self.times;
+    }
+}
+
+/// For so long, the store's time is derived from the clock of this process; then it is read again.
+const RECKONED: Duration = Duration::from_secs(1);
+
+/// The value under a key when it was last read or written.
+struct CachedValue<V, S> {
+    version: Option<V>,
+    frame: Frame<S>,
+    form: Form,
+    source: Source,
+    /// The time of the store, and the time of this process at the same instant or later.
+    clocks: Option<[Timestamp; 2]>,
+}
+
+/// The operation that returned a value, which determines how far it can be trusted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// A load after the calls came that the value answers.
+    Load,
+    /// A lost swap.
+    Loss,
+    /// A load or swap for earlier calls. The value is current if a swap that expects it takes place.
+    Before,
+}
+
+/// The form of a value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// States that this version of the program can read, or no value.
+    Current,
+    /// Bytes of another program, which count as no value.
+    Damaged,
+    /// A value that a newer program wrote.
+    Newer,
+}
+
+impl<V, S> CachedValue<V, S> {
+    fn read(loaded: Loaded<V>, source: Source, clock: &impl Clock) -> Self {
+        let (version, bytes) = loaded.value.unzip();
+        let (frame, read) = bytes.map_or_else(|| (Frame::default(), Ok(())), Frame::read);
+        let form = match read {
+            Ok(()) => Form::Current,
+            Err(error) if error.is_newer_state() => Form::Newer,
+            Err(_) => Form::Damaged,
+        };
+        Self {
+            version,
+            frame,
+            form,
+            source,
+            clocks: loaded.now.map(|now| [now, clock.now()]),
+        }
+    }
+
+    /// Returns the time of the store if it has a clock, else the time of this process.
+    ///
+    /// If it is derived, it is ahead of the store's time by the drift of the clocks at most, because the clock of this process was
+    /// read after it.
+    fn now(&self, clock: &impl Clock) -> Timestamp {
+        match self.clocks {
+            None => clock.now(),
+            Some([store, _]) if self.source == Source::Load => store,
+            Some([store, own]) => store.saturating_add(clock.now().saturating_since(own)),
+        }
+    }
+
+    /// Returns `true` if the store's clock was read too long ago, or the clock of this process has stepped back.
+    fn is_old(&self, clock: &impl Clock) -> bool {
+        self.clocks.is_some_and(|[_, own]| {
+            let now = clock.now();
+            now < own || now.saturating_since(own) > RECKONED
+        })
+    }
+
+    /// Returns the value for later calls.
+    fn aged(self) -> Self {
+        let source = Source::Before;
+        Self { source, ..self }
+    }
+
+    /// Returns the value after a swap; `None` if the store did not return its version.
+    fn replaced(self, change: Change<S>, version: Option<V>) -> Option<Self> {
+        let is_kept = change.value().is_some();
+        let is_told = version.is_some() || !is_kept;
+        let version = version.filter(|_| is_kept);
+        is_told.then_some(Self {
+            version,
+            frame: change.frame,
+            form: Form::Current,
+            ..self
+        })
     }
 }
