@@ -1,14 +1,103 @@
 //! Adds, decides by the total, and takes back what was refused.
 
-use std::borrow::Borrow;
+use std::{
+    borrow::Borrow,
+    hash::BuildHasher,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
-use super::{Totals, counter_set::CounterAsk, inner::Inner, slice_totals::SliceTotals};
+use foldhash::quality::RandomState;
+
+use super::{
+    Counts, Totals,
+    slices::{CounterAsk, CounterSet, KnownSlicings, SliceTotals},
+    sync::OpenDeltas,
+};
 use crate::{
     algorithm::Counted,
-    decision::Decision,
-    store::{Decisions, Error, Increment, engine::Counter},
+    decision::{Charge, Cost, Decision},
+    error,
+    key::Key,
+    policy::Policy,
+    store::{
+        Ask, Decisions, Error, Increment,
+        engine::{Counter, MonotoneClock, Unsettled},
+    },
     time::{Clock, Timestamp},
 };
+
+pub(super) struct Inner<I, Rule, K> {
+    pub(super) increment: I,
+    pub(super) prefix: Box<str>,
+    /// The greatest difference between the clocks of two hosts.
+    pub(super) apart: Duration,
+    pub(super) clock: MonotoneClock<K>,
+    pub(super) hints: Hints,
+    pub(super) known: KnownSlicings<Rule>,
+    pub(super) counts: Counts,
+    pub(super) open_deltas: OpenDeltas,
+    pub(super) unsettled: Unsettled,
+}
+
+impl<I, Rule: Counted, K: Clock> Inner<I, Rule, K> {
+    /// Returns the time, which never falls.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Returns how long a slice's counter may matter to some host: by the clock as it is, for which a window lasts longer after it
+    /// has stepped back.
+    fn keep(&self, place: &CounterSet, slice: u64) -> Duration {
+        let over = place.slicing.over(slice);
+        over.saturating_since(self.clock.clock().now())
+            .saturating_add(self.apart)
+    }
+
+    pub(super) fn place(
+        &self,
+        policy: &Policy,
+        key: &Key,
+        rule: &Rule,
+    ) -> Result<CounterSet, error::Error> {
+        let own = rule.for_key(&|| key.digest());
+        CounterSet::of(&self.prefix, policy, key, own.as_ref().unwrap_or(rule))
+    }
+
+    pub(super) fn asked(
+        &self,
+        asks: &[Ask<'_, Rule>],
+    ) -> Result<Vec<CounterAsk<Rule>>, error::Error> {
+        let asked = |ask: &Ask<'_, Rule>| {
+            self.known.learn(ask.rule())?;
+            let rule = ask.rule_for_key().unwrap_or_else(|| ask.rule().clone());
+            let place = CounterSet::of(&self.prefix, ask.policy(), ask.key(), &rule)?;
+            Ok(CounterAsk {
+                hash: self.hints.hash(&place),
+                added: added(ask, &rule, &place),
+                place,
+                rule,
+                cost: ask.cost(),
+            })
+        };
+        asks.iter().map(asked).collect()
+    }
+}
+
+/// Returns what an ask adds at first: up to how many units are granted, if each window is counted alone.
+///
+/// Never more than the limit, so that no counter reaches its end.
+fn added<Rule: Counted>(ask: &Ask<'_, Rule>, rule: &Rule, place: &CounterSet) -> u64 {
+    let (cost, spend) = (ask.cost().get(), ask.spend());
+    if !spend.is_grant() || place.slicing.older() > 0 {
+        return cost;
+    }
+    let limit = rule
+        .look(None, Timestamp::from_nanos(0))
+        .remaining()
+        .unwrap_or(0);
+    cost.max(spend.most().min(limit))
+}
 
 /// The addition of one ask, and its decision.
 struct Spent {
@@ -237,6 +326,51 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
     }
 }
 
+/// The most that one correction adds: far above any limit, and too little for a counter to reach its end.
+const MOST: u64 = 1 << 48;
+
+impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
+    /// Corrects a charge in the counter that was charged, as long as that counts.
+    pub(super) async fn settle(
+        &self,
+        place: &CounterSet,
+        charge: &Charge,
+        actual: u64,
+    ) -> Result<(), Error> {
+        let now = self.now();
+        let slice = place.slicing.slice(charge.at);
+        let is_near = charge.at <= now.saturating_add(self.apart);
+        if now >= place.slicing.over(slice) || !is_near || actual == charge.cost {
+            return Ok(());
+        }
+        let counter = place.counter(slice);
+        match charge.cost.checked_sub(actual) {
+            Some(less) => self.increment.subtract(&counter, less).await,
+            None => {
+                let more = (actual - charge.cost).min(MOST);
+                let keep = self.keep(place, slice);
+                self.increment
+                    .add(&counter, more, keep, &[])
+                    .await
+                    .map(drop)
+            }
+        }
+    }
+
+    /// Removes all counters of these sets that may matter now to any host.
+    pub(super) async fn reset(&self, places: &[CounterSet]) -> Result<(), Error> {
+        let now = self.now();
+        let counters: Vec<_> = places
+            .iter()
+            .flat_map(|place| {
+                let slices = place.all(now, self.apart);
+                slices.map(|slice| place.counter(slice))
+            })
+            .collect();
+        self.increment.remove(&counters).await
+    }
+}
+
 #[cold]
 fn shrunk() -> Error {
     Error::other(
@@ -251,4 +385,83 @@ pub(super) fn miscounted() -> Error {
         "the store tells more totals or fewer than it was asked for: expected one for each counter, in \
          their order; correct its `Increment`",
     )
+}
+
+/// The most keys that are remembered at once, of 24 bytes each.
+const SLOTS: usize = 8192;
+
+/// For a bounded number of keys that are used up: the lowest cost that was refused, and until when.
+///
+/// Hints only choose whether to read before adding, and decide nothing. So a slot is written without a lock, two keys may evict
+/// each other, and a torn slot costs an operation.
+pub(super) struct Hints {
+    slots: Box<[Slot]>,
+    hasher: RandomState,
+}
+
+// Relaxed throughout, for the same reason.
+#[derive(Default)]
+struct Slot {
+    hash: AtomicU64,
+    cost: AtomicU64,
+    until: AtomicU64,
+}
+
+impl Hints {
+    pub(super) fn new() -> Self {
+        Self {
+            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            hasher: RandomState::default(),
+        }
+    }
+
+    pub(super) fn hash(&self, place: &CounterSet) -> u64 {
+        self.hasher.hash_one(place.stem())
+    }
+
+    fn slot(&self, hash: u64) -> &Slot {
+        &self.slots[hash as usize % SLOTS]
+    }
+
+    /// Returns `true` if a cost is likely to be refused now.
+    fn doubts(&self, hash: u64, cost: Cost, now: Timestamp) -> bool {
+        let slot = self.slot(hash);
+        slot.hash.load(Ordering::Relaxed) == hash
+            && slot.cost.load(Ordering::Relaxed) <= cost.get()
+            && slot.until.load(Ordering::Relaxed) > now.as_nanos()
+    }
+
+    /// Learns from a decision about a cost.
+    fn learn(&self, hash: u64, cost: Cost, decision: &Decision) {
+        let remaining = decision.remaining().unwrap_or(0);
+        let wait = if !decision.is_admitted() {
+            decision.retry_after()
+        } else if remaining < cost.get() {
+            Some(decision.more_after())
+        } else {
+            None
+        };
+        let is_known = self.doubts(hash, cost, decision.at());
+        match wait {
+            // A hint about a lower cost says more.
+            Some(_) if is_known => {}
+            Some(wait) => {
+                let until = decision.at().saturating_add(wait);
+                let slot = self.slot(hash);
+                slot.hash.store(hash, Ordering::Relaxed);
+                slot.cost.store(cost.get(), Ordering::Relaxed);
+                slot.until.store(until.as_nanos(), Ordering::Relaxed);
+            }
+            None if is_known => self.forget(hash),
+            None => {}
+        }
+    }
+
+    /// Forgets a key: something came back.
+    pub(super) fn forget(&self, hash: u64) {
+        let slot = self.slot(hash);
+        if slot.hash.load(Ordering::Relaxed) == hash {
+            slot.until.store(0, Ordering::Relaxed);
+        }
+    }
 }

@@ -2,41 +2,704 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `increment` | the trait that the author of a store implements |
-//! | `counters`, `builder` | the store, and its settings |
-//! | `store` | its calls |
-//! | `inner` | the parts that clones share |
-//! | `decide` | adds, decides by the total, and takes back |
-//! | `count_node` | the number of nodes that use a policy |
-//! | `settle` | corrections and resets |
-//! | `sync` | units of nodes that decide by themselves |
-//! | `counter_set` | the counters of a key and their names |
-//! | `slice_totals` | the totals of a key, and the decision that follows |
-//! | `hints` | keys that are likely used up |
-//! | `known_slicings` | the windows that a reset has to reach |
-//! | `future` | calls that go on when they are dropped |
-//! | `stats` | counters for reports |
+//! | `mod` | the store, its settings, and the trait that the author of a store implements |
+//! | `decide` | adds, decides by the total, and takes back; corrections and resets |
+//! | `slices` | the counters of a key, their totals, and the decision that follows |
+//! | `sync` | units of nodes that decide by themselves, and how many they are |
 
-mod builder;
-mod count_node;
-mod counter_set;
-mod counters;
 mod decide;
-mod future;
-mod hints;
-mod increment;
-mod inner;
-mod known_slicings;
-mod settle;
-mod slice_totals;
-mod stats;
-mod store;
+mod slices;
 mod sync;
 
-pub use self::{
-    builder::CountersBuilder,
-    counters::Counters,
-    future::CountersFuture,
-    increment::{Increment, Totals},
-    stats::CounterStats,
+use std::{
+    fmt,
+    future::{Future, ready},
+    marker::PhantomData,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
 };
+
+use tokio::runtime::Handle;
+
+use self::{
+    decide::{Hints, Inner},
+    slices::{KnownSlicings, slicing_for_keys},
+    sync::OpenDeltas,
+};
+use crate::{
+    algorithm::Counted,
+    key::Key,
+    policy::Policy,
+    store::{
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
+        StoreId, SyncFuture,
+        ask::policies,
+        engine::{MonotoneClock, Unsettled, spawn_detached, stats},
+        name::nodes_name,
+    },
+    time::{Clock, SystemClock, Timestamp},
+};
+
+/// A store of the counter class: fixed and sliding windows, over anything that implements [`Increment`].
+///
+/// It adds first, and decides by the total that is returned (*set-then-get*). Two calls at once get different totals, and so
+/// never both take the last unit; a limiter that reads, decides and then adds (*get-then-set*) lets both pass. The total becomes the
+/// state of the [rule](Counted), and the rule decides as it does in memory: every number of a decision is the same.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{FixedWindow, prelude::*, store::{Counters, Increment}};
+///
+/// fn limited(cache: impl Increment) {
+///     let store = Counters::new(cache).timeout(Duration::from_millis(100)).fail_open();
+///     let layer = RateLimitLayer::new(FixedWindow::per_minute(100)).key(PeerIp::new()).store(store);
+/// #   use std::{convert::Infallible, future::ready};
+/// #   use http::{Request, Response};
+/// #   use tower::{Layer, Service, service_fn};
+/// #   fn serves(_: impl Service<Request<String>>) {}
+/// #   serves(layer.layer(service_fn(|_: Request<String>| ready(Ok::<_, Infallible>(Response::<String>::default())))));
+/// }
+/// ```
+///
+/// It runs [`FixedWindow`](crate::FixedWindow), [`SlidingWindow`](crate::SlidingWindow), and
+/// [`CountedRule`](crate::CountedRule) where configuration chooses. No other rule compiles; windows [from the first
+/// call](crate::FixedWindow::from_first_call), of which no counter can tell when they began, are an error of each call.
+///
+/// # Operations per call
+///
+/// | a call that | operations, each one round trip |
+/// |---|---|
+/// | passes | `add` |
+/// | is refused, and no refusal of the key is remembered | `add`, `subtract` |
+/// | is refused while that refusal holds | `read` |
+/// | passes while an earlier refusal holds, because something was given back | `read`, `add` |
+/// | costs more than the limit | `read` |
+/// | is granted [more than its cost](crate::store::Ask::up_to) | `add`, and `subtract` if more was asked for than remains |
+/// | comes under a sliding window, within [`clocks_apart`](CountersBuilder::clocks_apart) of the end of a slice | at most one `read` more |
+/// | has several asks | the same for each, one after the other; one `read` for all |
+///
+/// This process remembers up to 8192 exhausted keys until more calls can pass. Their calls only read. Beyond that number, keys are
+/// evicted, and the next refusal of an evicted key adds and subtracts again. Decisions never depend on remembered keys.
+/// [`remember_refusals`](crate::store::StoreExt::remember_refusals) around the store answers
+/// without any operation, and does not notice what other nodes give back.
+///
+/// # Guarantees
+///
+/// **Never more than the limit**, from any number of nodes at any interleaving. In a fixed window a call passes only if the counter
+/// of its window, itself included, is at most the limit. Under a sliding window it passes only if the estimate, itself included,
+/// is; calls that meet at the boundary of two slices add first and read each other's slice then, so that one of them at least sees both.
+///
+/// **Refusals cost nothing in the end.** What a refused call has added is taken back before it is answered, also when it is
+/// [dropped](#cancellation). Repeated refused calls do not use up the limit.
+///
+/// **Other calls may be refused in the meantime.** The cost of a refused call is in the counter until it is taken back, one round trip later.
+/// During that time, a call of a smaller cost that would otherwise pass can be refused, with the wait of a window that is used up. This happens
+/// at most once for each node and refusal, because the next call reads before it adds. In a fixed window, calls of equal costs do not refuse
+/// each other in this way, unless units are given back: if one of them does not fit, none does.
+///
+/// # Grants
+///
+/// Of a fixed window, units are [granted ahead](crate::store::Ask::up_to): as many as were asked for, or all that remain. All that is asked
+/// for is added first, and the excess is in the counter until it is taken back, as the cost of a refused call is. Under a sliding window the
+/// cost alone is granted.
+///
+/// # Several asks
+///
+/// They are added one after the other. If one is refused, the earlier ones are taken back, and the later ones are only read. Until they are
+/// taken back, their costs can make other calls be refused.
+///
+/// # When something fails
+///
+/// | failure | effect |
+/// |---|---|
+/// | `add` fails, or is not answered | the call is undecided; it may be charged, once, until its slice counts no more |
+/// | this process dies between `add` and `subtract`, or `subtract` fails | the refused call stays charged as long; [`stats`](Counters::stats) counts the latter |
+/// | a counter is lost, by a restart, an eviction or a reset | its window begins afresh: at most a limit more passes, and what calls under way take back of it |
+/// | a total is not a number, or below what was added | an error: undecided |
+/// | a slice leaves a sliding window while a call is under way | it may or may not count for this call, as at the call's beginning or at its end |
+/// | a sliding window's answer comes a whole window late | taken back, and a [timeout](crate::store::Error::is_timeout) |
+///
+/// # Cancellation
+///
+/// A call that is dropped before it was polled spends nothing. Later, it goes on by itself on tokio's runtime, as if it had not been
+/// dropped: charged if it passes, taken back if not. Settlements and resets go on by themselves from the beginning.
+///
+/// # Time
+///
+/// The time determines the counter, so it must be known before the store is asked. It is the time of this process, or of the
+/// [clock](CountersBuilder::clock) that was set, even if the server has a clock of its own; by [that one](Increment::now), nodes are counted. If that clock steps back, the time stands still.
+///
+/// Hosts whose clocks are `d` apart pass from one window to the next within `d` of each other. Each counter holds its limit all the same; but in
+/// the time around a boundary, one host counts in the old window and one in the new. So in any span of a window's length less `d`, at most two
+/// fixed windows' limits pass, as by one clock. Under a sliding window, a host that is late sees what others count in slices that have not
+/// begun for it, as long as `d` is at most [`clocks_apart`](CountersBuilder::clocks_apart), a second unless it is set, and less than a window.
+///
+/// # When the rule changes
+///
+/// A counter holds what was admitted in a slice of time, whichever rule admitted it: another limit meets the counters as they are.
+/// Windows of another length, offset or number of slices, and sliding windows beside fixed ones, have counters of their own, which begin at
+/// 0. So at such a change, and while rules of both forms run, a key gets at most the limit of each. (In memory, windows of other lengths
+/// would be counted on.)
+///
+/// # Stored data
+///
+/// A counter for each key and slice, named by prefix, version, client, policy, window and number of the slice, as
+/// `tollgate:2:{ab…}:api:1m/4@117815041`. It is made with an expiry: when its slice counts no more, and `clocks_apart` later.
+/// With [leases](crate::store::Leased), `tollgate:nodes:api:179562604` has the [number of nodes](crate::store::NodeCounts) in a period.
+///
+/// `reset` has no rule to derive windows from. It removes the counters of all windows that this store or a clone has used or
+/// [learned](Counters::learn); without any it is an error. While two releases run, let the store learn the windows of both.
+///
+/// # A store of your own
+///
+/// ```
+/// use std::{collections::HashMap, sync::{Arc, Mutex}, time::Duration};
+/// use tollgate::{SlidingWindow, store::{Counters, Error, Increment, Totals}};
+/// # use tollgate::time::ManualClock;
+/// # use tollgate::testing::conformance::{Law, Suite};
+///
+/// /// Keeps its counters for ever; a real store lets them expire.
+/// #[derive(Clone, Default)]
+/// struct CounterMap(Arc<Mutex<HashMap<Box<[u8]>, u64>>>);
+///
+/// impl Increment for CounterMap {
+///     async fn add(&self, key: &[u8], amount: u64, _: Duration, beside: &[Box<[u8]>]) -> Result<Totals, Error> {
+///         let mut counters = self.0.lock().unwrap();
+///         let total = counters.entry(key.into()).or_default();
+///         *total = total.saturating_add(amount);
+///         let total = *total;
+///         let beside = beside.iter().map(|key| counters.get(key).copied().unwrap_or(0)).collect();
+///         Ok(Totals { total, beside })
+///     }
+///
+///     async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), Error> {
+///         if let Some(total) = self.0.lock().unwrap().get_mut(key) {
+///             *total = total.saturating_sub(amount);
+///         }
+///         Ok(())
+///     }
+///
+///     async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
+///         let counters = self.0.lock().unwrap();
+///         Ok(keys.iter().map(|key| counters.get(key).copied().unwrap_or(0)).collect())
+///     }
+///
+///     async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), Error> {
+///         let mut counters = self.0.lock().unwrap();
+///         keys.iter().for_each(|key| drop(counters.remove(key)));
+///         Ok(())
+///     }
+/// }
+///
+/// # #[tokio::main] async fn main() {
+/// // Windows of one length, of which `Law::Change` asks that nothing is minted. Leave it out for others.
+/// let rules = [5, 9, 20].map(|limit| SlidingWindow::per_minute(limit).slices(4));
+/// let clock = ManualClock::default();
+/// let store = Counters::builder_on(CounterMap::default()).clock(clock.clone()).build();
+/// // Without `repeating_deltas`, the suite would ask that a delta that arrives twice is added once: counters cannot tell.
+/// let suite = Suite::with_rules(store, rules).clock(clock).spawn(tokio::spawn).settling_back().repeating_deltas();
+/// let report = suite.run().await.unwrap();
+/// // The suite was given no fault to cause.
+/// assert_eq!(report.left_out(), [Law::Fault]);
+/// # }
+/// ```
+pub struct Counters<I, Rule, K = SystemClock> {
+    inner: Arc<Inner<I, Rule, K>>,
+}
+
+impl<I, Rule> Counters<I, Rule> {
+    /// Creates a store with [default settings](CountersBuilder).
+    // Bounds here and not on the `impl`, where the compiler would not tell what to use instead.
+    pub fn new(increment: I) -> Self
+    where
+        I: Increment,
+        Rule: Counted,
+    {
+        Self::builder_on(increment).build()
+    }
+
+    /// Returns a builder of a store with other settings.
+    pub fn builder_on(increment: I) -> CountersBuilder<I, Rule>
+    where
+        I: Increment,
+        Rule: Counted,
+    {
+        CountersBuilder::new(increment)
+    }
+}
+
+impl<I, Rule: Counted, K> Counters<I, Rule, K> {
+    /// Adds a rule under which no call came yet, so that `reset` reaches its counters.
+    ///
+    /// # Errors
+    ///
+    /// Fails if counters cannot run the rule.
+    pub fn learn(&self, rule: &Rule) -> Result<(), crate::Error> {
+        self.inner.known.learn(rule)
+    }
+
+    /// Returns the client that adds to counters.
+    pub fn data(&self) -> &I {
+        &self.inner.increment
+    }
+
+    /// Returns counters of this store and its clones.
+    pub fn stats(&self) -> CounterStats {
+        self.inner.counts.read(self.inner.unsettled.count())
+    }
+}
+
+impl<I, Rule, K> Clone for Counters<I, Rule, K> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
+    }
+}
+
+impl<I, Rule, K> fmt::Debug for Counters<I, Rule, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counters")
+            .field("prefix", &self.inner.prefix)
+            .field(
+                "stats",
+                &self.inner.counts.read(self.inner.unsettled.count()),
+            )
+            .finish_non_exhaustive()
+    }
+}
+
+/// Builder of a [`Counters`] store, returned by [`Counters::builder_on`].
+///
+/// | setting | default |
+/// |---|---|
+/// | [`prefix`](Self::prefix) | `tollgate` |
+/// | [`clocks_apart`](Self::clocks_apart) | 1 s |
+/// | [`clock`](Self::clock) | the system's clock |
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{SlidingWindow, store::{Counters, Increment}};
+///
+/// fn shop(cache: impl Increment) -> Counters<impl Increment, SlidingWindow> {
+///     Counters::builder_on(cache)
+///         .prefix("shop")
+///         .clocks_apart(Duration::from_millis(50))
+///         .build()
+/// }
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct CountersBuilder<I, Rule, K = SystemClock> {
+    increment: I,
+    prefix: Box<str>,
+    apart: Duration,
+    clock: K,
+    rule: PhantomData<fn() -> Rule>,
+}
+
+impl<I, Rule> CountersBuilder<I, Rule> {
+    /// Creates a builder with the defaults.
+    pub fn new(increment: I) -> Self {
+        Self {
+            increment,
+            prefix: "tollgate".into(),
+            apart: Duration::from_secs(1),
+            clock: SystemClock::default(),
+            rule: PhantomData,
+        }
+    }
+}
+
+impl<I, Rule, K> CountersBuilder<I, Rule, K> {
+    /// Sets the prefix of all counters; `tollgate` by default.
+    pub fn prefix(self, prefix: &str) -> Self {
+        Self {
+            prefix: prefix.into(),
+            ..self
+        }
+    }
+
+    /// Sets the greatest difference between the clocks of two hosts that share the counters; a second by default.
+    ///
+    /// Counters are kept longer by this time. This long before the end of a slice, calls under a sliding window read one more.
+    pub fn clocks_apart(self, apart: Duration) -> Self {
+        Self { apart, ..self }
+    }
+
+    /// Sets the clock, which determines the slice that a call counts in.
+    ///
+    /// If it steps back, the store's time stands still until it has caught up.
+    pub fn clock<C: Clock>(self, clock: C) -> CountersBuilder<I, Rule, C> {
+        CountersBuilder {
+            increment: self.increment,
+            prefix: self.prefix,
+            apart: self.apart,
+            clock,
+            rule: PhantomData,
+        }
+    }
+
+    /// Replaces the client that adds to counters.
+    #[cfg(feature = "memcached")]
+    pub(crate) fn increment<J>(self, increment: J) -> CountersBuilder<J, Rule, K> {
+        CountersBuilder {
+            increment,
+            prefix: self.prefix,
+            apart: self.apart,
+            clock: self.clock,
+            rule: PhantomData,
+        }
+    }
+
+    /// Builds the store.
+    pub fn build(self) -> Counters<I, Rule, K>
+    where
+        I: Increment,
+        Rule: Counted,
+        K: Clock,
+    {
+        Counters {
+            inner: Arc::new(Inner {
+                increment: self.increment,
+                prefix: self.prefix,
+                apart: self.apart,
+                clock: MonotoneClock::new(self.clock),
+                hints: Hints::new(),
+                known: KnownSlicings::new(),
+                counts: Counts::default(),
+                open_deltas: OpenDeltas::default(),
+                unsettled: Unsettled::default(),
+            }),
+        }
+    }
+}
+
+impl<I: Clone, Rule, K: Clone> Clone for CountersBuilder<I, Rule, K> {
+    fn clone(&self) -> Self {
+        Self {
+            increment: self.increment.clone(),
+            prefix: self.prefix.clone(),
+            apart: self.apart,
+            clock: self.clock.clone(),
+            rule: PhantomData,
+        }
+    }
+}
+
+impl<I, Rule, K> fmt::Debug for CountersBuilder<I, Rule, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountersBuilder")
+            .field("prefix", &self.prefix)
+            .field("clocks_apart", &self.apart)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Adds to counters and returns their totals.
+///
+/// [`Counters`](Counters#a-store-of-your-own) makes a store of it, and its page has a whole example in a map.
+///
+/// A counter that does not exist is 0. No counter wraps: a total that would exceed 2⁶⁴ − 1 stays at that number, and one
+/// that would fall below 0 is 0. Additions to a counter are atomic: of two calls that add to it, one returns the sum of both.
+///
+/// The time determines the counter, so it is known before the store is asked: decisions use the clock of this process. [`now`](Self::now) is
+/// for counting nodes only.
+///
+/// # Cancellation
+///
+/// Futures may be dropped at any time; an amount that was sent may have been added or subtracted.
+pub trait Increment: Send + Sync + 'static {
+    /// Adds `amount`, at least 1, to the counter under `key`, and returns its new total; then reads
+    /// the counters `beside` it, often none.
+    ///
+    /// A counter that does not exist is created in the same step: if two calls create it, both amounts count. It must stay for
+    /// at least `keep` from then on, and should expire some time later. Later additions need not postpone that. The counters
+    /// beside it must be read *after* the amount was added, or two calls for neighbouring counters can each miss the other.
+    /// If possible, all of this takes one round trip.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the total is not known. The amount may have been added all the same.
+    fn add(
+        &self,
+        key: &[u8],
+        amount: u64,
+        keep: Duration,
+        beside: &[Box<[u8]>],
+    ) -> impl Future<Output = Result<Totals, Error>> + Send;
+
+    /// Takes back `amount`, at least 1, from the counter under `key`, down to 0 at the lowest. Creates no counter.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it is not known whether the amount was taken back.
+    fn subtract(&self, key: &[u8], amount: u64) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Returns the totals of counters, in the order of their keys. One round trip, where the store can.
+    ///
+    /// # Errors
+    ///
+    /// Fails if one of them cannot be read, also because its value is no number.
+    fn read(&self, keys: &[Box<[u8]>]) -> impl Future<Output = Result<Vec<u64>, Error>> + Send;
+
+    /// Removes counters.
+    ///
+    /// # Errors
+    ///
+    /// Fails if one of them may still be there.
+    fn remove(&self, keys: &[Box<[u8]>]) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Returns the time by the store's clock, to within a second or two; `None`, the default, if the store has none.
+    ///
+    /// [Nodes are counted](crate::store::NodeCounts) by it. Without it, a node whose clock is ahead or behind counts those alone that are like it. It is asked for once in
+    /// a [period](crate::store::NodeCounts::PERIOD) and policy, so it should be derived from an answer that is up to a minute old, without a round trip.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the clock is not known, for example because the store cannot be reached.
+    fn now(&self) -> impl Future<Output = Result<Option<Timestamp>, Error>> + Send {
+        ready(Ok(None))
+    }
+
+    /// Returns the address of the server, for the log of its failures, as [`Backend::address`](crate::store::Backend::address).
+    fn address(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// The totals after an addition, as [`Increment::add`] returns them.
+///
+/// ```
+/// use tollgate::store::Totals;
+///
+/// // 3 were added to a counter of 4; the one beside it is 9.
+/// let totals = Totals { total: 7, beside: vec![9] };
+/// # let _ = totals;
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// The total of the counter that was added to, with the addition.
+    pub total: u64,
+    /// The totals of the counters beside it, in their order, read after the addition.
+    pub beside: Vec<u64>,
+}
+
+stats! {
+    /// Counters of a [`Counters`] store and its clones since it was built.
+    ///
+    /// ```
+    /// use tollgate::store::CounterStats;
+    ///
+    /// /// Refused calls that cost two writes, because nothing showed beforehand that they would be refused.
+    /// fn surprises(stats: &CounterStats) -> u64 {
+    ///     stats.taken_back + stats.left_behind
+    /// }
+    /// # assert_eq!(surprises(&CounterStats::default()), 0);
+    /// ```
+    pub struct CounterStats {
+        counted {
+            /// Additions, one for each ask that was not refused before.
+            additions,
+            /// Readings: for calls that were likely to be refused, for looks, and for slices that began meanwhile.
+            readings,
+            /// Additions that were refused and taken back.
+            taken_back,
+            /// Grants of less than was asked for: more was added, and taken back.
+            cut,
+            /// Additions that were refused, and those above a grant, that could not be taken back. They count until their slice no longer
+            /// counts.
+            left_behind,
+            /// Units of background sync whose addition failed or was given up, each once. They may have been added, and are not added again.
+            doubtful,
+        }
+        given {
+            /// Settlements that failed, or whose answer was lost. They may have been made, so none is repeated.
+            unsettled: u64,
+        }
+    }
+    struct Counts;
+}
+
+impl<I: Increment, Rule, K> Backend for Counters<I, Rule, K> {
+    type Error = Error;
+
+    fn id(&self) -> Option<StoreId> {
+        Some(StoreId::of(&self.inner))
+    }
+
+    fn address(&self) -> Option<&str> {
+        self.inner.increment.address()
+    }
+
+    fn unsettled(&self) -> Option<u64> {
+        Some(self.inner.unsettled.count())
+    }
+}
+
+impl<I, Rule, K> Store<Rule> for Counters<I, Rule, K>
+where
+    I: Increment,
+    Rule: Counted<State: Send> + Send + Sync + 'static,
+    K: Clock + Send + Sync + 'static,
+{
+    type Answer = CountersFuture;
+    type Done = BoxFuture<Result<(), Error>>;
+
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let inner = Arc::clone(&self.inner);
+        match inner.asked(asks) {
+            Ok(asked) => {
+                let policies = policies(asks);
+                let work = async move {
+                    let decisions = inner.acquire(&asked).await?;
+                    Ok(decisions.of_policies(policies))
+                };
+                Check::Pending(CountersFuture::new(true, work))
+            }
+            Err(error) => Check::Ready(Err(Error::unsupported(error))),
+        }
+    }
+
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let inner = Arc::clone(&self.inner);
+        match inner.asked(asks) {
+            Ok(asked) => {
+                let work = async move { inner.look(&asked).await };
+                Check::Pending(CountersFuture::new(false, work))
+            }
+            Err(error) => Check::Ready(Err(Error::unsupported(error))),
+        }
+    }
+
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
+        let inner = Arc::clone(&self.inner);
+        let settling = inner.unsettled.settling(settlements.len());
+        let owned = |it: Settlement<'_, Rule>| {
+            let place = inner.place(it.policy, &it.key, it.rule)?;
+            inner.hints.forget(inner.hints.hash(&place));
+            Ok((place, it.charge, it.actual))
+        };
+        let owned: Result<Vec<_>, crate::Error> = settlements.into_iter().map(owned).collect();
+        match owned {
+            Ok(owned) => {
+                settling.make_each(owned.into_iter().map(move |(place, charge, actual)| {
+                    let inner = Arc::clone(&inner);
+                    async move { inner.settle(&place, &charge, actual).await }
+                }))
+            }
+            Err(error) => Check::Ready(Err(Error::unsupported(error))),
+        }
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        let inner = Arc::clone(&self.inner);
+        let places = inner.known.each(|rule| inner.place(policy, key, rule));
+        match places {
+            Ok(places) => spawn_detached(async move {
+                for place in &places {
+                    inner.hints.forget(inner.hints.hash(place));
+                }
+                inner.reset(&places).await
+            }),
+            Err(error) => Check::Ready(Err(Error::unsupported(error))),
+        }
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        slicing_for_keys(rule).map(drop)
+    }
+
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+        let inner = Arc::clone(&self.inner);
+        let prefix = nodes_name(&inner.prefix, policy);
+        Some(Box::pin(
+            async move { inner.count_node(&prefix, period).await },
+        ))
+    }
+
+    /// Adds each delta once at most: one whose addition has failed is [not repeated](CounterStats::doubtful).
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>> {
+        let inner = Arc::clone(&self.inner);
+        let delta = |delta| inner.delta(delta).map_err(Error::unsupported);
+        let deltas = deltas.iter().map(delta).collect();
+        Some(Box::pin(async move { inner.sync(deltas).await }))
+    }
+}
+
+/// The future of a [`Counters`] store's answer.
+///
+/// If it spends and is dropped after it was polled, it goes on by itself. So a refused addition is taken back in any case.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::store::{CountersFuture, Decisions, Error};
+///
+/// /// The call goes on when the time is up, and is charged or taken back.
+/// async fn within(time: Duration, answer: CountersFuture) -> Result<Decisions, Error> {
+///     tokio::time::timeout(time, answer).await.unwrap_or_else(|_| Err(Error::timeout()))
+/// }
+/// # let _ = within;
+/// ```
+#[must_use = "futures do nothing unless they are polled"]
+pub struct CountersFuture {
+    work: Option<BoxFuture<Result<Decisions, Error>>>,
+    spends: bool,
+    has_begun: bool,
+}
+
+impl CountersFuture {
+    fn new(
+        spends: bool,
+        work: impl Future<Output = Result<Decisions, Error>> + Send + 'static,
+    ) -> Self {
+        Self {
+            work: Some(Box::pin(work)),
+            spends,
+            has_begun: false,
+        }
+    }
+}
+
+impl Future for CountersFuture {
+    type Output = Result<Decisions, Error>;
+
+    /// # Panics
+    ///
+    /// When polled again after it was ready.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // Taken out: after a panic of the store there is nothing to go on with.
+        let Some(mut work) = self.work.take() else {
+            panic!("`CountersFuture` polled after it was ready");
+        };
+        self.has_begun = true;
+        let polled = work.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.work = Some(work);
+        }
+        polled
+    }
+}
+
+impl Drop for CountersFuture {
+    fn drop(&mut self) {
+        let Some(work) = self.work.take().filter(|_| self.spends && self.has_begun) else {
+            return;
+        };
+        // Without a runtime nothing goes on, as after a crash.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(work);
+        }
+    }
+}
+
+impl fmt::Debug for CountersFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountersFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,270 @@
+//! The counters of a key, one for each slice of time; their totals, and the decision that follows.
+
+use std::{
+    io::Write,
+    ops::{Range, RangeInclusive},
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::{
+    algorithm::{Counted, Slicing},
+    decision::{Cost, Decision},
+    error::Error,
+    key::Key,
+    policy::Policy,
+    store::name::key_name,
+    time::Timestamp,
+};
+
+/// The counters of a client under a policy, for one slicing of time.
+pub(super) struct CounterSet {
+    /// The names of its counters without the number of the slice.
+    stem: Vec<u8>,
+    pub(super) slicing: Slicing,
+}
+
+/// An ask that outlives its call.
+pub(super) struct CounterAsk<Rule> {
+    pub(super) place: CounterSet,
+    /// The rule as the key meets it.
+    pub(super) rule: Rule,
+    pub(super) cost: Cost,
+    /// The units that are added at first: the cost, or more if more may be granted.
+    pub(super) added: u64,
+    /// The hash of the stem, for the [hints](super::decide::Hints).
+    pub(super) hash: u64,
+}
+
+/// The slices that are read for a call, the newest first.
+#[derive(Clone, Copy)]
+pub(super) struct Slices {
+    newest: u64,
+    /// The slice that the call counts in.
+    pub(super) own: u64,
+    oldest: u64,
+}
+
+impl CounterSet {
+    /// # Errors
+    ///
+    /// Fails if counters cannot run the rule.
+    pub(super) fn of<Rule: Counted>(
+        prefix: &str,
+        policy: &Policy,
+        key: &Key,
+        rule: &Rule,
+    ) -> Result<Self, Error> {
+        let slicing = rule.slicing()?;
+        let mut stem = Vec::from(key_name(prefix, policy, key));
+        // Writing to memory does not fail.
+        let _ = write!(stem, ":{slicing}@");
+        Ok(Self { stem, slicing })
+    }
+
+    /// Returns the name of the counter of a slice.
+    pub(super) fn counter(&self, slice: u64) -> Box<[u8]> {
+        // Allocated at its final length: a call does little else here.
+        let mut digits = itoa::Buffer::new();
+        [&self.stem, digits.format(slice).as_bytes()]
+            .concat()
+            .into()
+    }
+
+    /// Returns the part of the names that identifies the set.
+    pub(super) fn stem(&self) -> &[u8] {
+        &self.stem
+    }
+
+    /// The slices that matter at an instant, and for windows that slide those ahead that may have begun for another
+    /// host, whose clock may be so much ahead.
+    pub(super) fn slices(&self, now: Timestamp, apart: Duration) -> Slices {
+        let own = self.slicing.slice(now);
+        Slices {
+            newest: self.latest(own, now, apart),
+            own,
+            oldest: own.saturating_sub(self.slicing.older()),
+        }
+    }
+
+    /// The slices that matter at an instant to hosts whose clocks are so far apart: a window at most before and after those
+    /// that matter to this one.
+    pub(super) fn all(&self, now: Timestamp, apart: Duration) -> RangeInclusive<u64> {
+        let own = self.slicing.slice(now);
+        let window = self.slicing.older().max(1);
+        let apart = u64::try_from(apart.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = now.as_nanos();
+        let at = |nanos| self.slicing.slice(Timestamp::from_nanos(nanos));
+        let first = at(nanos.saturating_sub(apart)).max(own.saturating_sub(window));
+        let last = at(nanos.saturating_add(apart)).min(own.saturating_add(window));
+        first.saturating_sub(self.slicing.older())..=last
+    }
+
+    /// The latest slice that a call in slice `own` has to see, at an instant that may be later: none where each window is
+    /// counted alone, and at most a window ahead.
+    pub(super) fn latest(&self, own: u64, now: Timestamp, apart: Duration) -> u64 {
+        let begun = self.slicing.slice(now.saturating_add(apart));
+        begun.clamp(own, own.saturating_add(self.slicing.older()))
+    }
+}
+
+impl Slices {
+    /// Returns their numbers, the newest first.
+    pub(super) fn numbers(self) -> impl Iterator<Item = u64> {
+        (self.oldest..=self.newest).rev()
+    }
+
+    /// Returns the slice `index` before the newest.
+    fn nth(self, index: usize) -> u64 {
+        self.newest.saturating_sub(index as u64)
+    }
+
+    /// Returns the number of slices ahead of the call's own.
+    pub(super) fn ahead(self) -> usize {
+        (self.newest - self.own) as usize
+    }
+
+    pub(super) fn len(self) -> usize {
+        (self.newest - self.oldest) as usize + 1
+    }
+
+    /// Extends the slices up to a newer one, and returns the slices that were added.
+    pub(super) fn extend(&mut self, newest: u64) -> Range<u64> {
+        let from = self.newest + 1;
+        self.newest = self.newest.max(newest);
+        from..self.newest + 1
+    }
+}
+
+/// The totals of the slices that a call concerns, without what the call itself has added.
+pub(super) struct SliceTotals {
+    pub(super) now: Timestamp,
+    pub(super) slices: Slices,
+    /// One for each slice, the newest first.
+    pub(super) totals: Vec<u64>,
+}
+
+impl SliceTotals {
+    /// Returns the state of the key for the rule.
+    ///
+    /// A slice ahead in which something is counted has begun for some host: time then stands at its beginning
+    /// for this key, until the clock of this host has caught up.
+    pub(super) fn state<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Option<Rule::State> {
+        let ahead = self.slices.ahead();
+        let begun = self.totals.iter().take(ahead).position(|total| *total > 0);
+        let (first, at) = match begun {
+            Some(first) => (first, asked.place.slicing.begin(self.slices.nth(first))),
+            None => (ahead, self.now),
+        };
+        let totals = self.totals.get(first..).unwrap_or_default();
+        asked.rule.state_of_totals(totals, at)
+    }
+
+    /// Returns what a call spends of what it has added, if the cost passes.
+    pub(super) fn granted<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Cost {
+        let cost = asked.cost.get();
+        if asked.added == cost {
+            return asked.cost;
+        }
+        let remaining = self.look(asked).remaining().unwrap_or(0);
+        Cost::new(asked.added.min(remaining).max(cost)).unwrap_or(asked.cost)
+    }
+
+    /// Returns the answer to a call that spends `cost`.
+    pub(super) fn step<Rule: Counted>(&self, asked: &CounterAsk<Rule>, cost: Cost) -> Decision {
+        let mut state = self.state(asked);
+        asked.rule.step(&mut state, self.now, cost).decision()
+    }
+
+    /// Returns the answer to a look.
+    pub(super) fn look<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Decision {
+        asked.rule.look(self.state(asked).as_ref(), self.now)
+    }
+
+    /// Returns the answer if another ask of the call may be refused: the refusal of this ask, or a look.
+    pub(super) fn stand<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Decision {
+        let step = self.step(asked, asked.cost);
+        if step.is_admitted() {
+            self.look(asked)
+        } else {
+            step
+        }
+    }
+}
+
+/// The most slicings that are remembered.
+const MOST: usize = 64;
+
+/// Returns how a rule divides time into slices, as keys meet it.
+///
+/// # Errors
+///
+/// Fails if counters cannot run the rule.
+pub(super) fn slicing_for_keys<Rule: Counted>(rule: &Rule) -> Result<Slicing, Error> {
+    // Spread windows are those of a key: any key tells them from those of another length.
+    let of_a_key = rule.for_key(&|| u64::MAX / 2);
+    of_a_key.as_ref().unwrap_or(rule).slicing()
+}
+
+/// A rule of each slicing under which calls came.
+pub(super) struct KnownSlicings<Rule> {
+    rules: RwLock<Vec<(Slicing, Rule)>>,
+    is_full: AtomicBool,
+}
+
+impl<Rule: Counted> KnownSlicings<Rule> {
+    pub(super) fn new() -> Self {
+        Self {
+            rules: RwLock::default(),
+            is_full: AtomicBool::new(false),
+        }
+    }
+
+    /// Remembers a rule if it divides time as no rule before it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if counters cannot run the rule.
+    pub(super) fn learn(&self, rule: &Rule) -> Result<(), Error> {
+        let slicing = slicing_for_keys(rule)?;
+        let is_it = |known: &(Slicing, Rule)| known.0 == slicing;
+        // Under the lock nothing is left half done.
+        let known = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        if known.iter().any(is_it) {
+            return Ok(());
+        }
+        drop(known);
+        let mut known = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() == MOST {
+            self.is_full.store(true, Ordering::Relaxed);
+        } else if !known.iter().any(is_it) {
+            known.push((slicing, rule.clone()));
+        }
+        Ok(())
+    }
+
+    /// Returns the value of `of` for each rule.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no rule is known, or not all of them are.
+    pub(super) fn each<T>(&self, of: impl Fn(&Rule) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(Error::new(format!(
+                "this store was asked for more than {MOST} different windows, and does not know all counters of a key: \
+                 expected fewer; give each kind of limit a store of its own"
+            )));
+        }
+        let known = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        if known.is_empty() {
+            return Err(Error::new(
+                "this store was asked for no rule yet, and does not know the counters of a key: expected one; tell it the \
+                 rules by `Counters::learn`",
+            ));
+        }
+        known.iter().map(|(_, rule)| of(rule)).collect()
+    }
+}
