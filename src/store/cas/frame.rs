@@ -5,7 +5,7 @@ use std::{cmp::Reverse, ops::Range, time::Duration};
 use smallvec::SmallVec;
 
 use super::{
-    sync::{KEEP, Marks, OwnedDelta, PulledBytes},
+    sync::{KEEP_NUMBERS, OwnedDelta, PulledBytes, SequenceNumbers},
     worker::Work,
 };
 use crate::{
@@ -64,7 +64,7 @@ enum StoredState<S> {
 }
 
 /// A state after work was done on it.
-struct Written<S> {
+struct WrittenState<S> {
     kind: StateKind,
     /// The state and its bytes; `None` if it is to be removed.
     state: Option<(StoredState<S>, Vec<u8>)>,
@@ -104,7 +104,7 @@ impl<S> Frame<S> {
     /// long it matters.
     ///
     /// Of more than [`MOST`] states, those go that matter least long, and the new ones last.
-    fn with(&self, written: Vec<Written<S>>, now: Timestamp) -> (Self, Duration)
+    fn with(&self, written: Vec<WrittenState<S>>, now: Timestamp) -> (Self, Duration)
     where
         S: Clone,
     {
@@ -158,12 +158,12 @@ impl<S> Frame<S> {
         let rules = self
             .entries
             .iter()
-            .filter(|entry| entry.kind != Marks::KIND);
+            .filter(|entry| entry.kind != SequenceNumbers::KIND);
         rules.map(|entry| entry.until).max().unwrap_or_default()
     }
 
     /// Returns until when a written state matters: as long as before if it has not changed.
-    fn until(&self, written: &Written<S>, bytes: &[u8], now: Timestamp) -> Timestamp {
+    fn until(&self, written: &WrittenState<S>, bytes: &[u8], now: Timestamp) -> Timestamp {
         let is_it = |entry: &&StoredEntry<S>| entry.kind == written.kind && entry.until > now;
         let before = self.entries.iter().find(is_it);
         let before = before.filter(|entry| self.bytes[entry.at.clone()] == *bytes);
@@ -251,9 +251,9 @@ pub(super) struct Draft<'a, S> {
     /// `true` if a newer program wrote the value. Then only a reset may replace it.
     is_newer: bool,
     is_reset: bool,
-    parts: SmallVec<[Part<S>; 1]>,
+    states: SmallVec<[DraftState<S>; 1]>,
     /// `None` while nobody asked for them.
-    marks: Option<Marks>,
+    sequence_numbers: Option<SequenceNumbers>,
     /// The number of states that could not be read and count as none.
     pub(super) healed: u64,
     /// The number of states that a newer program wrote.
@@ -261,7 +261,7 @@ pub(super) struct Draft<'a, S> {
 }
 
 /// The state of one kind.
-struct Part<S> {
+struct DraftState<S> {
     kind: StateKind,
     /// `true` if a newer program wrote the state. Then only a reset may replace it.
     is_newer: bool,
@@ -269,12 +269,12 @@ struct Part<S> {
 }
 
 /// The new value of a key.
-pub(super) struct Change<S> {
+pub(super) struct ValueChange<S> {
     pub(super) frame: Frame<S>,
     pub(super) keep: Duration,
 }
 
-impl<S> Change<S> {
+impl<S> ValueChange<S> {
     /// Returns the bytes; `None` if no state is left.
     pub(super) fn value(&self) -> Option<&[u8]> {
         Some(self.frame.bytes()).filter(|bytes| !bytes.is_empty())
@@ -288,8 +288,8 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
             frame,
             is_newer,
             is_reset: false,
-            parts: SmallVec::new(),
-            marks: None,
+            states: SmallVec::new(),
+            sequence_numbers: None,
             healed: 0,
             newer: 0,
         }
@@ -307,7 +307,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
         let rules = work.rules();
         let mut is_newer = self.is_newer;
         for rule in &rules {
-            is_newer |= self.part(rule.state_kind()).is_newer;
+            is_newer |= self.state(rule.state_kind()).is_newer;
         }
         if is_newer && !rules.is_empty() {
             return Err(Error::unsupported(crate::Error::newer_state()));
@@ -317,7 +317,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
             Work::Spend(asks) => return Ok(self.spend(asks)),
             Work::Probe(asks) => return Ok(self.probe(asks)),
             Work::Look(rule) => {
-                let state = self.part(rule.state_kind()).entry.state.as_ref();
+                let state = self.state(rule.state_kind()).entry.state.as_ref();
                 return Ok(Answers {
                     decisions: rule.look(state, now).into(),
                     ..Answers::default()
@@ -328,7 +328,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
                 charge,
                 actual,
             } => {
-                let entry = &mut self.part(rule.state_kind()).entry;
+                let entry = &mut self.state(rule.state_kind()).entry;
                 return Ok(Answers {
                     forgets: entry.settle(rule, charge, now, *actual),
                     ..Answers::default()
@@ -337,8 +337,8 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
             Work::Sync { deltas, pulled, .. } => self.sync(deltas, pulled)?,
             Work::Reset => {
                 (self.is_newer, self.is_reset) = (false, true);
-                self.parts.clear();
-                self.marks = None;
+                self.states.clear();
+                self.sequence_numbers = None;
             }
         }
         Ok(Answers::default())
@@ -351,16 +351,16 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
     {
         let now = self.now;
         for delta in deltas.iter().filter(|delta| delta.units > 0) {
-            if !self.marks()?.note(delta.batch) {
+            if !self.sequence_numbers()?.record(delta.batch) {
                 continue;
             }
             let at = now.saturating_sub(delta.age);
-            let entry = &mut self.part(delta.rule.state_kind()).entry;
+            let entry = &mut self.state(delta.rule.state_kind()).entry;
             // As of its own instant: what came later stands, and what was to be refilled since is.
             entry.settle(&delta.rule, &Charge::new(at, 0), at, delta.units);
         }
         let bytes = |delta: &OwnedDelta<Rule>| {
-            let entry = &self.part(delta.rule.state_kind()).entry;
+            let entry = &self.state(delta.rule.state_kind()).entry;
             entry.state.as_ref().map(Codec::to_bytes)
         };
         pulled.set(now, deltas.iter().map(bytes).collect());
@@ -368,34 +368,37 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
     }
 
     /// Returns the numbers of the deltas that the key has, which are read from the value the first time.
-    fn marks(&mut self) -> Result<&mut Marks, Error> {
-        if self.marks.is_none() {
-            let bytes = self.frame.bytes_of(Marks::KIND).filter(|_| !self.is_reset);
-            let marks = match bytes.map(Marks::read).transpose() {
-                Ok(marks) => marks.unwrap_or_default(),
+    fn sequence_numbers(&mut self) -> Result<&mut SequenceNumbers, Error> {
+        if self.sequence_numbers.is_none() {
+            let bytes = self
+                .frame
+                .bytes_of(SequenceNumbers::KIND)
+                .filter(|_| !self.is_reset);
+            let sequence_numbers = match bytes.map(SequenceNumbers::read).transpose() {
+                Ok(sequence_numbers) => sequence_numbers.unwrap_or_default(),
                 Err(error) if error.is_newer_state() => return Err(Error::unsupported(error)),
                 Err(_) => {
                     self.healed += 1;
-                    Marks::default()
+                    SequenceNumbers::default()
                 }
             };
-            self.marks = Some(marks);
+            self.sequence_numbers = Some(sequence_numbers);
         }
-        Ok(self.marks.get_or_insert_default())
+        Ok(self.sequence_numbers.get_or_insert_default())
     }
 
     /// Returns the state of a kind, which is read from the value the first time.
-    fn part(&mut self, kind: StateKind) -> &mut Part<S> {
-        let index = self.parts.iter().position(|part| part.kind == kind);
+    fn state(&mut self, kind: StateKind) -> &mut DraftState<S> {
+        let index = self.states.iter().position(|state| state.kind == kind);
         let index = index.unwrap_or_else(|| {
-            let part = self.open(kind);
-            self.parts.push(part);
-            self.parts.len() - 1
+            let state = self.open(kind);
+            self.states.push(state);
+            self.states.len() - 1
         });
-        &mut self.parts[index]
+        &mut self.states[index]
     }
 
-    fn open(&mut self, kind: StateKind) -> Part<S> {
+    fn open(&mut self, kind: StateKind) -> DraftState<S> {
         let (mut state, mut is_newer) = (None, false);
         let found = if self.is_reset {
             None
@@ -412,7 +415,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
                 StoredState::Damaged | StoredState::Unread => self.healed += u64::from(is_first),
             }
         }
-        Part {
+        DraftState {
             kind,
             is_newer,
             entry: Entry::new(state),
@@ -420,26 +423,29 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
     }
 
     /// Returns the value to be written; `None` if it has not changed.
-    pub(super) fn change(self) -> Option<Change<S>> {
+    pub(super) fn change(self) -> Option<ValueChange<S>> {
         let now = self.now;
-        let written = self.parts.into_iter().filter_map(|part| {
-            Some(Written {
-                kind: part.kind,
-                until: part.entry.written_until?,
-                state: part.entry.state.map(|state| {
+        let written = self.states.into_iter().filter_map(|state| {
+            Some(WrittenState {
+                kind: state.kind,
+                until: state.entry.written_until?,
+                state: state.entry.state.map(|state| {
                     let bytes = state.to_bytes();
                     (StoredState::State(state), bytes)
                 }),
             })
         });
         let mut written: Vec<_> = written.collect();
-        if let Some(marks) = self.marks.filter(|marks| marks.is_new) {
+        if let Some(sequence_numbers) = self
+            .sequence_numbers
+            .filter(|sequence_numbers| sequence_numbers.is_new)
+        {
             let last = written.iter().map(|written| written.until).max();
             let last = last.max(Some(self.frame.last_until())).max(Some(now));
-            written.push(Written {
-                kind: Marks::KIND,
-                until: last.unwrap_or(now).saturating_add(KEEP),
-                state: Some((StoredState::Unread, marks.to_bytes())),
+            written.push(WrittenState {
+                kind: SequenceNumbers::KIND,
+                until: last.unwrap_or(now).saturating_add(KEEP_NUMBERS),
+                state: Some((StoredState::Unread, sequence_numbers.to_bytes())),
             });
         }
         if written.is_empty() && !self.is_reset {
@@ -450,7 +456,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
         } else {
             self.frame.with(written, now)
         };
-        (frame.bytes() != self.frame.bytes()).then_some(Change { frame, keep })
+        (frame.bytes() != self.frame.bytes()).then_some(ValueChange { frame, keep })
     }
 }
 
@@ -474,6 +480,6 @@ where
     }
 
     fn entry(&mut self, (rule, _): &(Rule, Spend)) -> &mut Entry<S> {
-        &mut self.part(rule.state_kind()).entry
+        &mut self.state(rule.state_kind()).entry
     }
 }

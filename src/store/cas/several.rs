@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     CompareAndSwap,
-    worker::{Asks, Queue, Work, told},
+    worker::{Asks, SwapQueue, Work, receive},
 };
 use crate::{
     algorithm::{Algorithm, Codec},
@@ -14,30 +14,30 @@ use crate::{
 };
 
 /// The asks of a call about one key.
-pub(super) struct Group<Rule> {
+pub(super) struct KeyGroup<Rule> {
     pub(super) key: Box<[u8]>,
     pub(super) asks: Asks<Rule>,
     /// Their indices in the call.
-    places: Vec<usize>,
+    indices: Vec<usize>,
 }
 
-impl<Rule: Algorithm> Group<Rule> {
+impl<Rule: Algorithm> KeyGroup<Rule> {
     /// Groups the asks of a call by key.
     pub(super) fn of(prefix: &str, asks: &[Ask<'_, Rule>]) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::with_capacity(asks.len());
-        for (place, ask) in asks.iter().enumerate() {
+        for (index, ask) in asks.iter().enumerate() {
             let key = key_name(prefix, ask.policy(), ask.key());
             let rule = ask.rule_for_key().unwrap_or_else(|| ask.rule().clone());
             let known = groups.iter_mut().find(|group| group.key == key);
             match known {
                 Some(group) => {
                     group.asks.push((rule, ask.spend()));
-                    group.places.push(place);
+                    group.indices.push(index);
                 }
                 None => groups.push(Self {
                     key,
                     asks: Asks::from_iter([(rule, ask.spend())]),
-                    places: vec![place],
+                    indices: vec![index],
                 }),
             }
         }
@@ -50,8 +50,8 @@ impl<Rule: Algorithm> Group<Rule> {
 /// First all keys are probed, so that nothing is spent if one refuses. Then all are charged. If one refuses now, because another
 /// call has spent in between, the others are settled back.
 pub(super) async fn all_or_none<C, Rule, K>(
-    queue: Arc<Queue<C, Rule, K>>,
-    groups: Vec<Group<Rule>>,
+    queue: Arc<SwapQueue<C, Rule, K>>,
+    groups: Vec<KeyGroup<Rule>>,
 ) -> Result<Decisions, Error>
 where
     C: CompareAndSwap,
@@ -60,13 +60,13 @@ where
 {
     let tried = at_once(&queue, &groups, Work::Probe).await;
     let tried = tried.into_iter().collect::<Result<Vec<_>, _>>()?;
-    if !tried.iter().all(|told| told.decisions.is_admitted()) {
+    if !tried.iter().all(|answers| answers.decisions.is_admitted()) {
         return Ok(in_order(&groups, &tried, &tried));
     }
     let spent = at_once(&queue, &groups, Work::Spend).await;
-    let is_admitted = |told: &Result<Answers, Error>| {
-        let told = told.as_ref();
-        told.is_ok_and(|told| told.decisions.is_admitted())
+    let is_admitted = |answers: &Result<Answers, Error>| {
+        let answers = answers.as_ref();
+        answers.is_ok_and(|answers| answers.decisions.is_admitted())
     };
     if !spent.iter().all(is_admitted) {
         settle_back(&queue, &groups, &spent).await;
@@ -77,8 +77,8 @@ where
 
 /// Does the same work on each group, all in flight at once.
 async fn at_once<C, Rule, K>(
-    queue: &Arc<Queue<C, Rule, K>>,
-    groups: &[Group<Rule>],
+    queue: &Arc<SwapQueue<C, Rule, K>>,
+    groups: &[KeyGroup<Rule>],
     work: impl Fn(Asks<Rule>) -> Work<Rule>,
 ) -> Vec<Result<Answers, Error>>
 where
@@ -86,12 +86,12 @@ where
     Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
     K: Clock + Send + Sync + 'static,
 {
-    let ask = |group: &Group<Rule>| queue.ask(group.key.clone(), work(group.asks.clone()));
+    let ask = |group: &KeyGroup<Rule>| queue.ask(group.key.clone(), work(group.asks.clone()));
     let answers: Vec<_> = groups.iter().map(ask).collect();
     let mut results = Vec::with_capacity(answers.len());
     for answer in answers {
         results.push(match answer {
-            Ok(answer) => told(answer).await,
+            Ok(answer) => receive(answer).await,
             Err(error) => Err(error),
         });
     }
@@ -100,8 +100,8 @@ where
 
 /// Gives back what was spent. If the store fails meanwhile, the charge stays.
 async fn settle_back<C, Rule, K>(
-    queue: &Arc<Queue<C, Rule, K>>,
-    groups: &[Group<Rule>],
+    queue: &Arc<SwapQueue<C, Rule, K>>,
+    groups: &[KeyGroup<Rule>],
     spent: &[Result<Answers, Error>],
 ) where
     C: CompareAndSwap,
@@ -113,7 +113,7 @@ async fn settle_back<C, Rule, K>(
         let Some(spent) = spent
             .as_ref()
             .ok()
-            .filter(|told| told.decisions.is_admitted())
+            .filter(|answers| answers.decisions.is_admitted())
         else {
             continue;
         };
@@ -134,22 +134,28 @@ async fn settle_back<C, Rule, K>(
         }
     }
     for answer in answers {
-        let _ = told(answer).await;
+        let _ = receive(answer).await;
     }
 }
 
 /// Returns the decisions in the order of the asks. If one refuses, those of the others are looks.
-fn in_order<Rule>(groups: &[Group<Rule>], told: &[Answers], tried: &[Answers]) -> Decisions {
-    let all = told.iter().all(|told| told.decisions.is_admitted());
+fn in_order<Rule>(groups: &[KeyGroup<Rule>], answers: &[Answers], tried: &[Answers]) -> Decisions {
+    let all = answers
+        .iter()
+        .all(|answers| answers.decisions.is_admitted());
     let mut placed: Vec<(usize, Decision)> = Vec::with_capacity(groups.len());
-    for ((group, told), tried) in groups.iter().zip(told).zip(tried) {
-        let both = told.decisions.as_slice().iter().zip(tried.looks.as_slice());
+    for ((group, answers), tried) in groups.iter().zip(answers).zip(tried) {
+        let both = answers
+            .decisions
+            .as_slice()
+            .iter()
+            .zip(tried.looks.as_slice());
         let decisions = both.map(|(decision, look)| match decision {
             passes if passes.is_admitted() && !all => *look,
             _ => *decision,
         });
-        placed.extend(group.places.iter().copied().zip(decisions));
+        placed.extend(group.indices.iter().copied().zip(decisions));
     }
-    placed.sort_unstable_by_key(|(place, _)| *place);
+    placed.sort_unstable_by_key(|(index, _)| *index);
     placed.into_iter().map(|(_, decision)| decision).collect()
 }

@@ -4,9 +4,9 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use super::{
     CompareAndSwap,
-    several::{Group, all_or_none},
+    several::{KeyGroup, all_or_none},
     sync::{count_node, sync},
-    worker::{Queue, Work, told},
+    worker::{SwapQueue, Work, receive},
 };
 use crate::{
     algorithm::{Algorithm, Codec},
@@ -132,7 +132,7 @@ use crate::{
 /// Settlements and resets go on by themselves.
 pub struct Optimistic<C, Rule, K = SystemClock> {
     prefix: Arc<str>,
-    queue: Arc<Queue<C, Rule, K>>,
+    queue: Arc<SwapQueue<C, Rule, K>>,
 }
 
 impl<C, Rule> Optimistic<C, Rule> {
@@ -215,13 +215,13 @@ pub struct OptimisticBuilder<C, Rule, K = SystemClock> {
     data: C,
     clock: K,
     prefix: String,
-    settings: Settings,
+    settings: CasSettings,
     rule: PhantomData<fn() -> Rule>,
 }
 
 /// The settings that the parts of a store share.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
+pub(super) struct CasSettings {
     pub(super) attempts: u32,
     pub(super) deadline: Duration,
     pub(super) backoff: Option<Backoff>,
@@ -258,7 +258,7 @@ impl<C, Rule> OptimisticBuilder<C, Rule> {
             data,
             clock: SystemClock::default(),
             prefix: "tollgate".to_owned(),
-            settings: Settings {
+            settings: CasSettings {
                 attempts: 32,
                 deadline: Duration::from_secs(1),
                 backoff: Some(Backoff::full(
@@ -352,7 +352,7 @@ impl<C, Rule, K> OptimisticBuilder<C, Rule, K> {
     {
         Optimistic {
             prefix: self.prefix.into(),
-            queue: Arc::new(Queue::new(self.data, self.clock, self.settings)),
+            queue: Arc::new(SwapQueue::new(self.data, self.clock, self.settings)),
         }
     }
 }
@@ -390,7 +390,7 @@ stats! {
             unsettled: u64,
         }
     }
-    struct Counters;
+    struct CasCounters;
 }
 
 impl<C: CompareAndSwap, Rule, K> Backend for Optimistic<C, Rule, K> {
@@ -425,14 +425,14 @@ where
         if let Err(error) = asks.iter().try_for_each(|ask| self.fits(ask.rule())) {
             return Check::Ready(Err(Error::unsupported(error)));
         }
-        let mut groups = Group::of(&self.prefix, asks);
+        let mut groups = KeyGroup::of(&self.prefix, asks);
         let policies = policies(asks);
         match (groups.pop(), groups.is_empty()) {
             (None, _) => Check::Ready(Ok(Decisions::default())),
             (Some(only), true) => match self.queue.ask(only.key, Work::Spend(only.asks)) {
                 Ok(answer) => Check::Pending(Box::pin(async move {
-                    let told = told(answer).await?;
-                    Ok(told.decisions.of_policies(policies))
+                    let answers = receive(answer).await?;
+                    Ok(answers.decisions.of_policies(policies))
                 })),
                 Err(error) => Check::Ready(Err(error)),
             },
@@ -457,7 +457,7 @@ where
             Ok(answers) => Check::Pending(Box::pin(async move {
                 let mut decisions = Vec::with_capacity(answers.len());
                 for answer in answers {
-                    decisions.extend_from_slice(told(answer).await?.decisions.as_slice());
+                    decisions.extend_from_slice(receive(answer).await?.decisions.as_slice());
                 }
                 Ok(decisions.into_iter().collect())
             })),
@@ -489,8 +489,8 @@ where
         settling.make_each(answers.into_iter().map(move |answer| {
             let unsettled = unsettled.clone();
             async move {
-                let told = told(answer?).await?;
-                unsettled.add(told.forgets.into());
+                let answers = receive(answer?).await?;
+                unsettled.add(answers.forgets.into());
                 Ok(())
             }
         }))
@@ -501,7 +501,7 @@ where
             .queue
             .ask(key_name(&self.prefix, policy, key), Work::Reset);
         match answer {
-            Ok(answer) => Check::Pending(Box::pin(async { told(answer).await.map(drop) })),
+            Ok(answer) => Check::Pending(Box::pin(async { receive(answer).await.map(drop) })),
             Err(error) => Check::Ready(Err(error)),
         }
     }

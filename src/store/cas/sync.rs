@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use super::{
     CompareAndSwap, Loaded, Swap, Swapped,
-    worker::{Queue, Work, told},
+    worker::{SwapQueue, Work, receive},
 };
 use crate::{
     algorithm::{Algorithm, Codec, StateKind, put_number, take_number},
@@ -45,8 +45,8 @@ impl PulledBytes {
 }
 
 /// The deltas of one key under rules of one kind, and where each of them stands among all.
-struct OfKind<Rule> {
-    places: Vec<usize>,
+struct KindDeltas<Rule> {
+    indices: Vec<usize>,
     deltas: Vec<OwnedDelta<Rule>>,
 }
 
@@ -54,7 +54,7 @@ struct OfKind<Rule> {
 ///
 /// Kinds are jobs of their own, because a newer program may have written the state of one of them.
 pub(super) fn sync<C, Rule, K>(
-    queue: &Arc<Queue<C, Rule, K>>,
+    queue: &Arc<SwapQueue<C, Rule, K>>,
     prefix: &str,
     deltas: &[Delta<'_, Rule>],
 ) -> SyncFuture<Rule, Error>
@@ -63,27 +63,27 @@ where
     Rule: Algorithm<State: Codec + Send + 'static> + Send + Sync + 'static,
     K: Clock + Send + Sync + 'static,
 {
-    let mut of_kinds: HashMap<(Box<[u8]>, StateKind), OfKind<Rule>> = HashMap::new();
-    for (place, delta) in deltas.iter().enumerate() {
+    let mut by_kind: HashMap<(Box<[u8]>, StateKind), KindDeltas<Rule>> = HashMap::new();
+    for (index, delta) in deltas.iter().enumerate() {
         let key = key_name(prefix, delta.policy(), delta.key());
         let rule = delta.rule_for_key().unwrap_or_else(|| delta.rule().clone());
-        let of_kind = of_kinds.entry((key, rule.state_kind()));
-        let of_kind = of_kind.or_insert_with(|| OfKind {
-            places: Vec::new(),
+        let entry = by_kind.entry((key, rule.state_kind()));
+        let entry = entry.or_insert_with(|| KindDeltas {
+            indices: Vec::new(),
             deltas: Vec::new(),
         });
-        of_kind.places.push(place);
-        of_kind.deltas.push(OwnedDelta {
+        entry.indices.push(index);
+        entry.deltas.push(OwnedDelta {
             rule,
             batch: delta.batch(),
             age: delta.age(),
             units: delta.units(),
         });
     }
-    let has_others = of_kinds.len() > 1;
-    let asked: Vec<_> = of_kinds
+    let has_others = by_kind.len() > 1;
+    let pending: Vec<_> = by_kind
         .into_iter()
-        .map(|((key, _), OfKind { places, deltas })| {
+        .map(|((key, _), KindDeltas { indices, deltas })| {
             let pulled = PulledBytes::default();
             let answer = queue.ask(
                 key,
@@ -93,29 +93,29 @@ where
                     has_others,
                 },
             );
-            (places, pulled, answer)
+            (indices, pulled, answer)
         })
         .collect();
     let mut each: Vec<Option<Result<_, Error>>> = deltas.iter().map(|_| None).collect();
     Box::pin(async move {
         // All keys are worked on at once, whichever is awaited first.
-        for (places, pulled, answer) in asked {
+        for (indices, pulled, answer) in pending {
             let answer = match answer {
-                Ok(answer) => told(answer).await,
+                Ok(answer) => receive(answer).await,
                 Err(error) => Err(error),
             };
             match answer {
                 Ok(_) => {
                     let (at, states) = pulled.take();
-                    for (place, bytes) in places.into_iter().zip(states) {
+                    for (index, bytes) in indices.into_iter().zip(states) {
                         let state = bytes.map(|bytes| Rule::State::from_bytes(&bytes));
                         let state = state.transpose().map_err(Error::other);
-                        each[place] = Some(state.map(|state| Pulled { at, state }));
+                        each[index] = Some(state.map(|state| Pulled { at, state }));
                     }
                 }
                 Err(error) => {
-                    for place in places {
-                        each[place] = Some(Err(error.duplicate()));
+                    for index in indices {
+                        each[index] = Some(Err(error.duplicate()));
                     }
                 }
             }
@@ -126,10 +126,10 @@ where
 
 /// The most nodes whose numbers a key keeps. Beyond that the one goes that was heard of longest ago: if it repeats a delta afterwards, its
 /// units count twice.
-const MOST: usize = 128;
+const MOST_NODES: usize = 128;
 
 /// For how long the numbers are kept at least. A delta that is repeated later counts twice, if the states have passed, too.
-pub(super) const KEEP: Duration = Duration::from_secs(60);
+pub(super) const KEEP_NUMBERS: Duration = Duration::from_secs(60);
 
 /// The version of the bytes.
 const VERSION: u64 = 1;
@@ -141,13 +141,13 @@ const VERSION: u64 = 1;
 /// | 1 | the version |
 /// | for each node up to 10 and up to 10 | the node and its number, as LEB128; the node that was heard of last comes last |
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(super) struct SequenceNumbers {
     nodes: Vec<Batch>,
     /// `true` if a number was noted since they were read.
     pub(super) is_new: bool,
 }
 
-impl Marks {
+impl SequenceNumbers {
     pub(super) const KIND: StateKind = StateKind::named("marks of deltas");
 
     /// # Errors
@@ -164,12 +164,12 @@ impl Marks {
                 ));
             }
         }
-        let mut marks = Self::default();
+        let mut numbers = Self::default();
         while !bytes.is_empty() {
             let (node, number) = (take_number(bytes)?, take_number(bytes)?);
-            marks.nodes.push(Batch { node, number });
+            numbers.nodes.push(Batch { node, number });
         }
-        Ok(marks)
+        Ok(numbers)
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
@@ -183,14 +183,14 @@ impl Marks {
     }
 
     /// Notes the number of a delta. Returns `false` if the key has it already.
-    pub(super) fn note(&mut self, batch: Batch) -> bool {
-        if let Some(at) = self.nodes.iter().position(|mark| mark.node == batch.node) {
+    pub(super) fn record(&mut self, batch: Batch) -> bool {
+        if let Some(at) = self.nodes.iter().position(|known| known.node == batch.node) {
             if self.nodes[at].number >= batch.number {
                 return false;
             }
             self.nodes.remove(at);
         }
-        if self.nodes.len() >= MOST {
+        if self.nodes.len() >= MOST_NODES {
             self.nodes.remove(0);
         }
         self.nodes.push(batch);
@@ -204,7 +204,7 @@ const ATTEMPTS: usize = 16;
 
 /// Counts this node in a period.
 pub(super) async fn count_node<C: CompareAndSwap, Rule, K>(
-    queue: &Queue<C, Rule, K>,
+    queue: &SwapQueue<C, Rule, K>,
     key: &[u8],
     period: u64,
 ) -> Result<NodeCounts, Error> {
@@ -245,26 +245,26 @@ mod tests {
 
     #[test]
     fn a_number_is_noted_once() {
-        let mut marks = Marks::default();
-        assert!(marks.note(batch(1, 5)));
-        assert!(marks.note(batch(2, 3)));
+        let mut numbers = SequenceNumbers::default();
+        assert!(numbers.record(batch(1, 5)));
+        assert!(numbers.record(batch(2, 3)));
         for (node, number, is_new) in [(1, 5, false), (1, 4, false), (2, 4, true), (1, 9, true)] {
-            assert_eq!(marks.note(batch(node, number)), is_new);
-            marks = Marks::read(&marks.to_bytes()).unwrap();
+            assert_eq!(numbers.record(batch(node, number)), is_new);
+            numbers = SequenceNumbers::read(&numbers.to_bytes()).unwrap();
         }
     }
 
     #[test]
     fn the_node_goes_that_was_heard_of_longest_ago() {
-        let mut marks = Marks::default();
-        for node in 0..MOST as u64 {
-            marks.note(batch(node, 1));
+        let mut numbers = SequenceNumbers::default();
+        for node in 0..MOST_NODES as u64 {
+            numbers.record(batch(node, 1));
         }
-        marks.note(batch(0, 2));
-        marks.note(batch(1000, 1));
-        assert_eq!(marks.nodes.len(), MOST);
-        assert!(!marks.note(batch(0, 2)));
-        assert!(marks.note(batch(1, 1)), "it was forgotten");
+        numbers.record(batch(0, 2));
+        numbers.record(batch(1000, 1));
+        assert_eq!(numbers.nodes.len(), MOST_NODES);
+        assert!(!numbers.record(batch(0, 2)));
+        assert!(numbers.record(batch(1, 1)), "it was forgotten");
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
             (&[2, 7], true),
             (&[1, 7], false),
         ] {
-            let error = Marks::read(bytes).unwrap_err();
+            let error = SequenceNumbers::read(bytes).unwrap_err();
             assert_eq!(error.is_newer_state(), is_newer, "{bytes:?}");
         }
     }

@@ -20,8 +20,8 @@ use tokio::{
 
 use super::{
     CompareAndSwap, Loaded, Swap, Swapped,
-    frame::{Change, Draft, Frame},
-    store::{Counters, Settings},
+    frame::{Draft, Frame, ValueChange},
+    store::{CasCounters, CasSettings},
     sync::{OwnedDelta, PulledBytes},
 };
 use crate::{
@@ -39,11 +39,11 @@ use crate::{
 type Jobs<Rule> = VecDeque<Job<Rule>>;
 
 /// The parts of a store that its clones share.
-pub(super) struct Queue<C, Rule, K> {
+pub(super) struct SwapQueue<C, Rule, K> {
     pub(super) data: C,
     clock: K,
-    pub(super) settings: Settings,
-    pub(super) counters: Counters,
+    pub(super) settings: CasSettings,
+    pub(super) counters: CasCounters,
     pub(super) unsettled: Unsettled,
     /// A lane for each key, with one worker.
     waiting: Arc<CombiningQueue<Box<[u8]>, Jobs<Rule>>>,
@@ -52,15 +52,15 @@ pub(super) struct Queue<C, Rule, K> {
 }
 
 /// The receiver of an answer.
-type Answer = oneshot::Receiver<Result<Answers, Error>>;
+type AnswerReceiver = oneshot::Receiver<Result<Answers, Error>>;
 
-impl<C, Rule, K> Queue<C, Rule, K> {
-    pub(super) fn new(data: C, clock: K, settings: Settings) -> Self {
+impl<C, Rule, K> SwapQueue<C, Rule, K> {
+    pub(super) fn new(data: C, clock: K, settings: CasSettings) -> Self {
         Self {
             data,
             clock,
             settings,
-            counters: Counters::default(),
+            counters: CasCounters::default(),
             unsettled: Unsettled::default(),
             waiting: CombiningQueue::new(1),
             backoffs: AtomicU64::new(0),
@@ -88,7 +88,7 @@ impl<C, Rule, K> Queue<C, Rule, K> {
     }
 }
 
-impl<C, Rule, K> Queue<C, Rule, K>
+impl<C, Rule, K> SwapQueue<C, Rule, K>
 where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
@@ -99,12 +99,16 @@ where
     /// # Errors
     ///
     /// Fails outside of a runtime.
-    pub(super) fn ask(self: &Arc<Self>, key: Box<[u8]>, work: Work<Rule>) -> Result<Answer, Error> {
+    pub(super) fn ask(
+        self: &Arc<Self>,
+        key: Box<[u8]>,
+        work: Work<Rule>,
+    ) -> Result<AnswerReceiver, Error> {
         let runtime = runtime()?;
         let (reply, answer) = oneshot::channel();
         let job = Job::new(work, reply);
         if !self.settings.combining {
-            let worker = Worker::new(Arc::clone(self), key, vec![job]);
+            let worker = SwapWorker::new(Arc::clone(self), key, vec![job]);
             runtime.spawn(Self::work_for_one(worker));
             return Ok(answer);
         }
@@ -113,14 +117,14 @@ where
             true
         });
         if let Some(turn) = turn {
-            let worker = Worker::new(Arc::clone(self), key, Vec::new());
+            let worker = SwapWorker::new(Arc::clone(self), key, Vec::new());
             runtime.spawn(Self::work(turn, worker));
         }
         Ok(answer)
     }
 
     /// Works until no job waits.
-    async fn work(mut turn: Turn<Box<[u8]>, Jobs<Rule>>, mut worker: Worker<C, Rule, K>) {
+    async fn work(mut turn: Turn<Box<[u8]>, Jobs<Rule>>, mut worker: SwapWorker<C, Rule, K>) {
         while turn.next(|jobs| worker.join(jobs)) {
             worker.set_deadlines(sleep(worker.queue.settings.deadline).deadline());
             worker.attempt().await;
@@ -128,7 +132,7 @@ where
     }
 
     /// Works on a single job, which no other job joins.
-    async fn work_for_one(mut worker: Worker<C, Rule, K>) {
+    async fn work_for_one(mut worker: SwapWorker<C, Rule, K>) {
         worker.set_deadlines(sleep(worker.queue.settings.deadline).deadline());
         while worker.join(&mut VecDeque::new()) {
             worker.attempt().await;
@@ -137,7 +141,7 @@ where
 }
 
 /// Awaits an answer; fails if its task no longer exists.
-pub(super) async fn told(answer: Answer) -> Result<Answers, Error> {
+pub(super) async fn receive(answer: AnswerReceiver) -> Result<Answers, Error> {
     answer.await.unwrap_or_else(|_| Err(runtime_gone()))
 }
 
@@ -232,40 +236,40 @@ impl<Rule> Job<Rule> {
 const BATCH: usize = 256;
 
 /// Does the work on one key, several jobs with one swap.
-struct Worker<C: CompareAndSwap, Rule: Algorithm, K> {
-    queue: Arc<Queue<C, Rule, K>>,
+struct SwapWorker<C: CompareAndSwap, Rule: Algorithm, K> {
+    queue: Arc<SwapQueue<C, Rule, K>>,
     key: Box<[u8]>,
     batch: Vec<Job<Rule>>,
     /// The value that the last swap or load left under the key.
-    known: Option<CachedValue<C::Version, Rule::State>>,
-    doubt: CacheTrust,
+    cached: Option<CachedValue<C::Version, Rule::State>>,
+    trust: CacheTrust,
     delays: Option<Delays>,
 }
 
 /// The result of an attempt.
-enum Ended<V> {
+enum AttemptResult<V> {
     /// The answers to all jobs.
     Answered(Vec<Result<Answers, Error>>),
     /// Another writer was faster.
     Lost {
-        with: Source,
+        with: ValueSource,
         found: Option<Loaded<V>>,
     },
 }
 
-impl<C, Rule, K> Worker<C, Rule, K>
+impl<C, Rule, K> SwapWorker<C, Rule, K>
 where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
     K: Clock + Send + Sync + 'static,
 {
-    fn new(queue: Arc<Queue<C, Rule, K>>, key: Box<[u8]>, batch: Vec<Job<Rule>>) -> Self {
+    fn new(queue: Arc<SwapQueue<C, Rule, K>>, key: Box<[u8]>, batch: Vec<Job<Rule>>) -> Self {
         Self {
             queue,
             key,
             batch,
-            known: None,
-            doubt: CacheTrust::default(),
+            cached: None,
+            trust: CacheTrust::default(),
             delays: None,
         }
     }
@@ -296,7 +300,7 @@ where
             in_time(until, work).await
         };
         match ended {
-            Ok(Ended::Answered(answers)) => {
+            Ok(AttemptResult::Answered(answers)) => {
                 self.delays = None;
                 for (job, answer) in self.batch.drain(..).zip(answers) {
                     job.answer(answer);
@@ -304,53 +308,53 @@ where
                 // A caller that asks again at once joins the next swap. This takes no time.
                 yield_now().await;
             }
-            Ok(Ended::Lost { with, found }) => Box::pin(self.lost(with, found)).await,
+            Ok(AttemptResult::Lost { with, found }) => Box::pin(self.lost(with, found)).await,
             Err(error) => self.failed(&error),
         }
     }
 
-    async fn load_and_swap(&mut self) -> Result<Ended<C::Version>, Error> {
+    async fn load_and_swap(&mut self) -> Result<AttemptResult<C::Version>, Error> {
         loop {
-            let mut known = match self.recall() {
-                Some(known) => known,
+            let mut cached = match self.recall() {
+                Some(cached) => cached,
                 None => self.load().await?,
             };
-            let now = known.now(&self.queue.clock);
-            let mut draft = Draft::new(&mut known.frame, known.form == Form::Newer, now);
+            let now = cached.now(&self.queue.clock);
+            let mut draft = Draft::new(&mut cached.frame, cached.form == ValueForm::Newer, now);
             let jobs = self.batch.iter();
             let answers = jobs.map(|job| draft.apply(&job.work)).collect();
             self.queue.counters.healed.add(draft.healed);
             self.queue.counters.newer.add(draft.newer);
             let Some(change) = draft.change() else {
-                if known.source == Source::Load {
-                    self.known = Some(known);
-                    return Ok(Ended::Answered(answers));
+                if cached.source == ValueSource::Load {
+                    self.cached = Some(cached);
+                    return Ok(AttemptResult::Answered(answers));
                 }
                 // No swap will show whether the cached value is still there: load, and decide again.
                 continue;
             };
             let swap = Swap {
-                expected: known.version.as_ref(),
+                expected: cached.version.as_ref(),
                 value: change.value(),
                 keep: change.keep,
             };
             let swapped = match self.swap(swap).await {
                 Err(error) if error.is_unwritten() && self.batch.len() > 1 => {
                     let answers = Box::pin(self.without_writes(&error)).await?;
-                    return Ok(Ended::Answered(answers));
+                    return Ok(AttemptResult::Answered(answers));
                 }
                 swapped => swapped?,
             };
             return Ok(match swapped {
                 Swapped::Done(version) => {
-                    if known.source == Source::Before {
-                        self.doubt = CacheTrust::default();
+                    if cached.source == ValueSource::Before {
+                        self.trust = CacheTrust::default();
                     }
-                    self.known = known.replaced(change, version);
-                    Ended::Answered(answers)
+                    self.cached = cached.replaced(change, version);
+                    AttemptResult::Answered(answers)
                 }
-                Swapped::Lost(found) => Ended::Lost {
-                    with: known.source,
+                Swapped::Lost(found) => AttemptResult::Lost {
+                    with: cached.source,
                     found,
                 },
             });
@@ -369,9 +373,9 @@ where
         let answers = self.batch.iter().map(|job| {
             let value = bytes.clone().map(|bytes| ((), bytes));
             let loaded = Loaded { value, now };
-            let mut known = CachedValue::read(loaded, Source::Load, &self.queue.clock);
-            let now = known.now(&self.queue.clock);
-            let mut draft = Draft::new(&mut known.frame, known.form == Form::Newer, now);
+            let mut cached = CachedValue::read(loaded, ValueSource::Load, &self.queue.clock);
+            let now = cached.now(&self.queue.clock);
+            let mut draft = Draft::new(&mut cached.frame, cached.form == ValueForm::Newer, now);
             let answer = draft.apply(&job.work);
             match draft.change() {
                 None => answer,
@@ -383,12 +387,12 @@ where
 
     /// Returns the cached value if it may still be there.
     fn recall(&mut self) -> Option<CachedValue<C::Version, Rule::State>> {
-        let known = self.known.take()?;
-        match known.source {
-            Source::Loss => Some(known),
-            Source::Load | Source::Before if self.doubt.allows() => {
-                let is_old = known.is_old(&self.queue.clock);
-                (!is_old).then(|| known.aged())
+        let cached = self.cached.take()?;
+        match cached.source {
+            ValueSource::Loss => Some(cached),
+            ValueSource::Load | ValueSource::Before if self.trust.allows() => {
+                let is_old = cached.is_old(&self.queue.clock);
+                (!is_old).then(|| cached.aged())
             }
             _ => None,
         }
@@ -397,7 +401,7 @@ where
     async fn load(&mut self) -> Result<CachedValue<C::Version, Rule::State>, Error> {
         self.queue.counters.loads.add(1);
         let loaded = self.queue.data.load(&self.key).await?;
-        Ok(self.read(loaded, Source::Load))
+        Ok(self.read(loaded, ValueSource::Load))
     }
 
     async fn swap(&mut self, swap: Swap<'_, C::Version>) -> Result<Swapped<C::Version>, Error> {
@@ -413,26 +417,26 @@ where
     fn read(
         &self,
         loaded: Loaded<C::Version>,
-        source: Source,
+        source: ValueSource,
     ) -> CachedValue<C::Version, Rule::State> {
         let (clock, counters) = (&self.queue.clock, &self.queue.counters);
-        let known = CachedValue::read(loaded, source, clock);
-        match known.form {
-            Form::Current => {}
-            Form::Damaged => counters.healed.add(1),
-            Form::Newer => counters.newer.add(1),
+        let cached = CachedValue::read(loaded, source, clock);
+        match cached.form {
+            ValueForm::Current => {}
+            ValueForm::Damaged => counters.healed.add(1),
+            ValueForm::Newer => counters.newer.add(1),
         }
-        known
+        cached
     }
 
     /// Gives up jobs that have lost too often or have no time left, and waits for a while with the others.
-    async fn lost(&mut self, with: Source, found: Option<Loaded<C::Version>>) {
+    async fn lost(&mut self, with: ValueSource, found: Option<Loaded<C::Version>>) {
         self.queue.counters.lost.add(1);
-        let found = found.map(|found| self.read(found, Source::Loss));
-        if with == Source::Before {
+        let found = found.map(|found| self.read(found, ValueSource::Loss));
+        if with == ValueSource::Before {
             // The cached value was old. That does not count as an attempt.
-            self.doubt.more();
-            self.known = found;
+            self.trust.reduce();
+            self.cached = found;
             return;
         }
         let attempts = self.queue.settings.attempts;
@@ -443,14 +447,14 @@ where
         let is_first = self.batch.iter().all(|job| job.losses <= 1);
         if is_first && found.is_some() {
             // No other process knows the new value sooner.
-            self.known = found;
+            self.cached = found;
             return;
         }
         if self.delays.is_none() {
             self.delays = self.queue.delays();
         }
         let Some(delay) = self.delays.as_mut().and_then(Iterator::next) else {
-            self.known = found;
+            self.cached = found;
             self.give_up_late(sleep(Duration::ZERO).deadline());
             return;
         };
@@ -520,7 +524,7 @@ impl CacheTrust {
         allows
     }
 
-    fn more(&mut self) {
+    fn reduce(&mut self) {
         self.times = (self.times + 1).min(6);
         self.left_out = 1 << self.times;
     }
@@ -533,15 +537,15 @@ const RECKONED: Duration = Duration::from_secs(1);
 struct CachedValue<V, S> {
     version: Option<V>,
     frame: Frame<S>,
-    form: Form,
-    source: Source,
+    form: ValueForm,
+    source: ValueSource,
     /// The time of the store, and the time of this process at the same instant or later.
     clocks: Option<[Timestamp; 2]>,
 }
 
 /// The operation that returned a value, which determines how far it can be trusted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum ValueSource {
     /// A load after the calls came that the value answers.
     Load,
     /// A lost swap.
@@ -552,7 +556,7 @@ enum Source {
 
 /// The form of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum ValueForm {
     /// States that this version of the program can read, or no value.
     Current,
     /// Bytes of another program, which count as no value.
@@ -562,13 +566,13 @@ enum Form {
 }
 
 impl<V, S> CachedValue<V, S> {
-    fn read(loaded: Loaded<V>, source: Source, clock: &impl Clock) -> Self {
+    fn read(loaded: Loaded<V>, source: ValueSource, clock: &impl Clock) -> Self {
         let (version, bytes) = loaded.value.unzip();
         let (frame, read) = bytes.map_or_else(|| (Frame::default(), Ok(())), Frame::read);
         let form = match read {
-            Ok(()) => Form::Current,
-            Err(error) if error.is_newer_state() => Form::Newer,
-            Err(_) => Form::Damaged,
+            Ok(()) => ValueForm::Current,
+            Err(error) if error.is_newer_state() => ValueForm::Newer,
+            Err(_) => ValueForm::Damaged,
         };
         Self {
             version,
@@ -586,7 +590,7 @@ impl<V, S> CachedValue<V, S> {
     fn now(&self, clock: &impl Clock) -> Timestamp {
         match self.clocks {
             None => clock.now(),
-            Some([store, _]) if self.source == Source::Load => store,
+            Some([store, _]) if self.source == ValueSource::Load => store,
             Some([store, own]) => store.saturating_add(clock.now().saturating_since(own)),
         }
     }
@@ -601,19 +605,19 @@ impl<V, S> CachedValue<V, S> {
 
     /// Returns the value for later calls.
     fn aged(self) -> Self {
-        let source = Source::Before;
+        let source = ValueSource::Before;
         Self { source, ..self }
     }
 
     /// Returns the value after a swap; `None` if the store did not return its version.
-    fn replaced(self, change: Change<S>, version: Option<V>) -> Option<Self> {
+    fn replaced(self, change: ValueChange<S>, version: Option<V>) -> Option<Self> {
         let is_kept = change.value().is_some();
         let is_told = version.is_some() || !is_kept;
         let version = version.filter(|_| is_kept);
         is_told.then_some(Self {
             version,
             frame: change.frame,
-            form: Form::Current,
+            form: ValueForm::Current,
             ..self
         })
     }

@@ -10,7 +10,7 @@ use std::{
 use foldhash::quality::RandomState;
 
 use super::{
-    Counts, Totals,
+    OperationCounts, Totals,
     slices::{CounterAsk, CounterSet, KnownSlicings, SliceTotals},
     sync::OpenDeltas,
 };
@@ -27,7 +27,7 @@ use crate::{
     time::{Clock, Timestamp},
 };
 
-pub(super) struct Inner<I, Rule, K> {
+pub(super) struct CounterDriver<I, Rule, K> {
     pub(super) increment: I,
     pub(super) prefix: Box<str>,
     /// The greatest difference between the clocks of two hosts.
@@ -35,12 +35,12 @@ pub(super) struct Inner<I, Rule, K> {
     pub(super) clock: MonotoneClock<K>,
     pub(super) hints: Hints,
     pub(super) known: KnownSlicings<Rule>,
-    pub(super) counts: Counts,
+    pub(super) counts: OperationCounts,
     pub(super) open_deltas: OpenDeltas,
     pub(super) unsettled: Unsettled,
 }
 
-impl<I, Rule: Counted, K: Clock> Inner<I, Rule, K> {
+impl<I, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     /// Returns the time, which never falls.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
@@ -48,13 +48,13 @@ impl<I, Rule: Counted, K: Clock> Inner<I, Rule, K> {
 
     /// Returns how long a slice's counter may matter to some host: by the clock as it is, for which a window lasts longer after it
     /// has stepped back.
-    fn keep(&self, place: &CounterSet, slice: u64) -> Duration {
-        let over = place.slicing.over(slice);
+    fn keep(&self, set: &CounterSet, slice: u64) -> Duration {
+        let over = set.slicing.over(slice);
         over.saturating_since(self.clock.clock().now())
             .saturating_add(self.apart)
     }
 
-    pub(super) fn place(
+    pub(super) fn counter_set(
         &self,
         policy: &Policy,
         key: &Key,
@@ -64,32 +64,32 @@ impl<I, Rule: Counted, K: Clock> Inner<I, Rule, K> {
         CounterSet::of(&self.prefix, policy, key, own.as_ref().unwrap_or(rule))
     }
 
-    pub(super) fn asked(
+    pub(super) fn owned_asks(
         &self,
         asks: &[Ask<'_, Rule>],
     ) -> Result<Vec<CounterAsk<Rule>>, error::Error> {
-        let asked = |ask: &Ask<'_, Rule>| {
+        let owned = |ask: &Ask<'_, Rule>| {
             self.known.learn(ask.rule())?;
             let rule = ask.rule_for_key().unwrap_or_else(|| ask.rule().clone());
-            let place = CounterSet::of(&self.prefix, ask.policy(), ask.key(), &rule)?;
+            let set = CounterSet::of(&self.prefix, ask.policy(), ask.key(), &rule)?;
             Ok(CounterAsk {
-                hash: self.hints.hash(&place),
-                added: added(ask, &rule, &place),
-                place,
+                hash: self.hints.hash(&set),
+                added: added(ask, &rule, &set),
+                set,
                 rule,
                 cost: ask.cost(),
             })
         };
-        asks.iter().map(asked).collect()
+        asks.iter().map(owned).collect()
     }
 }
 
 /// Returns what an ask adds at first: up to how many units are granted, if each window is counted alone.
 ///
 /// Never more than the limit, so that no counter reaches its end.
-fn added<Rule: Counted>(ask: &Ask<'_, Rule>, rule: &Rule, place: &CounterSet) -> u64 {
+fn added<Rule: Counted>(ask: &Ask<'_, Rule>, rule: &Rule, set: &CounterSet) -> u64 {
     let (cost, spend) = (ask.cost().get(), ask.spend());
-    if !spend.is_grant() || place.slicing.older() > 0 {
+    if !spend.is_grant() || set.slicing.older() > 0 {
         return cost;
     }
     let limit = rule
@@ -108,33 +108,33 @@ struct Spent {
     units: u64,
 }
 
-impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
+impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     /// Spends all asks, or none.
-    pub(super) async fn acquire(&self, asked: &[CounterAsk<Rule>]) -> Result<Decisions, Error> {
+    pub(super) async fn acquire(&self, asks: &[CounterAsk<Rule>]) -> Result<Decisions, Error> {
         let now = self.now();
-        if asked.iter().any(|one| self.doubts(one, now)) {
+        if asks.iter().any(|ask| self.expects_refusal(ask, now)) {
             // A refusal that is foreseen only reads, so it adds nothing that others would see.
-            let found = match self.read(asked, now).await {
+            let found = match self.read(asks, now).await {
                 Ok(found) => found,
                 Err(error) => {
                     // A counter that cannot be read may still accept additions.
-                    asked.iter().for_each(|one| self.hints.forget(one.hash));
+                    asks.iter().for_each(|ask| self.hints.forget(ask.hash));
                     return Err(error);
                 }
             };
-            let stand = |(found, one): (&SliceTotals, _)| self.learned(one, found.stand(one));
-            let decisions: Decisions = found.iter().zip(asked).map(stand).collect();
+            let decide = |(found, ask): (&SliceTotals, _)| self.learn(ask, found.step_or_look(ask));
+            let decisions: Decisions = found.iter().zip(asks).map(decide).collect();
             if !decisions.is_admitted() {
                 return Ok(decisions);
             }
         }
         let now = self.now();
-        let mut all: Vec<Spent> = Vec::with_capacity(asked.len());
-        for (n, one) in asked.iter().enumerate() {
-            let spent = match self.spend(one, now).await {
+        let mut all: Vec<Spent> = Vec::with_capacity(asks.len());
+        for (n, ask) in asks.iter().enumerate() {
+            let spent = match self.spend(ask, now).await {
                 Ok(spent) => spent,
                 Err(error) => {
-                    self.give_back(&all, asked).await;
+                    self.undo(&all, asks).await;
                     return Err(error);
                 }
             };
@@ -142,9 +142,9 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
                 all.push(spent);
                 continue;
             }
-            self.give_back(&all, asked).await;
+            self.undo(&all, asks).await;
             // The answers to the others are looks.
-            let behind = &asked[n + 1..];
+            let behind = &asks[n + 1..];
             let unasked = if behind.is_empty() {
                 Vec::new()
             } else {
@@ -152,51 +152,51 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
             };
             let before = all
                 .iter()
-                .zip(asked)
-                .map(|(spent, one)| spent.found.look(one));
+                .zip(asks)
+                .map(|(spent, ask)| spent.found.look(ask));
             let behind = unasked
                 .iter()
                 .zip(behind)
-                .map(|(found, one)| found.stand(one));
+                .map(|(found, ask)| found.step_or_look(ask));
             return Ok(before.chain([spent.decision]).chain(behind).collect());
         }
         Ok(all.iter().map(|spent| spent.decision).collect())
     }
 
     /// Returns how keys stand.
-    pub(super) async fn look(&self, asked: &[CounterAsk<Rule>]) -> Result<Decisions, Error> {
-        let found = self.read(asked, self.now()).await?;
-        let look = |(found, one): (&SliceTotals, _)| found.look(one);
-        Ok(found.iter().zip(asked).map(look).collect())
+    pub(super) async fn look(&self, asks: &[CounterAsk<Rule>]) -> Result<Decisions, Error> {
+        let found = self.read(asks, self.now()).await?;
+        let look = |(found, ask): (&SliceTotals, _)| found.look(ask);
+        Ok(found.iter().zip(asks).map(look).collect())
     }
 
     /// Returns `true` if a call is likely to be refused, or sure to be because even a fresh key would refuse it.
-    fn doubts(&self, one: &CounterAsk<Rule>, now: Timestamp) -> bool {
+    fn expects_refusal(&self, ask: &CounterAsk<Rule>, now: Timestamp) -> bool {
         let never = || {
-            !one.rule
-                .step(&mut None, now, one.cost)
+            !ask.rule
+                .step(&mut None, now, ask.cost)
                 .decision()
                 .is_admitted()
         };
-        self.hints.doubts(one.hash, one.cost, now) || never()
+        self.hints.expects_refusal(ask.hash, ask.cost, now) || never()
     }
 
-    fn learned(&self, one: &CounterAsk<Rule>, decision: Decision) -> Decision {
-        self.hints.learn(one.hash, one.cost, &decision);
+    fn learn(&self, ask: &CounterAsk<Rule>, decision: Decision) -> Decision {
+        self.hints.learn(ask.hash, ask.cost, &decision);
         decision
     }
 
     /// Adds, and decides by the total. A refused addition is taken back at once, and so is what is more than was granted.
-    async fn spend(&self, one: &CounterAsk<Rule>, now: Timestamp) -> Result<Spent, Error> {
-        let (place, added) = (&one.place, one.added);
-        let slices = place.slices(now, self.apart);
-        let counter = place.counter(slices.own);
+    async fn spend(&self, ask: &CounterAsk<Rule>, now: Timestamp) -> Result<Spent, Error> {
+        let (set, added) = (&ask.set, ask.added);
+        let slices = set.slices(now, self.apart);
+        let counter = set.counter(slices.own);
         let beside: Vec<_> = slices
             .numbers()
             .filter(|slice| *slice != slices.own)
-            .map(|slice| place.counter(slice))
+            .map(|slice| set.counter(slice))
             .collect();
-        let keep = self.keep(place, slices.own);
+        let keep = self.keep(set, slices.own);
         self.counts.additions.add(1);
         let Totals {
             total,
@@ -212,10 +212,10 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
             slices,
             totals,
         };
-        let judged = self.seen_late(one, found).await;
+        let judged = self.read_late_slices(ask, found).await;
         let judged = judged.map(|found| {
-            let granted = found.granted(one);
-            let decision = self.learned(one, found.step(one, granted));
+            let granted = found.granted(ask);
+            let decision = self.learn(ask, found.step(ask, granted));
             (decision, granted.get(), found)
         });
         match &judged {
@@ -243,25 +243,25 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
     ///
     /// A call that counts in one of them adds and then reads this slice. It either sees this addition, or has added before it, and
     /// then this reading sees that addition. So two calls never miss each other.
-    async fn seen_late(
+    async fn read_late_slices(
         &self,
-        one: &CounterAsk<Rule>,
+        ask: &CounterAsk<Rule>,
         mut found: SliceTotals,
     ) -> Result<SliceTotals, Error> {
-        let place = &one.place;
-        if place.slicing.older() == 0 {
+        let set = &ask.set;
+        if set.slicing.older() == 0 {
             return Ok(found);
         }
         let now = self.now();
-        if now >= place.slicing.over(found.slices.own) {
+        if now >= set.slicing.over(found.slices.own) {
             // It counts no more, and what has passed since did not see it.
             return Err(Error::timeout());
         }
         let late = found
             .slices
-            .extend(place.latest(found.slices.own, now, self.apart));
+            .extend(set.latest(found.slices.own, now, self.apart));
         if !late.is_empty() {
-            let late: Vec<_> = late.rev().map(|slice| place.counter(slice)).collect();
+            let late: Vec<_> = late.rev().map(|slice| set.counter(slice)).collect();
             let mut totals = self.totals(&late).await?;
             totals.append(&mut found.totals);
             found.totals = totals;
@@ -272,20 +272,20 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
     /// Reads the totals of all that is asked for, at once.
     pub(super) async fn read<Q: Borrow<CounterAsk<Rule>>>(
         &self,
-        asked: &[Q],
+        asks: &[Q],
         now: Timestamp,
     ) -> Result<Vec<SliceTotals>, Error> {
-        let slices: Vec<_> = asked
+        let slices: Vec<_> = asks
             .iter()
-            .map(|one| one.borrow().place.slices(now, self.apart))
+            .map(|ask| ask.borrow().set.slices(now, self.apart))
             .collect();
-        let names: Vec<_> = asked
+        let names: Vec<_> = asks
             .iter()
             .zip(&slices)
-            .flat_map(|(one, slices)| {
+            .flat_map(|(ask, slices)| {
                 slices
                     .numbers()
-                    .map(|slice| one.borrow().place.counter(slice))
+                    .map(|slice| ask.borrow().set.counter(slice))
             })
             .collect();
         let mut totals = self.totals(&names).await?.into_iter();
@@ -308,9 +308,9 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
     }
 
     /// Takes back what earlier asks of the same call have added.
-    async fn give_back(&self, all: &[Spent], asked: &[CounterAsk<Rule>]) {
-        for (spent, one) in all.iter().zip(asked) {
-            self.hints.forget(one.hash);
+    async fn undo(&self, all: &[Spent], asks: &[CounterAsk<Rule>]) {
+        for (spent, ask) in all.iter().zip(asks) {
+            self.hints.forget(ask.hash);
             self.take_back(&spent.counter, spent.units, &self.counts.taken_back)
                 .await;
         }
@@ -329,26 +329,26 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
 /// The most that one correction adds: far above any limit, and too little for a counter to reach its end.
 const MOST: u64 = 1 << 48;
 
-impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
+impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     /// Corrects a charge in the counter that was charged, as long as that counts.
     pub(super) async fn settle(
         &self,
-        place: &CounterSet,
+        set: &CounterSet,
         charge: &Charge,
         actual: u64,
     ) -> Result<(), Error> {
         let now = self.now();
-        let slice = place.slicing.slice(charge.at);
+        let slice = set.slicing.slice(charge.at);
         let is_near = charge.at <= now.saturating_add(self.apart);
-        if now >= place.slicing.over(slice) || !is_near || actual == charge.cost {
+        if now >= set.slicing.over(slice) || !is_near || actual == charge.cost {
             return Ok(());
         }
-        let counter = place.counter(slice);
+        let counter = set.counter(slice);
         match charge.cost.checked_sub(actual) {
             Some(less) => self.increment.subtract(&counter, less).await,
             None => {
                 let more = (actual - charge.cost).min(MOST);
-                let keep = self.keep(place, slice);
+                let keep = self.keep(set, slice);
                 self.increment
                     .add(&counter, more, keep, &[])
                     .await
@@ -358,13 +358,13 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
     }
 
     /// Removes all counters of these sets that may matter now to any host.
-    pub(super) async fn reset(&self, places: &[CounterSet]) -> Result<(), Error> {
+    pub(super) async fn reset(&self, sets: &[CounterSet]) -> Result<(), Error> {
         let now = self.now();
-        let counters: Vec<_> = places
+        let counters: Vec<_> = sets
             .iter()
-            .flat_map(|place| {
-                let slices = place.all(now, self.apart);
-                slices.map(|slice| place.counter(slice))
+            .flat_map(|set| {
+                let slices = set.all(now, self.apart);
+                slices.map(|slice| set.counter(slice))
             })
             .collect();
         self.increment.remove(&counters).await
@@ -395,13 +395,13 @@ const SLOTS: usize = 8192;
 /// Hints only choose whether to read before adding, and decide nothing. So a slot is written without a lock, two keys may evict
 /// each other, and a torn slot costs an operation.
 pub(super) struct Hints {
-    slots: Box<[Slot]>,
+    slots: Box<[HintSlot]>,
     hasher: RandomState,
 }
 
 // Relaxed throughout, for the same reason.
 #[derive(Default)]
-struct Slot {
+struct HintSlot {
     hash: AtomicU64,
     cost: AtomicU64,
     until: AtomicU64,
@@ -410,21 +410,21 @@ struct Slot {
 impl Hints {
     pub(super) fn new() -> Self {
         Self {
-            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            slots: (0..SLOTS).map(|_| HintSlot::default()).collect(),
             hasher: RandomState::default(),
         }
     }
 
-    pub(super) fn hash(&self, place: &CounterSet) -> u64 {
-        self.hasher.hash_one(place.stem())
+    pub(super) fn hash(&self, set: &CounterSet) -> u64 {
+        self.hasher.hash_one(set.stem())
     }
 
-    fn slot(&self, hash: u64) -> &Slot {
+    fn slot(&self, hash: u64) -> &HintSlot {
         &self.slots[hash as usize % SLOTS]
     }
 
     /// Returns `true` if a cost is likely to be refused now.
-    fn doubts(&self, hash: u64, cost: Cost, now: Timestamp) -> bool {
+    fn expects_refusal(&self, hash: u64, cost: Cost, now: Timestamp) -> bool {
         let slot = self.slot(hash);
         slot.hash.load(Ordering::Relaxed) == hash
             && slot.cost.load(Ordering::Relaxed) <= cost.get()
@@ -441,7 +441,7 @@ impl Hints {
         } else {
             None
         };
-        let is_known = self.doubts(hash, cost, decision.at());
+        let is_known = self.expects_refusal(hash, cost, decision.at());
         match wait {
             // A hint about a lower cost says more.
             Some(_) if is_known => {}

@@ -24,7 +24,7 @@ use std::{
 use tokio::runtime::Handle;
 
 use self::{
-    decide::{Hints, Inner},
+    decide::{CounterDriver, Hints},
     slices::{KnownSlicings, slicing_for_keys},
     sync::OpenDeltas,
 };
@@ -206,7 +206,7 @@ use crate::{
 /// # }
 /// ```
 pub struct Counters<I, Rule, K = SystemClock> {
-    inner: Arc<Inner<I, Rule, K>>,
+    driver: Arc<CounterDriver<I, Rule, K>>,
 }
 
 impl<I, Rule> Counters<I, Rule> {
@@ -237,24 +237,24 @@ impl<I, Rule: Counted, K> Counters<I, Rule, K> {
     ///
     /// Fails if counters cannot run the rule.
     pub fn learn(&self, rule: &Rule) -> Result<(), crate::Error> {
-        self.inner.known.learn(rule)
+        self.driver.known.learn(rule)
     }
 
     /// Returns the client that adds to counters.
     pub fn data(&self) -> &I {
-        &self.inner.increment
+        &self.driver.increment
     }
 
     /// Returns counters of this store and its clones.
     pub fn stats(&self) -> CounterStats {
-        self.inner.counts.read(self.inner.unsettled.count())
+        self.driver.counts.read(self.driver.unsettled.count())
     }
 }
 
 impl<I, Rule, K> Clone for Counters<I, Rule, K> {
     fn clone(&self) -> Self {
         Self {
-            inner: Arc::clone(&self.inner),
+            driver: Arc::clone(&self.driver),
         }
     }
 }
@@ -262,10 +262,10 @@ impl<I, Rule, K> Clone for Counters<I, Rule, K> {
 impl<I, Rule, K> fmt::Debug for Counters<I, Rule, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Counters")
-            .field("prefix", &self.inner.prefix)
+            .field("prefix", &self.driver.prefix)
             .field(
                 "stats",
-                &self.inner.counts.read(self.inner.unsettled.count()),
+                &self.driver.counts.read(self.driver.unsettled.count()),
             )
             .finish_non_exhaustive()
     }
@@ -361,14 +361,14 @@ impl<I, Rule, K> CountersBuilder<I, Rule, K> {
         K: Clock,
     {
         Counters {
-            inner: Arc::new(Inner {
+            driver: Arc::new(CounterDriver {
                 increment: self.increment,
                 prefix: self.prefix,
                 apart: self.apart,
                 clock: MonotoneClock::new(self.clock),
                 hints: Hints::new(),
                 known: KnownSlicings::new(),
-                counts: Counts::default(),
+                counts: OperationCounts::default(),
                 open_deltas: OpenDeltas::default(),
                 unsettled: Unsettled::default(),
             }),
@@ -519,22 +519,22 @@ stats! {
             unsettled: u64,
         }
     }
-    struct Counts;
+    struct OperationCounts;
 }
 
 impl<I: Increment, Rule, K> Backend for Counters<I, Rule, K> {
     type Error = Error;
 
     fn id(&self) -> Option<StoreId> {
-        Some(StoreId::of(&self.inner))
+        Some(StoreId::of(&self.driver))
     }
 
     fn address(&self) -> Option<&str> {
-        self.inner.increment.address()
+        self.driver.increment.address()
     }
 
     fn unsettled(&self) -> Option<u64> {
-        Some(self.inner.unsettled.count())
+        Some(self.driver.unsettled.count())
     }
 }
 
@@ -548,12 +548,12 @@ where
     type Done = BoxFuture<Result<(), Error>>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        let inner = Arc::clone(&self.inner);
-        match inner.asked(asks) {
-            Ok(asked) => {
+        let driver = Arc::clone(&self.driver);
+        match driver.owned_asks(asks) {
+            Ok(owned) => {
                 let policies = policies(asks);
                 let work = async move {
-                    let decisions = inner.acquire(&asked).await?;
+                    let decisions = driver.acquire(&owned).await?;
                     Ok(decisions.of_policies(policies))
                 };
                 Check::Pending(CountersFuture::new(true, work))
@@ -563,10 +563,10 @@ where
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        let inner = Arc::clone(&self.inner);
-        match inner.asked(asks) {
-            Ok(asked) => {
-                let work = async move { inner.look(&asked).await };
+        let driver = Arc::clone(&self.driver);
+        match driver.owned_asks(asks) {
+            Ok(owned) => {
+                let work = async move { driver.look(&owned).await };
                 Check::Pending(CountersFuture::new(false, work))
             }
             Err(error) => Check::Ready(Err(Error::unsupported(error))),
@@ -574,34 +574,34 @@ where
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
-        let inner = Arc::clone(&self.inner);
-        let settling = inner.unsettled.settling(settlements.len());
+        let driver = Arc::clone(&self.driver);
+        let settling = driver.unsettled.settling(settlements.len());
         let owned = |it: Settlement<'_, Rule>| {
-            let place = inner.place(it.policy, &it.key, it.rule)?;
-            inner.hints.forget(inner.hints.hash(&place));
-            Ok((place, it.charge, it.actual))
+            let set = driver.counter_set(it.policy, &it.key, it.rule)?;
+            driver.hints.forget(driver.hints.hash(&set));
+            Ok((set, it.charge, it.actual))
         };
         let owned: Result<Vec<_>, crate::Error> = settlements.into_iter().map(owned).collect();
         match owned {
-            Ok(owned) => {
-                settling.make_each(owned.into_iter().map(move |(place, charge, actual)| {
-                    let inner = Arc::clone(&inner);
-                    async move { inner.settle(&place, &charge, actual).await }
-                }))
-            }
+            Ok(owned) => settling.make_each(owned.into_iter().map(move |(set, charge, actual)| {
+                let driver = Arc::clone(&driver);
+                async move { driver.settle(&set, &charge, actual).await }
+            })),
             Err(error) => Check::Ready(Err(Error::unsupported(error))),
         }
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        let inner = Arc::clone(&self.inner);
-        let places = inner.known.each(|rule| inner.place(policy, key, rule));
-        match places {
-            Ok(places) => spawn_detached(async move {
-                for place in &places {
-                    inner.hints.forget(inner.hints.hash(place));
+        let driver = Arc::clone(&self.driver);
+        let sets = driver
+            .known
+            .each(|rule| driver.counter_set(policy, key, rule));
+        match sets {
+            Ok(sets) => spawn_detached(async move {
+                for set in &sets {
+                    driver.hints.forget(driver.hints.hash(set));
                 }
-                inner.reset(&places).await
+                driver.reset(&sets).await
             }),
             Err(error) => Check::Ready(Err(Error::unsupported(error))),
         }
@@ -616,19 +616,19 @@ where
         policy: &Policy,
         period: u64,
     ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
-        let inner = Arc::clone(&self.inner);
-        let prefix = nodes_name(&inner.prefix, policy);
+        let driver = Arc::clone(&self.driver);
+        let prefix = nodes_name(&driver.prefix, policy);
         Some(Box::pin(
-            async move { inner.count_node(&prefix, period).await },
+            async move { driver.count_node(&prefix, period).await },
         ))
     }
 
     /// Adds each delta once at most: one whose addition has failed is [not repeated](CounterStats::doubtful).
     fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>> {
-        let inner = Arc::clone(&self.inner);
-        let delta = |delta| inner.delta(delta).map_err(Error::unsupported);
+        let driver = Arc::clone(&self.driver);
+        let delta = |delta| driver.delta(delta).map_err(Error::unsupported);
         let deltas = deltas.iter().map(delta).collect();
-        Some(Box::pin(async move { inner.sync(deltas).await }))
+        Some(Box::pin(async move { driver.sync(deltas).await }))
     }
 }
 

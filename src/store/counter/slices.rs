@@ -29,7 +29,7 @@ pub(super) struct CounterSet {
 
 /// An ask that outlives its call.
 pub(super) struct CounterAsk<Rule> {
-    pub(super) place: CounterSet,
+    pub(super) set: CounterSet,
     /// The rule as the key meets it.
     pub(super) rule: Rule,
     pub(super) cost: Cost,
@@ -41,7 +41,7 @@ pub(super) struct CounterAsk<Rule> {
 
 /// The slices that are read for a call, the newest first.
 #[derive(Clone, Copy)]
-pub(super) struct Slices {
+pub(super) struct CallSlices {
     newest: u64,
     /// The slice that the call counts in.
     pub(super) own: u64,
@@ -81,9 +81,9 @@ impl CounterSet {
 
     /// The slices that matter at an instant, and for windows that slide those ahead that may have begun for another
     /// host, whose clock may be so much ahead.
-    pub(super) fn slices(&self, now: Timestamp, apart: Duration) -> Slices {
+    pub(super) fn slices(&self, now: Timestamp, apart: Duration) -> CallSlices {
         let own = self.slicing.slice(now);
-        Slices {
+        CallSlices {
             newest: self.latest(own, now, apart),
             own,
             oldest: own.saturating_sub(self.slicing.older()),
@@ -111,7 +111,7 @@ impl CounterSet {
     }
 }
 
-impl Slices {
+impl CallSlices {
     /// Returns their numbers, the newest first.
     pub(super) fn numbers(self) -> impl Iterator<Item = u64> {
         (self.oldest..=self.newest).rev()
@@ -142,7 +142,7 @@ impl Slices {
 /// The totals of the slices that a call concerns, without what the call itself has added.
 pub(super) struct SliceTotals {
     pub(super) now: Timestamp,
-    pub(super) slices: Slices,
+    pub(super) slices: CallSlices,
     /// One for each slice, the newest first.
     pub(super) totals: Vec<u64>,
 }
@@ -152,43 +152,43 @@ impl SliceTotals {
     ///
     /// A slice ahead in which something is counted has begun for some host: time then stands at its beginning
     /// for this key, until the clock of this host has caught up.
-    pub(super) fn state<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Option<Rule::State> {
+    pub(super) fn state<Rule: Counted>(&self, ask: &CounterAsk<Rule>) -> Option<Rule::State> {
         let ahead = self.slices.ahead();
         let begun = self.totals.iter().take(ahead).position(|total| *total > 0);
         let (first, at) = match begun {
-            Some(first) => (first, asked.place.slicing.begin(self.slices.nth(first))),
+            Some(first) => (first, ask.set.slicing.begin(self.slices.nth(first))),
             None => (ahead, self.now),
         };
         let totals = self.totals.get(first..).unwrap_or_default();
-        asked.rule.state_of_totals(totals, at)
+        ask.rule.state_of_totals(totals, at)
     }
 
     /// Returns what a call spends of what it has added, if the cost passes.
-    pub(super) fn granted<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Cost {
-        let cost = asked.cost.get();
-        if asked.added == cost {
-            return asked.cost;
+    pub(super) fn granted<Rule: Counted>(&self, ask: &CounterAsk<Rule>) -> Cost {
+        let cost = ask.cost.get();
+        if ask.added == cost {
+            return ask.cost;
         }
-        let remaining = self.look(asked).remaining().unwrap_or(0);
-        Cost::new(asked.added.min(remaining).max(cost)).unwrap_or(asked.cost)
+        let remaining = self.look(ask).remaining().unwrap_or(0);
+        Cost::new(ask.added.min(remaining).max(cost)).unwrap_or(ask.cost)
     }
 
     /// Returns the answer to a call that spends `cost`.
-    pub(super) fn step<Rule: Counted>(&self, asked: &CounterAsk<Rule>, cost: Cost) -> Decision {
-        let mut state = self.state(asked);
-        asked.rule.step(&mut state, self.now, cost).decision()
+    pub(super) fn step<Rule: Counted>(&self, ask: &CounterAsk<Rule>, cost: Cost) -> Decision {
+        let mut state = self.state(ask);
+        ask.rule.step(&mut state, self.now, cost).decision()
     }
 
     /// Returns the answer to a look.
-    pub(super) fn look<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Decision {
-        asked.rule.look(self.state(asked).as_ref(), self.now)
+    pub(super) fn look<Rule: Counted>(&self, ask: &CounterAsk<Rule>) -> Decision {
+        ask.rule.look(self.state(ask).as_ref(), self.now)
     }
 
     /// Returns the answer if another ask of the call may be refused: the refusal of this ask, or a look.
-    pub(super) fn stand<Rule: Counted>(&self, asked: &CounterAsk<Rule>) -> Decision {
-        let step = self.step(asked, asked.cost);
+    pub(super) fn step_or_look<Rule: Counted>(&self, ask: &CounterAsk<Rule>) -> Decision {
+        let step = self.step(ask, ask.cost);
         if step.is_admitted() {
-            self.look(asked)
+            self.look(ask)
         } else {
             step
         }

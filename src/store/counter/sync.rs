@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    decide::{Inner, miscounted},
+    decide::{CounterDriver, miscounted},
     slices::{CounterAsk, CounterSet, SliceTotals},
 };
 use crate::{
@@ -41,7 +41,7 @@ impl OpenDeltas {
     const MOST: usize = 65_536;
 
     /// Notes a delta that is about to be added. Returns `false` if it may have been added before.
-    fn note(&self, hash: u64, Batch { node, number }: Batch) -> bool {
+    fn record(&self, hash: u64, Batch { node, number }: Batch) -> bool {
         let mut last = self.last();
         let is_full = last.len() >= Self::MOST;
         match last.entry((hash, node)) {
@@ -82,7 +82,7 @@ impl Drop for Doubtful<'_> {
     }
 }
 
-impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
+impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     /// Returns a delta that outlives its call.
     ///
     /// # Errors
@@ -94,12 +94,12 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
     ) -> Result<CounterDelta<Rule>, crate::Error> {
         self.known.learn(delta.rule())?;
         let rule = delta.rule_for_key().unwrap_or_else(|| delta.rule().clone());
-        let place = CounterSet::of(&self.prefix, delta.policy(), delta.key(), &rule)?;
+        let set = CounterSet::of(&self.prefix, delta.policy(), delta.key(), &rule)?;
         Ok(CounterDelta {
             ask: CounterAsk {
-                hash: self.hints.hash(&place),
+                hash: self.hints.hash(&set),
                 added: 0,
-                place,
+                set,
                 rule,
                 cost: Cost::ONE,
             },
@@ -131,7 +131,7 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
 
     /// Adds a delta, unless it may have been added before.
     async fn add_once(&self, delta: &CounterDelta<Rule>) -> Result<(), Error> {
-        if delta.units == 0 || !self.open_deltas.note(delta.ask.hash, delta.batch) {
+        if delta.units == 0 || !self.open_deltas.record(delta.ask.hash, delta.batch) {
             return Ok(());
         }
         let doubtful = Doubtful {
@@ -139,7 +139,7 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
             units: delta.units,
         };
         let charge = Charge::new(self.now().saturating_sub(delta.age), 0);
-        self.settle(&delta.ask.place, &charge, delta.units).await?;
+        self.settle(&delta.ask.set, &charge, delta.units).await?;
         doubtful.was_added();
         self.hints.forget(delta.ask.hash);
         Ok(())
@@ -193,7 +193,7 @@ impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
 const BEFORE: u64 = 2;
 const KEEP: Duration = CountedNodes::KEEP.saturating_add(NodeCounts::PERIOD);
 
-impl<I: Increment, Rule: Counted, K: Clock> Inner<I, Rule, K> {
+impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     /// Counts this node in a period of its clock. Each period has a counter for each policy, whose name begins with `prefix`.
     pub(super) async fn count_node(&self, prefix: &[u8], period: u64) -> Result<NodeCounts, Error> {
         let period = match self.increment.now().await? {
@@ -233,14 +233,14 @@ mod tests {
     fn a_delta_is_open_until_its_call_is_answered() {
         let open = OpenDeltas::default();
         let batch = |number| Batch { node: 1, number };
-        assert!(open.note(7, batch(1)) && open.note(7, batch(2)));
+        assert!(open.record(7, batch(1)) && open.record(7, batch(2)));
         assert!(
-            !open.note(7, batch(1)) && !open.note(7, batch(2)),
+            !open.record(7, batch(1)) && !open.record(7, batch(2)),
             "sent again"
         );
-        assert!(open.note(8, batch(1)) && open.note(7, Batch { node: 2, number: 1 }));
+        assert!(open.record(8, batch(1)) && open.record(7, Batch { node: 2, number: 1 }));
         open.close(7, 1);
-        assert!(open.note(7, batch(1)), "it knows no more");
+        assert!(open.record(7, batch(1)), "it knows no more");
     }
 
     #[test]
@@ -248,10 +248,10 @@ mod tests {
         let open = OpenDeltas::default();
         let batch = Batch { node: 1, number: 1 };
         for hash in 0..=OpenDeltas::MOST as u64 {
-            assert!(open.note(hash, batch));
+            assert!(open.record(hash, batch));
         }
         assert_eq!(open.last().len(), OpenDeltas::MOST);
-        assert!(!open.note(0, batch));
+        assert!(!open.record(0, batch));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::{
     Program,
-    request::{Call, Numbers, Question, put_array, put_number},
+    request::{EncodedRule, ScriptAsk, ScriptCall, put_array, put_number},
 };
 use crate::{
     algorithm::{Algorithm, Part, Scripted},
@@ -192,13 +192,13 @@ fn take_parts(bytes: &mut &[u8], count: usize) -> Option<Vec<Option<ScriptTuple>
 /// of the reason why the server took no write.
 pub(super) fn decided<'c, Rule: Scripted + 'c>(
     answer: &Answer<'_>,
-    calls: impl Iterator<Item = &'c Call<Rule>>,
-    places: &[usize],
+    calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
+    key_indices: &[usize],
     unwritten: impl FnOnce(&str) -> Error,
 ) -> Vec<Result<Decisions, Error>> {
     match &answer.unwritten {
-        None => decisions(answer, calls, places),
-        Some(why) => refusals(answer, calls, places, &unwritten(why)),
+        None => decisions(answer, calls, key_indices),
+        Some(why) => refusals(answer, calls, key_indices, &unwritten(why)),
     }
 }
 
@@ -207,17 +207,17 @@ pub(super) fn decided<'c, Rule: Scripted + 'c>(
 /// A call is an error if the program decided otherwise about one of its keys: no caller may get an answer that is not true.
 fn decisions<'c, Rule: Scripted + 'c>(
     answer: &Answer<'_>,
-    calls: impl Iterator<Item = &'c Call<Rule>>,
-    mut places: &[usize],
+    calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
+    mut key_indices: &[usize],
 ) -> Vec<Result<Decisions, Error>> {
     let mut replay = Replay::new(answer);
     let calls = calls.map(|call| {
-        let (own, rest) = places.split_at(call.0.len());
-        places = rest;
+        let (own, rest) = key_indices.split_at(call.0.len());
+        key_indices = rest;
         (own, replay.decide(call, own))
     });
     let decided: Vec<_> = calls.collect();
-    let differs = |(replayed, told)| replayed != told;
+    let differs = |(replayed, reported)| replayed != reported;
     let mut differs: Vec<bool> = replay
         .admitted
         .iter()
@@ -232,29 +232,29 @@ fn decisions<'c, Rule: Scripted + 'c>(
     }
     // The effect of such a call on its other keys is not known either.
     while let Some((own, _)) = decided.iter().find(|(own, _)| {
-        let mut own = own.iter().map(|place| differs[*place]);
+        let mut own = own.iter().map(|key| differs[*key]);
         own.clone().any(|differs| differs) && !own.all(|differs| differs)
     }) {
-        own.iter().for_each(|place| differs[*place] = true);
+        own.iter().for_each(|key| differs[*key] = true);
     }
-    let told = |(own, decisions): (&[usize], _)| match own.iter().any(|place| differs[*place]) {
+    let result = |(own, decisions): (&[usize], _)| match own.iter().any(|key| differs[*key]) {
         true => Err(disagreement()),
         false => Ok(decisions),
     };
-    decided.into_iter().map(told).collect()
+    decided.into_iter().map(result).collect()
 }
 
 /// Returns the result of each call if nothing could be written: refusals hold, because they write nothing, and calls that would
 /// be admitted get the error.
 fn refusals<'c, Rule: Scripted + 'c>(
     answer: &Answer<'_>,
-    calls: impl Iterator<Item = &'c Call<Rule>>,
-    mut places: &[usize],
+    calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
+    mut key_indices: &[usize],
     error: &Error,
 ) -> Vec<Result<Decisions, Error>> {
-    let told = |call: &Call<Rule>| {
-        let (own, rest) = places.split_at(call.0.len());
-        places = rest;
+    let result = |call: &ScriptCall<Rule>| {
+        let (own, rest) = key_indices.split_at(call.0.len());
+        key_indices = rest;
         // Each by itself: no call before it was charged.
         let decisions = Replay::new(answer).decide(call, own);
         if decisions.is_admitted() {
@@ -263,7 +263,7 @@ fn refusals<'c, Rule: Scripted + 'c>(
             Ok(decisions)
         }
     };
-    calls.map(told).collect()
+    calls.map(result).collect()
 }
 
 #[cold]
@@ -277,7 +277,7 @@ fn disagreement() -> Error {
 /// The state of a kind of rules.
 struct ByKind<Rule: Algorithm> {
     /// The rule that read the state.
-    numbers: Arc<Numbers>,
+    encoded: Arc<EncodedRule>,
     entry: Entry<Rule::State>,
 }
 
@@ -296,43 +296,43 @@ struct Replay<'a, Rule: Scripted> {
 const MASK: u64 = (1 << 32) - 1;
 
 /// An ask, and the index of its key.
-type Placed<'q, Rule> = (&'q Question<Rule>, usize);
+type KeyedAsk<'q, Rule> = (&'q ScriptAsk<Rule>, usize);
 
-impl<'q, Rule: Scripted> States<Placed<'q, Rule>> for Replay<'_, Rule> {
+impl<'q, Rule: Scripted> States<KeyedAsk<'q, Rule>> for Replay<'_, Rule> {
     type Rule = Rule;
 
     fn now(&self) -> Timestamp {
         self.now
     }
 
-    fn rule<'p>((question, _): &'p Placed<'q, Rule>) -> &'p Rule {
-        &question.rule
+    fn rule<'p>((ask, _): &'p KeyedAsk<'q, Rule>) -> &'p Rule {
+        &ask.rule
     }
 
-    fn spend_of((question, _): &Placed<'q, Rule>) -> Spend {
-        question.spend
+    fn spend_of((ask, _): &KeyedAsk<'q, Rule>) -> Spend {
+        ask.spend
     }
 
     /// Until a call has written a state, each rule reads the answer for itself: it may leave some of that out.
-    fn entry(&mut self, (question, place): &Placed<'q, Rule>) -> &mut Entry<Rule::State> {
-        let (states, numbers) = (&mut self.states[*place], &question.numbers);
+    fn entry(&mut self, (ask, key): &KeyedAsk<'q, Rule>) -> &mut Entry<Rule::State> {
+        let (states, encoded) = (&mut self.states[*key], &ask.encoded);
         let read = || {
-            let bytes = self.found[*place].as_deref();
-            let state = bytes.and_then(|bytes| state_of(&question.rule, bytes));
+            let bytes = self.found[*key].as_deref();
+            let state = bytes.and_then(|bytes| state_of(&ask.rule, bytes));
             ByKind {
-                numbers: Arc::clone(numbers),
+                encoded: Arc::clone(encoded),
                 entry: Entry::new(state),
             }
         };
         let known = states
             .iter()
-            .position(|known| known.numbers.is_of_kind(numbers));
+            .position(|known| known.encoded.is_of_kind(encoded));
         let known = known.unwrap_or_else(|| {
             states.push(read());
             states.len() - 1
         });
         let known = &mut states[known];
-        if !known.entry.is_written() && !Arc::ptr_eq(&known.numbers, numbers) {
+        if !known.entry.is_written() && !Arc::ptr_eq(&known.encoded, encoded) {
             *known = read();
         }
         &mut known.entry
@@ -354,11 +354,11 @@ impl<'a, Rule: Scripted> Replay<'a, Rule> {
     /// Returns the decisions of a call whose asks are about the keys at `places`.
     ///
     /// The server's clock shows microseconds, and so do the waits.
-    fn decide(&mut self, Call(questions): &Call<Rule>, places: &[usize]) -> Decisions {
-        let asks: SmallVec<[Placed<'_, Rule>; 2]> =
-            questions.iter().zip(places.iter().copied()).collect();
+    fn decide(&mut self, ScriptCall(owned): &ScriptCall<Rule>, key_indices: &[usize]) -> Decisions {
+        let asks: SmallVec<[KeyedAsk<'_, Rule>; 2]> =
+            owned.iter().zip(key_indices.iter().copied()).collect();
         let exact = self.spend(&asks).decisions;
-        if let Some(first) = places.first().filter(|_| exact.is_admitted()) {
+        if let Some(first) = key_indices.first().filter(|_| exact.is_admitted()) {
             let units =
                 |decision: &Decision| decision.charge().map_or(0, |charge| charge.cost & MASK);
             let units: u64 = match self.counts_units {
@@ -452,19 +452,19 @@ mod tests {
     use super::*;
     use crate::{
         Cost, Policy, TokenBucket,
-        store::{Ask, script::request::Rules},
+        store::{Ask, script::request::RuleEncoder},
     };
 
-    fn calls(clients: &[&[&str]]) -> Vec<Call<TokenBucket>> {
+    fn calls(clients: &[&[&str]]) -> Vec<ScriptCall<TokenBucket>> {
         let (rules, policy, rule) = (
-            Rules::default(),
+            RuleEncoder::default(),
             Policy::new("api"),
             TokenBucket::per_hour(5),
         );
         let call = |clients: &&[&str]| {
             let ask = |client: &&str| Ask::new(&policy, &rule, (*client).into(), Cost::ONE);
             let asks: Vec<_> = clients.iter().map(ask).collect();
-            Call::of("test", &rules, &asks).expect("a rule that fits")
+            ScriptCall::of("test", &rules, &asks).expect("a rule that fits")
         };
         clients.iter().map(call).collect()
     }
@@ -484,20 +484,20 @@ mod tests {
     #[test]
     fn a_key_that_was_granted_other_units_fails() {
         let (rules, policy, rule) = (
-            Rules::default(),
+            RuleEncoder::default(),
             Policy::new("api"),
             TokenBucket::per_hour(100),
         );
         let ask = Ask::new(&policy, &rule, "a".into(), Cost::ONE).up_to(30);
-        let call = Call::of("test", &rules, &[ask]).expect("a rule that fits");
+        let call = ScriptCall::of("test", &rules, &[ask]).expect("a rule that fits");
         // A quarter of what remains.
         for (units, agrees) in [(25, true), (24, false), (30, false)] {
             let answer = Answer {
                 counts_units: true,
                 ..answer(&[1 + units])
             };
-            let told = decisions(&answer, [&call].into_iter(), &[0]);
-            assert_eq!(told[0].is_ok(), agrees, "{units}");
+            let decided = decisions(&answer, [&call].into_iter(), &[0]);
+            assert_eq!(decided[0].is_ok(), agrees, "{units}");
         }
     }
 
@@ -505,10 +505,10 @@ mod tests {
     fn a_key_that_was_decided_otherwise_fails_alone() {
         // The keys of clients a to e, asked in this order.
         let calls = calls(&[&["a"], &["b"], &["c", "d"], &["a"], &["d"], &["e"]]);
-        let places = [0, 1, 2, 3, 0, 3, 4];
+        let key_indices = [0, 1, 2, 3, 0, 3, 4];
         let fates = |admitted: &[u64]| -> Vec<bool> {
-            let told = decisions(&answer(admitted), calls.iter(), &places);
-            told.iter().map(Result::is_ok).collect()
+            let decided = decisions(&answer(admitted), calls.iter(), &key_indices);
+            decided.iter().map(Result::is_ok).collect()
         };
         assert_eq!(fates(&[2, 1, 1, 1, 1]), [true; 6]);
         assert_eq!(

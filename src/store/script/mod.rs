@@ -31,8 +31,8 @@ use self::answer::decided;
 pub use self::program::Program;
 use self::{
     answer::{Answer, state_of, states},
-    queue::Queue,
-    request::{Call, Log, Request, Rules, fits},
+    queue::CallQueue,
+    request::{Request, RuleEncoder, ScriptCall, StateLog, fits},
     settle::Correction,
     sync::count_node,
 };
@@ -80,8 +80,8 @@ use crate::{
 /// [counted](ScriptStats::unsettled).
 pub struct Script<E, Rule> {
     prefix: Arc<str>,
-    rules: Arc<Rules<Rule>>,
-    queue: Arc<Queue<E, Rule>>,
+    rules: Arc<RuleEncoder<Rule>>,
+    queue: Arc<CallQueue<E, Rule>>,
     data: Arc<E>,
 }
 
@@ -103,7 +103,7 @@ impl<E: Evaluate, Rule> Script<E, Rule> {
         Self {
             prefix: prefix.into(),
             rules: Arc::default(),
-            queue: Arc::new(Queue::new(Arc::clone(&data))),
+            queue: Arc::new(CallQueue::new(Arc::clone(&data))),
             data,
         }
     }
@@ -247,7 +247,7 @@ stats! {
             unsettled: u64,
         }
     }
-    struct Counters;
+    struct ScriptCounters;
 }
 
 impl<E: Evaluate, Rule> Backend for Script<E, Rule> {
@@ -279,7 +279,7 @@ where
     type Done = BoxFuture<Result<(), Error>>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        let call = match Call::of(&self.prefix, &self.rules, asks) {
+        let call = match ScriptCall::of(&self.prefix, &self.rules, asks) {
             Ok(call) => call,
             Err(error) => return Check::Ready(Err(Error::unsupported(error))),
         };
@@ -296,15 +296,15 @@ where
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        let call = match Call::of(&self.prefix, &self.rules, asks) {
+        let call = match ScriptCall::of(&self.prefix, &self.rules, asks) {
             Ok(call) => call,
             Err(error) => return Check::Ready(Err(Error::unsupported(error))),
         };
         let data = Arc::clone(&self.data);
         Check::Pending(Box::pin(async move {
             let mut decisions = Vec::with_capacity(call.0.len());
-            for question in call.0 {
-                decisions.extend(look(&*data, Call([question].into())).await?);
+            for ask in call.0 {
+                decisions.extend(look(&*data, ScriptCall([ask].into())).await?);
             }
             Ok(decisions.into_iter().collect())
         }))
@@ -367,7 +367,7 @@ where
         now: Timestamp,
         asks: &[Ask<'_, Rule>],
     ) -> Result<Decisions, Error> {
-        let call = Call::of(&self.prefix, &self.rules, asks).map_err(Error::unsupported)?;
+        let call = ScriptCall::of(&self.prefix, &self.rules, asks).map_err(Error::unsupported)?;
         let decided = self.decide_at(now, Vec::new(), vec![call]).await?;
         let only = decided.into_iter().next();
         only.unwrap_or_else(|| Ok(Decisions::default()))
@@ -399,7 +399,7 @@ where
     ) -> Result<Vec<Decisions>, Error> {
         let correction = |settlement| Correction::of(&self.prefix, &self.rules, settlement);
         let corrections: Result<_, _> = settlements.iter().map(correction).collect();
-        let call = |ask| Call::of(&self.prefix, &self.rules, std::slice::from_ref(ask));
+        let call = |ask| ScriptCall::of(&self.prefix, &self.rules, std::slice::from_ref(ask));
         let calls: Result<_, _> = asks.iter().map(call).collect();
         let corrections = corrections.map_err(Error::unsupported)?;
         let calls = calls.map_err(Error::unsupported)?;
@@ -411,7 +411,7 @@ where
         &self,
         now: Timestamp,
         corrections: Vec<Correction>,
-        mut calls: Vec<Call<Rule>>,
+        mut calls: Vec<ScriptCall<Rule>>,
     ) -> Result<Vec<Result<Decisions, Error>>, Error> {
         let request = Request::of(Some(now), corrections, &mut calls);
         let bytes = self
@@ -420,14 +420,19 @@ where
             .await?;
         let answer = Answer::read(request.program, &bytes, request.states)?;
         let unwritten = |why: &str| self.data.unwritten(why);
-        Ok(decided(&answer, calls.iter(), &request.places, unwritten))
+        Ok(decided(
+            &answer,
+            calls.iter(),
+            &request.key_indices,
+            unwritten,
+        ))
     }
 }
 
 /// Returns the decision on a call of one ask, which is not charged.
 async fn look<E: Evaluate, Rule: Scripted>(
     data: &E,
-    mut call: Call<Rule>,
+    mut call: ScriptCall<Rule>,
 ) -> Result<Option<Decision>, Error> {
     let request = Request::to_look(&mut call);
     let bytes = data
@@ -435,9 +440,9 @@ async fn look<E: Evaluate, Rule: Scripted>(
         .await?;
     let answer = Answer::read(request.program, &bytes, 1)?;
     let found = answer.states.first().and_then(Option::as_deref);
-    Ok(call.0.first().map(|question| {
-        let state = found.and_then(|bytes| state_of(&question.rule, bytes));
-        let look = question.rule.look(state.as_ref(), answer.now);
+    Ok(call.0.first().map(|ask| {
+        let state = found.and_then(|bytes| state_of(&ask.rule, bytes));
+        let look = ask.rule.look(state.as_ref(), answer.now);
         look.in_micros()
     }))
 }
@@ -446,7 +451,7 @@ async fn look<E: Evaluate, Rule: Scripted>(
 ///
 /// A log that another call makes meanwhile stays until it expires, but without its state it counts no more.
 async fn reset<E: Evaluate>(data: &E, prefix: &str, key: Box<[u8]>) -> Result<(), Error> {
-    let see = Request::of::<Call<()>, ()>(None, Vec::new(), &mut []);
+    let see = Request::of::<ScriptCall<()>, ()>(None, Vec::new(), &mut []);
     let found = data
         .evaluate(see.program, vec![key.clone()], see.argument)
         .await?;
@@ -460,7 +465,7 @@ async fn reset<E: Evaluate>(data: &E, prefix: &str, key: Box<[u8]>) -> Result<()
             .iter()
             .map(|part| part.clone().unwrap_or_default())
             .collect();
-        Log::all(prefix, &parts)
+        StateLog::all(prefix, &parts)
     });
     let logs: Vec<_> = logs.map(|log| log.key(&key)).collect();
     let keys = [key].into_iter().chain(logs).collect();

@@ -192,7 +192,7 @@ fn of_algorithms(which: Which, algorithms: &[Lua]) -> String {
         source.extend(["do\n", &kind(lua), lua.step(), settle, remaining, "end\n"]);
     }
     let mut driver = include_str!("lua/driver.lua").to_owned();
-    for (mark, is_wanted, text) in [
+    for (placeholder, is_wanted, text) in [
         (
             "-- (corrections)\n",
             settles,
@@ -209,7 +209,7 @@ fn of_algorithms(which: Which, algorithms: &[Lua]) -> String {
         ("-- (grants)\n", grants, include_str!("lua/grant.lua")),
         ("-- (granted)\n", grants, include_str!("lua/granted.lua")),
     ] {
-        driver = driver.replace(mark, if is_wanted { text } else { "" });
+        driver = driver.replace(placeholder, if is_wanted { text } else { "" });
     }
     source.push_str(&driver);
     let mut source = without_comments(&put_together(&source));

@@ -5,9 +5,9 @@ use std::{collections::VecDeque, mem, sync::Arc};
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
-    Counters, Evaluate,
+    Evaluate, ScriptCounters,
     answer::{Answer, decided},
-    request::{Call, Request},
+    request::{Request, ScriptCall},
     settle::{Correction, Settler},
 };
 use crate::{
@@ -27,42 +27,42 @@ const CORRECTIONS: usize = BATCH / 2;
 const IN_FLIGHT: usize = 2;
 
 /// A call and its caller.
-struct Job<Rule> {
-    call: Call<Rule>,
+struct QueuedCall<Rule> {
+    call: ScriptCall<Rule>,
     reply: oneshot::Sender<Result<Decisions, Error>>,
 }
 
-impl<Rule> AsRef<Call<Rule>> for Job<Rule> {
-    fn as_ref(&self) -> &Call<Rule> {
+impl<Rule> AsRef<ScriptCall<Rule>> for QueuedCall<Rule> {
+    fn as_ref(&self) -> &ScriptCall<Rule> {
         &self.call
     }
 }
 
-impl<Rule> AsMut<Call<Rule>> for Job<Rule> {
-    fn as_mut(&mut self) -> &mut Call<Rule> {
+impl<Rule> AsMut<ScriptCall<Rule>> for QueuedCall<Rule> {
+    fn as_mut(&mut self) -> &mut ScriptCall<Rule> {
         &mut self.call
     }
 }
 
 /// Combines calls and corrections into requests.
-pub(super) struct Queue<E, Rule> {
+pub(super) struct CallQueue<E, Rule> {
     data: Arc<E>,
     /// A lane for each group of keys.
-    waiting: Arc<CombiningQueue<u32, Waiting<Rule>>>,
-    pub(super) counters: Counters,
+    waiting: Arc<CombiningQueue<u32, WaitingBatch<Rule>>>,
+    pub(super) counters: ScriptCounters,
     pub(super) unsettled: Unsettled,
 }
 
 /// The calls and corrections that wait for the next request about a group of keys.
-struct Waiting<Rule> {
-    jobs: VecDeque<Job<Rule>>,
-    corrections: VecDeque<SettlementGuard>,
+struct WaitingBatch<Rule> {
+    jobs: VecDeque<QueuedCall<Rule>>,
+    corrections: VecDeque<QueuedCorrection>,
 }
 
 /// A correction and where to report its outcome.
-type SettlementGuard = (Correction, Settler);
+type QueuedCorrection = (Correction, Settler);
 
-impl<Rule> Default for Waiting<Rule> {
+impl<Rule> Default for WaitingBatch<Rule> {
     fn default() -> Self {
         Self {
             jobs: VecDeque::new(),
@@ -71,26 +71,26 @@ impl<Rule> Default for Waiting<Rule> {
     }
 }
 
-type Turn<Rule> = engine::Turn<u32, Waiting<Rule>>;
+type Turn<Rule> = engine::Turn<u32, WaitingBatch<Rule>>;
 
 /// The way in which a call is sent.
-enum Entry<'a, Rule> {
+enum SendPath<'a, Rule> {
     /// By its caller, because no other call is in flight. Nobody else waits for it, in case the caller stops polling.
-    Alone(Call<Rule>, Bypass<'a, u32, Waiting<Rule>>),
+    Alone(ScriptCall<Rule>, Bypass<'a, u32, WaitingBatch<Rule>>),
     /// With a batch, by the worker of a turn if it got one.
-    Waiting(
+    Queued(
         oneshot::Receiver<Result<Decisions, Error>>,
         Option<Turn<Rule>>,
     ),
 }
 
-impl<Rule> Waiting<Rule> {
+impl<Rule> WaitingBatch<Rule> {
     /// Exchanges `jobs`, which are none, for those of the next request, and adds its corrections to `corrections`. Returns `false`
     /// if nothing waits.
     fn take(
         &mut self,
-        jobs: &mut VecDeque<Job<Rule>>,
-        corrections: &mut Vec<SettlementGuard>,
+        jobs: &mut VecDeque<QueuedCall<Rule>>,
+        corrections: &mut Vec<QueuedCorrection>,
     ) -> bool {
         if self.jobs.is_empty() && self.corrections.is_empty() {
             return false;
@@ -108,18 +108,18 @@ impl<Rule> Waiting<Rule> {
     }
 }
 
-impl<E, Rule> Queue<E, Rule> {
+impl<E, Rule> CallQueue<E, Rule> {
     pub(super) fn new(data: Arc<E>) -> Self {
         Self {
             data,
             waiting: CombiningQueue::new(IN_FLIGHT),
-            counters: Counters::default(),
+            counters: ScriptCounters::default(),
             unsettled: Unsettled::default(),
         }
     }
 }
 
-impl<E, Rule> Queue<E, Rule>
+impl<E, Rule> CallQueue<E, Rule>
 where
     E: Evaluate,
     Rule: Scripted<State: Send> + Send + 'static,
@@ -132,10 +132,10 @@ where
     /// Fails if the call is about keys of several groups, or the store fails.
     pub(super) async fn ask(
         self: Arc<Self>,
-        call: Call<Rule>,
+        call: ScriptCall<Rule>,
         runtime: Handle,
     ) -> Result<Decisions, Error> {
-        let mut groups = call.0.iter().map(|question| self.data.group(&question.key));
+        let mut groups = call.0.iter().map(|ask| self.data.group(&ask.key));
         let group = groups.next().unwrap_or(0);
         // Else it would spoil the whole request.
         if groups.any(|other| other != group) {
@@ -146,12 +146,12 @@ where
         }
         drop(groups);
         let answer = match self.enter(group, call) {
-            Entry::Alone(call, _alone) => {
+            SendPath::Alone(call, _alone) => {
                 // In a box of its own: the connection's part is large, and most of those who ask at once only wait.
                 let (_, decided) = Box::pin(self.send([call].into(), Vec::new())).await;
                 return decided?.pop().unwrap_or_else(|| Ok(Decisions::default()));
             }
-            Entry::Waiting(answer, turn) => {
+            SendPath::Queued(answer, turn) => {
                 if let Some(turn) = turn {
                     runtime.spawn(Arc::clone(&self).work(turn));
                 }
@@ -162,17 +162,17 @@ where
     }
 
     /// Takes a call in under one lock, where threads meet.
-    fn enter(&self, group: u32, call: Call<Rule>) -> Entry<'_, Rule> {
+    fn enter(&self, group: u32, call: ScriptCall<Rule>) -> SendPath<'_, Rule> {
         let mut queue = self.waiting.lock();
         if let Some(bypass) = queue.bypass() {
-            return Entry::Alone(call, bypass);
+            return SendPath::Alone(call, bypass);
         }
         let (reply, answer) = oneshot::channel();
         let turn = queue.add(&group, |waiting| {
-            waiting.jobs.push_back(Job { call, reply });
+            waiting.jobs.push_back(QueuedCall { call, reply });
             true
         });
-        Entry::Waiting(answer, turn)
+        SendPath::Queued(answer, turn)
     }
 
     /// Queues corrections, to be sent with the calls that wait. They are sent even if the returned future is dropped, and one that
@@ -210,7 +210,7 @@ where
     }
 
     /// Queues each correction in the group of its key. Returns the turns that need a task.
-    fn take_in(&self, corrections: Vec<SettlementGuard>) -> Vec<Turn<Rule>> {
+    fn take_in(&self, corrections: Vec<QueuedCorrection>) -> Vec<Turn<Rule>> {
         let mut queue = self.waiting.lock();
         let mut turns = Vec::new();
         for settling in corrections {
@@ -256,7 +256,7 @@ where
             } else {
                 None
             };
-            let Waiting {
+            let WaitingBatch {
                 jobs: waiting,
                 corrections,
             } = waiting.unwrap_or_default();
@@ -270,10 +270,10 @@ where
     }
 
     /// Sends corrections and calls as one request. Returns the calls, and the result of each.
-    async fn send<C: AsRef<Call<Rule>> + AsMut<Call<Rule>>>(
+    async fn send<C: AsRef<ScriptCall<Rule>> + AsMut<ScriptCall<Rule>>>(
         &self,
         mut calls: VecDeque<C>,
-        corrections: Vec<SettlementGuard>,
+        corrections: Vec<QueuedCorrection>,
     ) -> (VecDeque<C>, Result<Vec<Result<Decisions, Error>>, Error>) {
         let (corrections, settlers): (Vec<_>, Vec<_>) = corrections.into_iter().unzip();
         let request = Request::of(None, corrections, calls.make_contiguous());
@@ -284,7 +284,7 @@ where
             keys,
             states,
             argument,
-            places,
+            key_indices,
         } = request;
         let answer = self.data.evaluate(program, keys, argument).await;
         // An answer tells whether the program's writes were taken, and so its corrections.
@@ -298,7 +298,7 @@ where
                 Some(why) => Err(self.data.unwritten(why)),
             };
             let calls = calls.iter().map(AsRef::as_ref);
-            Ok(decided(&answer, calls, &places, |why| {
+            Ok(decided(&answer, calls, &key_indices, |why| {
                 self.data.unwritten(why)
             }))
         });

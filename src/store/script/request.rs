@@ -25,15 +25,15 @@ use crate::{
 };
 
 /// An ask that outlives its call.
-pub(super) struct Question<Rule> {
+pub(super) struct ScriptAsk<Rule> {
     /// Empty after a [`Request`] has taken it.
     pub(super) key: Box<[u8]>,
     pub(super) rule: Rule,
-    pub(super) numbers: Arc<Numbers>,
+    pub(super) encoded: Arc<EncodedRule>,
     pub(super) spend: Spend,
 }
 
-impl<Rule> Question<Rule> {
+impl<Rule> ScriptAsk<Rule> {
     /// Cost, and up to how many units are granted. What the programs cannot count is beyond every limit as well.
     fn units(&self) -> [i64; 2] {
         let in_script = |units: u64| units.min(1 << 53) as i64;
@@ -42,15 +42,15 @@ impl<Rule> Question<Rule> {
 }
 
 /// Asks that are decided together, all or nothing.
-pub(super) struct Call<Rule>(pub(super) SmallVec<[Question<Rule>; 1]>);
+pub(super) struct ScriptCall<Rule>(pub(super) SmallVec<[ScriptAsk<Rule>; 1]>);
 
-impl<Rule> AsRef<Self> for Call<Rule> {
+impl<Rule> AsRef<Self> for ScriptCall<Rule> {
     fn as_ref(&self) -> &Self {
         self
     }
 }
 
-impl<Rule> AsMut<Self> for Call<Rule> {
+impl<Rule> AsMut<Self> for ScriptCall<Rule> {
     fn as_mut(&mut self) -> &mut Self {
         self
     }
@@ -71,37 +71,37 @@ pub(super) fn fits<Rule: Scripted>(rule: &Rule) -> Result<(), Error> {
     rule_in_script(rule, || 0).rule_parts(&mut Vec::new())
 }
 
-impl<Rule: Scripted> Call<Rule> {
+impl<Rule: Scripted> ScriptCall<Rule> {
     /// # Errors
     ///
     /// Fails if a rule does not fit into a script's numbers.
     pub(super) fn of(
         prefix: &str,
-        rules: &Rules<Rule>,
+        rules: &RuleEncoder<Rule>,
         asks: &[Ask<'_, Rule>],
     ) -> Result<Self, Error> {
-        let question = |ask: &Ask<'_, Rule>| {
+        let owned = |ask: &Ask<'_, Rule>| {
             let rule = rule_in_script(ask.rule(), || ask.key().digest());
-            let numbers = rules
-                .in_numbers(prefix, &rule)
+            let encoded = rules
+                .encode(prefix, &rule)
                 .map_err(|error| fits(ask.rule()).err().unwrap_or(error))?;
-            Ok(Question {
+            Ok(ScriptAsk {
                 key: key_name(prefix, ask.policy(), ask.key()),
                 rule,
-                spend: match numbers.grants {
+                spend: match encoded.grants {
                     true => ask.spend(),
                     false => Spend::exactly(ask.cost()),
                 },
-                numbers,
+                encoded,
             })
         };
-        let questions: Result<_, _> = asks.iter().map(question).collect();
-        questions.map(Self)
+        let owned: Result<_, _> = asks.iter().map(owned).collect();
+        owned.map(Self)
     }
 }
 
 /// A rule as the programs read it.
-pub(super) struct Numbers {
+pub(super) struct EncodedRule {
     /// A list of its parts, in MessagePack.
     bytes: Vec<u8>,
     /// The beginning of the states of its kind.
@@ -113,18 +113,18 @@ pub(super) struct Numbers {
     /// Units can be granted ahead of their use.
     grants: bool,
     /// The logs that lie beside its states.
-    logs: Vec<Log>,
+    logs: Vec<StateLog>,
 }
 
 /// A log that lies beside the states of a kind.
-pub(super) struct Log {
+pub(super) struct StateLog {
     prefix: String,
     /// The part of the rule, counted from 1.
     part: usize,
     name: String,
 }
 
-impl Log {
+impl StateLog {
     /// Returns the logs of a kind of states, by the parts of a rule or a state.
     pub(super) fn all(prefix: &str, parts: &[ScriptTuple]) -> Vec<Self> {
         let kind = kind_in_script(parts);
@@ -145,7 +145,7 @@ impl Log {
     }
 }
 
-impl Numbers {
+impl EncodedRule {
     /// Returns `true` if both rules read each other's states.
     pub(super) fn is_of_kind(&self, other: &Self) -> bool {
         ptr::eq(self, other) || self.kind == other.kind
@@ -153,40 +153,40 @@ impl Numbers {
 }
 
 /// Converts rules into numbers. The last rule is cached, because most calls come under the rule of the call before.
-pub(super) struct Rules<Rule>(Mutex<Option<(Rule, Arc<Numbers>)>>);
+pub(super) struct RuleEncoder<Rule>(Mutex<Option<(Rule, Arc<EncodedRule>)>>);
 
-impl<Rule> Default for Rules<Rule> {
+impl<Rule> Default for RuleEncoder<Rule> {
     fn default() -> Self {
         Self(Mutex::new(None))
     }
 }
 
-impl<Rule: Scripted> Rules<Rule> {
+impl<Rule: Scripted> RuleEncoder<Rule> {
     /// # Errors
     ///
     /// Fails if the rule does not fit into a script's numbers.
-    pub(super) fn in_numbers(&self, prefix: &str, rule: &Rule) -> Result<Arc<Numbers>, Error> {
+    pub(super) fn encode(&self, prefix: &str, rule: &Rule) -> Result<Arc<EncodedRule>, Error> {
         let last = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, numbers)) = &*last()
+        if let Some((known, encoded)) = &*last()
             && known == rule
         {
-            return Ok(Arc::clone(numbers));
+            return Ok(Arc::clone(encoded));
         }
         let mut parts = Vec::new();
         rule.rule_parts(&mut parts)?;
         let mut bytes = Vec::with_capacity(32);
         put_array(&mut bytes, parts.len());
         parts.iter().for_each(|part| put_part(&mut bytes, part));
-        let numbers = Arc::new(Numbers {
+        let encoded = Arc::new(EncodedRule {
             bytes,
             kind: kind_in_script(&parts),
             algorithm: lone_algorithm(&parts),
             bucket: lone_bucket(&parts),
             grants: can_grant(&parts),
-            logs: Log::all(prefix, &parts),
+            logs: StateLog::all(prefix, &parts),
         });
-        *last() = Some((rule.clone(), Arc::clone(&numbers)));
-        Ok(numbers)
+        *last() = Some((rule.clone(), Arc::clone(&encoded)));
+        Ok(encoded)
     }
 }
 
@@ -203,11 +203,11 @@ pub(super) struct Request {
     pub(super) states: usize,
     pub(super) argument: Vec<u8>,
     /// For each ask of each call, or for each delta, the number of its key, beginning with 0.
-    pub(super) places: Vec<usize>,
+    pub(super) key_indices: Vec<usize>,
 }
 
 /// One ask of a request.
-struct Item {
+struct EncodedAsk {
     /// The numbers of its rule and key, beginning with 0.
     rule: usize,
     key: usize,
@@ -218,39 +218,39 @@ struct Item {
 
 /// The logs beside the states of a request.
 #[derive(Default)]
-struct Logs {
+struct RequestLogs {
     known: HashMap<Box<[u8]>, usize, RandomState>,
     /// The rule, the key of the states and the log of each, and its key among those of logs, all from 0 on; the log by its part from 1 on.
-    places: Vec<[usize; 4]>,
+    references: Vec<[usize; 4]>,
     keys: Vec<Box<[u8]>>,
 }
 
-impl Logs {
+impl RequestLogs {
     /// Adds those of a rule, unless they are known.
-    fn add(&mut self, rules: &[&Numbers], rule: usize, (place, key): (usize, &[u8])) {
+    fn add(&mut self, rules: &[&EncodedRule], rule: usize, (key, name): (usize, &[u8])) {
         let logs = &rules[rule].logs;
-        if logs.is_empty() || self.places.iter().any(|log| log[..2] == [rule, place]) {
+        if logs.is_empty() || self.references.iter().any(|log| log[..2] == [rule, key]) {
             return;
         }
         for log in logs {
-            let name = log.key(key);
+            let log_key = log.key(name);
             let next = self.keys.len();
-            let known = *self.known.entry(name).or_insert_with_key(|name| {
-                self.keys.push(name.clone());
+            let known = *self.known.entry(log_key).or_insert_with_key(|log_key| {
+                self.keys.push(log_key.clone());
                 next
             });
-            self.places.push([rule, place, log.part, known]);
+            self.references.push([rule, key, log.part, known]);
         }
     }
 
     /// Appends how many keys are those of states, and all logs; nothing if there is none.
     fn put(&self, bytes: &mut Vec<u8>, states: usize) {
-        if self.places.is_empty() {
+        if self.references.is_empty() {
             return put_array(bytes, 0);
         }
-        put_array(bytes, 1 + 4 * self.places.len());
+        put_array(bytes, 1 + 4 * self.references.len());
         put_number(bytes, states as i64);
-        for [rule, key, part, log] in &self.places {
+        for [rule, key, part, log] in &self.references {
             for number in [rule + 1, key + 1, *part, states + log + 1] {
                 put_number(bytes, number as i64);
             }
@@ -266,13 +266,13 @@ impl Request {
         calls: &mut [C],
     ) -> Self
     where
-        C: AsRef<Call<Rule>> + AsMut<Call<Rule>>,
+        C: AsRef<ScriptCall<Rule>> + AsMut<ScriptCall<Rule>>,
     {
         Self::build(now, corrections, calls, false)
     }
 
     /// A request that decides a call of one ask without charging it. Takes its key.
-    pub(super) fn to_look<Rule>(call: &mut Call<Rule>) -> Self {
+    pub(super) fn to_look<Rule>(call: &mut ScriptCall<Rule>) -> Self {
         Self::build(None, Vec::new(), &mut [call], true)
     }
 
@@ -283,20 +283,20 @@ impl Request {
         is_look: bool,
     ) -> Self
     where
-        C: AsRef<Call<Rule>> + AsMut<Call<Rule>>,
+        C: AsRef<ScriptCall<Rule>> + AsMut<ScriptCall<Rule>>,
     {
         let mut known: HashMap<&[u8], usize, _> =
             HashMap::with_capacity_and_hasher(calls.len(), RandomState::default());
-        let mut rules = Vec::<&Numbers>::new();
+        let mut rules = Vec::<&EncodedRule>::new();
         let mut items = Vec::with_capacity(calls.len());
-        let mut logs = Logs::default();
-        for question in calls.iter().flat_map(|call| &call.as_ref().0) {
+        let mut logs = RequestLogs::default();
+        for ask in calls.iter().flat_map(|call| &call.as_ref().0) {
             let next = known.len();
-            let key = *known.entry(&question.key).or_insert(next);
-            let rule = number_of(&mut rules, &question.numbers);
-            logs.add(&rules, rule, (key, &question.key));
-            let [cost, up_to] = question.units();
-            items.push(Item {
+            let key = *known.entry(&ask.key).or_insert(next);
+            let rule = rule_index(&mut rules, &ask.encoded);
+            logs.add(&rules, rule, (key, &ask.key));
+            let [cost, up_to] = ask.units();
+            items.push(EncodedAsk {
                 rule,
                 key,
                 cost,
@@ -308,7 +308,7 @@ impl Request {
             .map(|correction| {
                 let next = known.len();
                 let key = *known.entry(&correction.key).or_insert(next);
-                let rule = number_of(&mut rules, &correction.rule);
+                let rule = rule_index(&mut rules, &correction.encoded);
                 logs.add(&rules, rule, (key, &correction.key));
                 [rule, key]
             })
@@ -316,7 +316,7 @@ impl Request {
         let states = known.len();
         let mut keys = Vec::with_capacity(states + logs.keys.len());
         let syncs = corrections.iter().any(Correction::is_delta);
-        let places: Vec<_> = match syncs {
+        let key_indices: Vec<_> = match syncs {
             true => corrected.iter().map(|[_, key]| *key).collect(),
             false => items.iter().map(|item| item.key).collect(),
         };
@@ -349,14 +349,14 @@ impl Request {
                 (program, bytes)
             }
         };
-        let questions = calls.iter_mut().flat_map(|call| &mut call.as_mut().0);
-        for (question, place) in questions.zip(&places) {
-            if *place == keys.len() {
-                keys.push(mem::take(&mut question.key));
+        let asks = calls.iter_mut().flat_map(|call| &mut call.as_mut().0);
+        for (ask, index) in asks.zip(&key_indices) {
+            if *index == keys.len() {
+                keys.push(mem::take(&mut ask.key));
             }
         }
-        for (correction, [_, place]) in corrections.into_iter().zip(corrected) {
-            if place == keys.len() {
+        for (correction, [_, index]) in corrections.into_iter().zip(corrected) {
+            if index == keys.len() {
                 keys.push(correction.key);
             }
         }
@@ -366,16 +366,16 @@ impl Request {
             keys,
             states,
             argument,
-            places,
+            key_indices,
         }
     }
 }
 
 /// Returns the index of a rule among those of a request, adding it if it is new.
-fn number_of<'a>(rules: &mut Vec<&'a Numbers>, numbers: &'a Numbers) -> usize {
-    let is_known = |rule: &&Numbers| ptr::eq(*rule, numbers) || rule.bytes == numbers.bytes;
+fn rule_index<'a>(rules: &mut Vec<&'a EncodedRule>, encoded: &'a EncodedRule) -> usize {
+    let is_known = |rule: &&EncodedRule| ptr::eq(*rule, encoded) || rule.bytes == encoded.bytes;
     rules.iter().position(is_known).unwrap_or_else(|| {
-        rules.push(numbers);
+        rules.push(encoded);
         rules.len() - 1
     })
 }
@@ -384,9 +384,9 @@ fn number_of<'a>(rules: &mut Vec<&'a Numbers>, numbers: &'a Numbers) -> usize {
 fn list(
     program: Program,
     now: Option<u64>,
-    rules: &[&Numbers],
+    rules: &[&EncodedRule],
     asks: impl Iterator<Item = i64>,
-    mut items: &[Item],
+    mut items: &[EncodedAsk],
 ) -> Vec<u8> {
     let mut numbers = Vec::with_capacity(4 * items.len());
     for count in asks {
@@ -422,8 +422,8 @@ fn put_corrections<'c>(
         return;
     }
     put_array(bytes, corrections.len());
-    for (correction, places) in corrections {
-        correction.put(bytes, *places);
+    for (correction, indices) in corrections {
+        correction.put(bytes, *indices);
     }
 }
 
@@ -431,7 +431,11 @@ fn put_corrections<'c>(
 const MOST_CALLS: usize = u8::MAX as usize;
 
 /// The program for a request about buckets, and its argument: calls on different keys may change places.
-fn of_buckets(now: Option<u64>, buckets: &[[i64; 3]], mut items: Vec<Item>) -> (Program, Vec<u8>) {
+fn of_buckets(
+    now: Option<u64>,
+    buckets: &[[i64; 3]],
+    mut items: Vec<EncodedAsk>,
+) -> (Program, Vec<u8>) {
     // Stable: those on one key stay in their order.
     items.sort_by_key(|item| item.key);
     let mut bytes = Vec::with_capacity(16 + 32 * buckets.len() + 8 * items.len());
@@ -452,14 +456,14 @@ fn of_buckets(now: Option<u64>, buckets: &[[i64; 3]], mut items: Vec<Item>) -> (
         return (Program::ONE_BUCKET, bytes);
     }
     // From 1 on, as Lua counts; the rules begin at the fourth place.
-    let place = |rule: usize| 4 + 3 * rule as i64;
-    put(&[micros, place(buckets.len())]);
+    let offset = |rule: usize| 4 + 3 * rule as i64;
+    put(&[micros, offset(buckets.len())]);
     put(buckets.as_flattened());
     for run in runs {
-        let Item {
+        let EncodedAsk {
             rule, key, cost, ..
         } = run[0];
-        put(&[key as i64 + 1, place(rule), cost, run.len() as i64]);
+        put(&[key as i64 + 1, offset(rule), cost, run.len() as i64]);
     }
     (Program::BUCKETS, bytes)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::request::{Numbers, Rules, put_array, put_number, put_part, rule_in_script};
+use super::request::{EncodedRule, RuleEncoder, put_array, put_number, put_part, rule_in_script};
 use crate::{
     algorithm::Scripted,
     decision::Charge,
@@ -22,13 +22,13 @@ use crate::{
 /// A settlement in the form that the program reads.
 pub(super) struct Correction {
     pub(super) key: Box<[u8]>,
-    pub(super) rule: Arc<Numbers>,
+    pub(super) encoded: Arc<EncodedRule>,
     /// The charge of each part of the rule, as consecutive lists in MessagePack.
     charges: Vec<u8>,
     /// The number of those lists.
     parts: usize,
     /// The node and the number of a delta, which is corrected once; 0 to read the state alone.
-    mark: Option<[i64; 2]>,
+    sequence: Option<[i64; 2]>,
 }
 
 impl Correction {
@@ -39,12 +39,12 @@ impl Correction {
     /// Fails when the rule does not fit into a script's numbers.
     pub(super) fn of<Rule: Scripted>(
         prefix: &str,
-        rules: &Rules<Rule>,
+        rules: &RuleEncoder<Rule>,
         settlement: &Settlement<'_, Rule>,
     ) -> Result<Self, error::Error> {
-        let place = (settlement.policy, &settlement.key);
+        let target = (settlement.policy, &settlement.key);
         let (charge, actual) = (&settlement.charge, settlement.actual);
-        Self::new(prefix, rules, place, settlement.rule, (charge, actual))
+        Self::new(prefix, rules, target, settlement.rule, (charge, actual))
     }
 
     /// Converts a delta: a correction of no units.
@@ -54,27 +54,33 @@ impl Correction {
     /// As there.
     pub(super) fn of_delta<Rule: Scripted>(
         prefix: &str,
-        rules: &Rules<Rule>,
+        rules: &RuleEncoder<Rule>,
         delta: &Delta<'_, Rule>,
     ) -> Result<Self, error::Error> {
         // The program knows when it arrives: until then its age stands in place of its instant.
         let charge = Charge::new(Timestamp::default().saturating_add(delta.age()), 0);
-        let place = (delta.policy(), delta.key());
+        let target = (delta.policy(), delta.key());
         let Batch { node, number } = delta.batch();
-        let mark = match delta.units() {
+        let sequence = match delta.units() {
             0 => [0, 0],
             _ => [node as i64, number as i64],
         };
-        let delta = Self::new(prefix, rules, place, delta.rule(), (&charge, delta.units()))?;
+        let delta = Self::new(
+            prefix,
+            rules,
+            target,
+            delta.rule(),
+            (&charge, delta.units()),
+        )?;
         Ok(Self {
-            mark: Some(mark),
+            sequence: Some(sequence),
             ..delta
         })
     }
 
     fn new<Rule: Scripted>(
         prefix: &str,
-        rules: &Rules<Rule>,
+        rules: &RuleEncoder<Rule>,
         (policy, key): (&Policy, &Key),
         rule: &Rule,
         (charge, actual): (&Charge, u64),
@@ -86,27 +92,27 @@ impl Correction {
         parts.iter().for_each(|part| put_part(&mut charges, part));
         Ok(Self {
             key: key_name(prefix, policy, key),
-            rule: rules.in_numbers(prefix, &own)?,
+            encoded: rules.encode(prefix, &own)?,
             charges,
             parts: parts.len(),
-            mark: None,
+            sequence: None,
         })
     }
 
     /// Returns `true` for a delta.
     pub(super) fn is_delta(&self) -> bool {
-        self.mark.is_some()
+        self.sequence.is_some()
     }
 
-    /// Appends it to the argument of a request. `places` are the indices of its rule and its key.
-    pub(super) fn put(&self, bytes: &mut Vec<u8>, places: [usize; 2]) {
-        let marks = self.mark.as_ref().map_or(&[][..], |mark| mark);
-        put_array(bytes, places.len() + self.parts + marks.len());
-        for place in places {
-            put_number(bytes, place as i64 + 1);
+    /// Appends it to the argument of a request. `indices` are those of its rule and its key.
+    pub(super) fn put(&self, bytes: &mut Vec<u8>, indices: [usize; 2]) {
+        let sequence = self.sequence.as_ref().map_or(&[][..], |pair| pair);
+        put_array(bytes, indices.len() + self.parts + sequence.len());
+        for index in indices {
+            put_number(bytes, index as i64 + 1);
         }
         bytes.extend_from_slice(&self.charges);
-        for number in marks {
+        for number in sequence {
             put_number(bytes, *number);
         }
     }

@@ -5,8 +5,8 @@ use std::{collections::HashMap, sync::Arc};
 use super::{
     Evaluate, Program, Script,
     answer::{Answer, state_of, take_array, take_number},
-    queue::Queue,
-    request::{Call, Request, put_array, put_number, rule_in_script},
+    queue::CallQueue,
+    request::{Request, ScriptCall, put_array, put_number, rule_in_script},
     settle::Correction,
 };
 use crate::{
@@ -22,11 +22,11 @@ use crate::{
 const GROUPS_AT_ONCE: usize = 256;
 
 /// The deltas of a group of keys, which one request may be about.
-struct Group<Rule> {
+struct DeltaGroup<Rule> {
     corrections: Vec<Correction>,
     rules: Vec<Rule>,
-    /// Where each of them stands among all.
-    places: Vec<usize>,
+    /// Their indices among all deltas.
+    indices: Vec<usize>,
 }
 
 impl<E, Rule> Script<E, Rule>
@@ -36,47 +36,47 @@ where
 {
     /// Adds deltas, by one request for each group of keys.
     pub(super) fn send_deltas(&self, deltas: &[Delta<'_, Rule>]) -> SyncFuture<Rule, Error> {
-        let mut groups: HashMap<u32, Group<Rule>> = HashMap::new();
+        let mut groups: HashMap<u32, DeltaGroup<Rule>> = HashMap::new();
         // For each delta the error that keeps it from being sent, and then its answer.
         let mut each: Vec<Option<Result<_, Error>>> = deltas.iter().map(|_| None).collect();
-        for (place, delta) in deltas.iter().enumerate() {
+        for (index, delta) in deltas.iter().enumerate() {
             let correction = match Correction::of_delta(&self.prefix, &self.rules, delta) {
                 Ok(correction) => correction,
                 Err(error) => {
-                    each[place] = Some(Err(Error::unsupported(error)));
+                    each[index] = Some(Err(Error::unsupported(error)));
                     continue;
                 }
             };
             let group = groups.entry(self.data.group(&correction.key));
-            let group = group.or_insert_with(|| Group {
+            let group = group.or_insert_with(|| DeltaGroup {
                 corrections: Vec::new(),
                 rules: Vec::new(),
-                places: Vec::new(),
+                indices: Vec::new(),
             });
             group.corrections.push(correction);
             let rule = rule_in_script(delta.rule(), || delta.key().digest());
             group.rules.push(rule);
-            group.places.push(place);
+            group.indices.push(index);
         }
         let (data, queue) = (Arc::clone(&self.data), Arc::clone(&self.queue));
         Box::pin(async move {
             let sending = groups.into_values().map(|group| {
                 let (data, queue) = (&*data, &*queue);
                 async move {
-                    let places = group.places.clone();
-                    (places, send(data, queue, group).await)
+                    let indices = group.indices.clone();
+                    (indices, send(data, queue, group).await)
                 }
             });
-            for (places, answer) in concurrently(GROUPS_AT_ONCE, sending.collect()).await {
+            for (indices, answer) in concurrently(GROUPS_AT_ONCE, sending.collect()).await {
                 match answer {
                     Ok(pulled) => {
-                        for (place, pulled) in places.into_iter().zip(pulled) {
-                            each[place] = Some(Ok(pulled));
+                        for (index, pulled) in indices.into_iter().zip(pulled) {
+                            each[index] = Some(Ok(pulled));
                         }
                     }
                     Err(error) => {
-                        for place in places {
-                            each[place] = Some(Err(error.duplicate()));
+                        for index in indices {
+                            each[index] = Some(Err(error.duplicate()));
                         }
                     }
                 }
@@ -89,8 +89,8 @@ where
 /// Adds the deltas of a group by one request.
 async fn send<E, Rule>(
     data: &E,
-    queue: &Queue<E, Rule>,
-    group: Group<Rule>,
+    queue: &CallQueue<E, Rule>,
+    group: DeltaGroup<Rule>,
 ) -> Result<Vec<Pulled<Rule::State>>, Error>
 where
     E: Evaluate,
@@ -101,8 +101,8 @@ where
         keys,
         states,
         argument,
-        places,
-    } = Request::of::<Call<Rule>, Rule>(None, group.corrections, &mut []);
+        key_indices,
+    } = Request::of::<ScriptCall<Rule>, Rule>(None, group.corrections, &mut []);
     queue.counters.requests.add(1);
     let bytes = data.evaluate(program, keys, argument).await?;
     let answer = Answer::read(program, &bytes, states)?;
@@ -117,7 +117,7 @@ where
             state: bytes.and_then(|bytes| state_of(rule, bytes)),
         }
     };
-    Ok(group.rules.iter().zip(places).map(pulled).collect())
+    Ok(group.rules.iter().zip(key_indices).map(pulled).collect())
 }
 
 /// Counts this node in a period.
