@@ -1,4 +1,21 @@
-//! The value of a key: a state of each kind of rule that charges it, and the work on them.
+//! The value of a key: a state of each kind of rule that charges it, and the work on these states.
+//!
+//! ```text
+//! value   0xf1 | state | state | ..                  1 to 16 states, ordered by kind
+//!
+//! state   kind     | until     | length    | bytes
+//!         8 bytes, | LEB128,   | LEB128,   | as many as `length`, as `Codec` writes them
+//!         little   | at most   | at most   |
+//!         endian   | 10 bytes  | 10 bytes  |
+//!
+//! kind    `Algorithm::state_kind`; the sequence numbers of deltas have a kind of their own (see `sync`)
+//! until   nanoseconds of Unix time from which on the state no longer matters to its rule
+//!
+//! load -> Frame::read -> Draft::apply for each job -> Draft::change -> ValueChange -> swap
+//! ```
+//!
+//! A key without states has no value. A first byte of 0xf2 to 0xf7 is a newer version. A value with another first byte, a kind twice,
+//! or more than 16 states is damaged.
 
 use std::{cmp::Reverse, ops::Range, time::Duration};
 
@@ -22,19 +39,11 @@ use crate::{
 /// The most states of a value.
 const MOST: usize = 16;
 
-/// A state of another kind is kept for so long after it matters, so that hosts whose clocks differ by less forget nothing of each
+/// Time for which a state of another kind is kept after it expired, so that hosts whose clocks differ by less drop no state of each
 /// other.
 const GRACE: Duration = Duration::from_secs(900);
 
-/// A value, and the states in it.
-///
-/// | bytes | |
-/// |---|---|
-/// | 1 | the tag, with the version of this form |
-/// | for each state 8 | its kind, the lowest byte first |
-/// | up to 10 | the instant in nanoseconds from which on it no longer matters, as LEB128 |
-/// | up to 10 | the length of the state, as LEB128 |
-/// | that length | the state, as [`Codec`] writes it |
+/// A value, and the states in it. They are decoded when they are first asked for.
 pub(super) struct Frame<S> {
     bytes: Vec<u8>,
     entries: Entries<S>,
@@ -46,7 +55,7 @@ type Entries<S> = SmallVec<[StoredEntry<S>; 1]>;
 struct StoredEntry<S> {
     kind: StateKind,
     until: Timestamp,
-    /// The range of the state in the bytes.
+    /// Range of the state in the bytes.
     at: Range<usize>,
     held: StoredState<S>,
 }
@@ -66,9 +75,9 @@ enum StoredState<S> {
 /// A state after work was done on it.
 struct WrittenState<S> {
     kind: StateKind,
-    /// The state and its bytes; `None` if it is to be removed.
+    /// The state and its bytes; `None` to remove it.
     state: Option<(StoredState<S>, Vec<u8>)>,
-    /// The instant from which on it no longer matters to the rule that wrote it.
+    /// Instant from which on it no longer matters to the rule that wrote it.
     until: Timestamp,
 }
 
@@ -100,8 +109,8 @@ impl<S> Frame<S> {
         &self.bytes
     }
 
-    /// Returns the value with these states in the place of those of their kinds, without those that no longer matter, and for how
-    /// long it matters.
+    /// Replaces the states of these kinds and drops those that no longer matter. Returns the new value, and the time for which it
+    /// matters.
     ///
     /// Of more than [`MOST`] states, those go that matter least long, and the new ones last.
     fn with(&self, written: Vec<WrittenState<S>>, now: Timestamp) -> (Self, Duration)
@@ -109,7 +118,7 @@ impl<S> Frame<S> {
         S: Clone,
     {
         let is_written = |kind| written.iter().any(|written| written.kind == kind);
-        // Whoever wrote it may have a clock that is behind this one.
+        // The host that wrote it may have a clock that is behind this one.
         let kept_until = |entry: &StoredEntry<S>| entry.until.saturating_add(GRACE);
         let is_kept = |entry: &&StoredEntry<S>| kept_until(entry) > now && !is_written(entry.kind);
         let mut others: Vec<&StoredEntry<S>> = self.entries.iter().filter(is_kept).collect();
@@ -138,7 +147,7 @@ impl<S> Frame<S> {
             .into_iter()
             .map(|(kind, until, bytes, state)| (kind, until, bytes, state.clone()));
         let mut states: Vec<_> = others.chain(news).collect();
-        // So the same states are the same bytes.
+        // Equal states are then equal bytes.
         states.sort_by_key(|(kind, ..)| *kind);
         let mut frame = Self::default();
         for (kind, until, bytes, held) in states {
@@ -147,13 +156,13 @@ impl<S> Frame<S> {
         (frame, last.unwrap_or_default().saturating_since(now))
     }
 
-    /// Returns the bytes of a state that is not of a rule.
+    /// Returns the bytes of the state of a kind.
     fn bytes_of(&self, kind: StateKind) -> Option<&[u8]> {
         let entry = self.entries.iter().find(|entry| entry.kind == kind)?;
         Some(&self.bytes[entry.at.clone()])
     }
 
-    /// Returns until when the last of the states of rules matters.
+    /// Returns the latest instant at which a state of a rule matters.
     fn last_until(&self) -> Timestamp {
         let rules = self
             .entries
@@ -162,7 +171,7 @@ impl<S> Frame<S> {
         rules.map(|entry| entry.until).max().unwrap_or_default()
     }
 
-    /// Returns until when a written state matters: as long as before if it has not changed.
+    /// Returns the instant until which a written state matters: the one before if the state has not changed.
     fn until(&self, written: &WrittenState<S>, bytes: &[u8], now: Timestamp) -> Timestamp {
         let is_it = |entry: &&StoredEntry<S>| entry.kind == written.kind && entry.until > now;
         let before = self.entries.iter().find(is_it);
@@ -189,9 +198,9 @@ impl<S> Frame<S> {
 }
 
 impl<S: Codec> Frame<S> {
-    /// Returns the state of a kind, and whether it is read for the first time; `None` where there is none.
+    /// Returns the state of a kind, and `true` if it was decoded just now; `None` if there is none.
     ///
-    /// One that cannot be read is none when it no longer matters.
+    /// A state that cannot be read counts as none once it no longer matters.
     fn open(&mut self, kind: StateKind, now: Timestamp) -> Option<(&StoredState<S>, bool)> {
         let entry = self.entries.iter_mut().find(|entry| entry.kind == kind)?;
         let is_first = matches!(entry.held, StoredState::Unread);
@@ -207,7 +216,7 @@ impl<S: Codec> Frame<S> {
     }
 }
 
-/// Finds the states in a value; their bytes are read when somebody asks for them.
+/// Finds the states in a value, without decoding them.
 fn entries<S>(bytes: &[u8]) -> Result<Entries<S>, error::Error> {
     let mut rest = bytes;
     take_tag(&mut rest, FRAME)?;
@@ -236,7 +245,7 @@ fn entries<S>(bytes: &[u8]) -> Result<Entries<S>, error::Error> {
     Ok(entries)
 }
 
-/// Counted, and shown to nobody.
+/// An error that is counted, and never shown.
 #[cold]
 fn foreign() -> error::Error {
     error::Error::new(
@@ -244,7 +253,7 @@ fn foreign() -> error::Error {
     )
 }
 
-/// The states under a key while a batch of work is done on them, as far as the work is about them.
+/// States of a key while a batch of work is done on them. Only the states that the work needs are decoded.
 pub(super) struct Draft<'a, S> {
     now: Timestamp,
     frame: &'a mut Frame<S>,
@@ -252,15 +261,15 @@ pub(super) struct Draft<'a, S> {
     is_newer: bool,
     is_reset: bool,
     states: SmallVec<[DraftState<S>; 1]>,
-    /// `None` while nobody asked for them.
+    /// `None` until a delta needs them.
     sequence_numbers: Option<SequenceNumbers>,
-    /// The number of states that could not be read and count as none.
+    /// Number of states that could not be read and count as none.
     pub(super) healed: u64,
-    /// The number of states that a newer program wrote.
+    /// Number of states that a newer program wrote.
     pub(super) newer: u64,
 }
 
-/// The state of one kind.
+/// A state of one kind in a draft.
 struct DraftState<S> {
     kind: StateKind,
     /// `true` if a newer program wrote the state. Then only a reset may replace it.
@@ -344,7 +353,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
         Ok(Answers::default())
     }
 
-    /// Adds the deltas that the key does not have, and tells the states.
+    /// Adds the deltas that the key does not have, and returns the states in `pulled`.
     fn sync<Rule>(&mut self, deltas: &[OwnedDelta<Rule>], pulled: &PulledBytes) -> Result<(), Error>
     where
         Rule: Algorithm<State = S>,
@@ -356,7 +365,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
             }
             let at = now.saturating_sub(delta.age);
             let entry = &mut self.state(delta.rule.state_kind()).entry;
-            // As of its own instant: what came later stands, and what was to be refilled since is.
+            // Charged at its own instant: later charges stand, and the refill since then counts.
             entry.settle(&delta.rule, &Charge::new(at, 0), at, delta.units);
         }
         let bytes = |delta: &OwnedDelta<Rule>| {
@@ -367,7 +376,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
         Ok(())
     }
 
-    /// Returns the numbers of the deltas that the key has, which are read from the value the first time.
+    /// Returns the sequence numbers of the key. The first call decodes them.
     fn sequence_numbers(&mut self) -> Result<&mut SequenceNumbers, Error> {
         if self.sequence_numbers.is_none() {
             let bytes = self
@@ -387,7 +396,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
         Ok(self.sequence_numbers.get_or_insert_default())
     }
 
-    /// Returns the state of a kind, which is read from the value the first time.
+    /// Returns the state of a kind. The first call decodes it.
     fn state(&mut self, kind: StateKind) -> &mut DraftState<S> {
         let index = self.states.iter().position(|state| state.kind == kind);
         let index = index.unwrap_or_else(|| {

@@ -2,12 +2,12 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `mod` | the trait that the author of a store implements |
+//! | `mod` | the trait that connects the store to a server |
 //! | `store` | the store, its settings and its counters |
 //! | `several` | calls about several keys |
-//! | `worker` | jobs that wait for their key; loads, decides and swaps, and repeats it after a lost race |
+//! | `worker` | the queue of each key, and its worker, which loads, decides and swaps |
 //! | `frame` | the value of a key: a state of each kind of rule, and the work on them |
-//! | `sync` | what nodes admitted by themselves, and how many they are |
+//! | `sync` | deltas of nodes that decide by themselves, and the count of nodes |
 
 mod frame;
 mod several;

@@ -13,7 +13,7 @@ use crate::{
     time::Clock,
 };
 
-/// The asks of a call about one key.
+/// Asks of a call about one key.
 pub(super) struct KeyGroup<Rule> {
     pub(super) key: Box<[u8]>,
     pub(super) asks: Asks<Rule>,
@@ -75,7 +75,7 @@ where
     Ok(in_order(&groups, &spent, &tried))
 }
 
-/// Does the same work on each group, all in flight at once.
+/// Does work on each group, all in flight at once.
 async fn at_once<C, Rule, K>(
     queue: &Arc<SwapQueue<C, Rule, K>>,
     groups: &[KeyGroup<Rule>],
@@ -98,7 +98,7 @@ where
     results
 }
 
-/// Gives back what was spent. If the store fails meanwhile, the charge stays.
+/// Refunds what was spent. If the store fails meanwhile, the charge stays.
 async fn settle_back<C, Rule, K>(
     queue: &Arc<SwapQueue<C, Rule, K>>,
     groups: &[KeyGroup<Rule>],

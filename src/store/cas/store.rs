@@ -219,7 +219,7 @@ pub struct OptimisticBuilder<C, Rule, K = SystemClock> {
     rule: PhantomData<fn() -> Rule>,
 }
 
-/// The settings that the parts of a store share.
+/// Settings of a store, without its prefix and clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CasSettings {
     pub(super) attempts: u32,
@@ -321,7 +321,7 @@ impl<C, Rule, K> OptimisticBuilder<C, Rule, K> {
         self
     }
 
-    /// Sets the clock to decide by if the store [tells no time](super::Loaded::now); [`SystemClock`] by default.
+    /// Sets the clock to decide by if the store [returns no time](super::Loaded::now); [`SystemClock`] by default.
     pub fn clock<L: Clock>(self, clock: L) -> OptimisticBuilder<C, Rule, L> {
         OptimisticBuilder {
             data: self.data,
@@ -409,7 +409,7 @@ impl<C: CompareAndSwap, Rule, K> Backend for Optimistic<C, Rule, K> {
     }
 }
 
-/// The longest state that is transferred with each call.
+/// Length of the longest state that a store transfers with each call, in bytes.
 const MOST_BYTES: u64 = 64 * 1024;
 
 impl<C, Rule, K> Store<Rule> for Optimistic<C, Rule, K>

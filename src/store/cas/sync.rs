@@ -22,7 +22,7 @@ use crate::{
     time::{Clock, Timestamp},
 };
 
-/// A delta as the key meets it.
+/// A delta that owns its parts, with the rule of its key.
 pub(super) struct OwnedDelta<Rule> {
     pub(super) rule: Rule,
     pub(super) batch: Batch,
@@ -30,7 +30,7 @@ pub(super) struct OwnedDelta<Rule> {
     pub(super) units: u64,
 }
 
-/// The bytes of the state of each delta's key after the last attempt, and its instant.
+/// State of each delta's key after the last attempt, in bytes, and the instant of the attempt.
 #[derive(Clone, Default)]
 pub(super) struct PulledBytes(Arc<Mutex<(Timestamp, Vec<Option<Vec<u8>>>)>>);
 
@@ -44,15 +44,15 @@ impl PulledBytes {
     }
 }
 
-/// The deltas of one key under rules of one kind, and where each of them stands among all.
+/// Deltas of one key under rules of one kind, and their indices among all deltas.
 struct KindDeltas<Rule> {
     indices: Vec<usize>,
     deltas: Vec<OwnedDelta<Rule>>,
 }
 
-/// Adds deltas, all of a key by one swap.
+/// Adds deltas, all those of a key with one swap.
 ///
-/// Kinds are jobs of their own, because a newer program may have written the state of one of them.
+/// Each kind is a job of its own, because a newer program may have written the state of one of them.
 pub(super) fn sync<C, Rule, K>(
     queue: &Arc<SwapQueue<C, Rule, K>>,
     prefix: &str,
@@ -124,35 +124,37 @@ where
     })
 }
 
-/// The most nodes whose numbers a key keeps. Beyond that the one goes that was heard of longest ago: if it repeats a delta afterwards, its
+/// The most nodes whose sequence numbers a key keeps. Beyond that, the least recent node is dropped: if it repeats a delta afterwards, its
 /// units count twice.
 const MOST_NODES: usize = 128;
 
-/// For how long the numbers are kept at least. A delta that is repeated later counts twice, if the states have passed, too.
+/// The least time for which the sequence numbers are kept. A delta that is repeated later, when the states have expired, too, counts twice.
 pub(super) const KEEP_NUMBERS: Duration = Duration::from_secs(60);
 
-/// The version of the bytes.
+/// Version of the encoding of sequence numbers.
 const VERSION: u64 = 1;
 
-/// The last number of each node that added a delta to a key. They lie beside the states of the key, as a state of their own kind.
+/// Last sequence number of each node that added a delta to a key. They are stored beside the states of the key, as a state of their own kind.
 ///
 /// | bytes | |
 /// |---|---|
 /// | 1 | the version |
-/// | for each node up to 10 and up to 10 | the node and its number, as LEB128; the node that was heard of last comes last |
+/// | for each node up to 10 and up to 10 | the node and its sequence number, as LEB128; the most recent node comes last |
 #[derive(Debug, Default)]
 pub(super) struct SequenceNumbers {
     nodes: Vec<Batch>,
-    /// `true` if a number was noted since they were read.
+    /// `true` if a number was recorded since they were read.
     pub(super) is_new: bool,
 }
 
 impl SequenceNumbers {
     pub(super) const KIND: StateKind = StateKind::named("marks of deltas");
 
+    /// Decodes sequence numbers.
+    ///
     /// # Errors
     ///
-    /// When the bytes are no marks of a version that this program knows.
+    /// Fails if this program does not know the version of the bytes, or cannot read them.
     pub(super) fn read(mut bytes: &[u8]) -> Result<Self, error::Error> {
         let bytes = &mut bytes;
         match take_number(bytes)? {
@@ -182,7 +184,7 @@ impl SequenceNumbers {
         bytes
     }
 
-    /// Notes the number of a delta. Returns `false` if the key has it already.
+    /// Records the number of a delta. Returns `false` if the key has it already.
     pub(super) fn record(&mut self, batch: Batch) -> bool {
         if let Some(at) = self.nodes.iter().position(|known| known.node == batch.node) {
             if self.nodes[at].number >= batch.number {
@@ -199,10 +201,10 @@ impl SequenceNumbers {
     }
 }
 
-/// Nodes count themselves at about the same time, when a period begins.
+/// The most swaps of one count. All nodes count themselves at about the same time, when a period begins.
 const ATTEMPTS: usize = 16;
 
-/// Counts this node in a period.
+/// Counts this node in a period, and returns the counts.
 pub(super) async fn count_node<C: CompareAndSwap, Rule, K>(
     queue: &SwapQueue<C, Rule, K>,
     key: &[u8],
@@ -228,7 +230,7 @@ pub(super) async fn count_node<C: CompareAndSwap, Rule, K>(
         }
         if let Some(delay) = delays.next() {
             sleep(delay).await;
-            // The value that was found has changed meanwhile.
+            // The value may have changed meanwhile.
             found = None;
         }
     }
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_noted_once() {
+    fn a_number_is_recorded_once() {
         let mut numbers = SequenceNumbers::default();
         assert!(numbers.record(batch(1, 5)));
         assert!(numbers.record(batch(2, 3)));
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_goes_that_was_heard_of_longest_ago() {
+    fn the_least_recent_node_is_dropped() {
         let mut numbers = SequenceNumbers::default();
         for node in 0..MOST_NODES as u64 {
             numbers.record(batch(node, 1));

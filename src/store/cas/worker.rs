@@ -1,4 +1,6 @@
-//! Jobs that wait for their key, each key with one worker at a time. It loads, decides and swaps, and repeats it after a lost race.
+//! The queue of jobs of each key, and its worker, which loads, decides and swaps, and tries again after a lost race.
+//!
+//! A key has one worker at a time.
 
 use std::{
     collections::VecDeque,
@@ -38,20 +40,20 @@ use crate::{
 /// Jobs in the order in which they came.
 type Jobs<Rule> = VecDeque<Job<Rule>>;
 
-/// The parts of a store that its clones share.
+/// State that the clones of a store share, with the jobs that wait for their key.
 pub(super) struct SwapQueue<C, Rule, K> {
     pub(super) data: C,
     clock: K,
     pub(super) settings: CasSettings,
     pub(super) counters: CasCounters,
     pub(super) unsettled: Unsettled,
-    /// A lane for each key, with one worker.
+    /// One lane for each key, with one worker.
     waiting: Arc<CombiningQueue<Box<[u8]>, Jobs<Rule>>>,
-    /// The number of back-offs that were begun.
+    /// Number of back-offs that have begun.
     backoffs: AtomicU64,
 }
 
-/// The receiver of an answer.
+/// Receiver of the answer to a job.
 type AnswerReceiver = oneshot::Receiver<Result<Answers, Error>>;
 
 impl<C, Rule, K> SwapQueue<C, Rule, K> {
@@ -145,14 +147,14 @@ pub(super) async fn receive(answer: AnswerReceiver) -> Result<Answers, Error> {
     answer.await.unwrap_or_else(|_| Err(runtime_gone()))
 }
 
-/// Asks about one key: the rule as the key meets it, and what to spend.
+/// Asks about one key: the rule for the key, and what to spend.
 pub(super) type Asks<Rule> = SmallVec<[(Rule, Spend); 1]>;
 
 /// Work on the states of one key.
 pub(super) enum Work<Rule> {
     /// Spends all asks, or none.
     Spend(Asks<Rule>),
-    /// Answers as [`Spend`](Self::Spend) does and spends nothing; what a refusal writes is written.
+    /// Decides as [`Spend`](Self::Spend) does, but spends nothing. What a refusal writes is written.
     Probe(Asks<Rule>),
     Look(Rule),
     Settle {
@@ -160,11 +162,11 @@ pub(super) enum Work<Rule> {
         charge: Charge,
         actual: u64,
     },
-    /// Adds what nodes admitted by themselves, and tells the states.
+    /// Adds the deltas of nodes, and returns the states in `pulled`.
     Sync {
         deltas: Vec<OwnedDelta<Rule>>,
         pulled: PulledBytes,
-        /// `true` if the call is about other keys, too.
+        /// `true` if the call has deltas of other keys, too.
         has_others: bool,
     },
     Reset,
@@ -182,15 +184,15 @@ impl<Rule> Work<Rule> {
     }
 }
 
-/// The most races that deltas may lose while those of other keys wait for their answer, and nodes tell them again a little later anyway. With the
-/// default back-off so many attempts wait for 63 ms at most.
+/// The most races that a delta may lose if the answers to other keys wait for it. Nodes push it again a little later anyway. With the default
+/// back-off, so many attempts wait for at most 63 ms.
 const ATTEMPTS_BESIDE_OTHERS: u32 = 7;
 
-/// Work and its caller.
+/// Work on a key, and the sender of its answer.
 struct Job<Rule> {
     work: Work<Rule>,
     reply: oneshot::Sender<Result<Answers, Error>>,
-    /// The number of races that it lost.
+    /// Number of races that it lost.
     losses: u32,
     /// The deadline; `None` before its first attempt.
     until: Option<Instant>,
@@ -206,7 +208,7 @@ impl<Rule> Job<Rule> {
         }
     }
 
-    /// Returns the number of races that the work may lose, of those that a call may.
+    /// Returns the number of races that the work may lose. `of_call` is the setting for calls.
     fn attempts(&self, of_call: u32) -> u32 {
         match self.work {
             Work::Sync {
@@ -274,7 +276,7 @@ where
         }
     }
 
-    /// Adds jobs to the batch as far as it has room, without those whose callers no longer wait. Returns `true` if there is work.
+    /// Moves jobs into the batch until it is full, and drops those whose callers no longer wait. Returns `true` if there is work.
     fn join(&mut self, jobs: &mut VecDeque<Job<Rule>>) -> bool {
         self.batch.retain(|job| !job.is_abandoned());
         jobs.retain(|job| !job.is_abandoned());
@@ -361,8 +363,8 @@ where
         }
     }
 
-    /// Answers the work that writes nothing if it is done alone, such as a refused call, beside other work that the store took no
-    /// write for. The other work fails.
+    /// Answers a batch whose write the store rejected. Work that writes nothing by itself, such as a refused call, is answered; the
+    /// other work fails.
     async fn without_writes(
         &mut self,
         error: &Error,
@@ -469,7 +471,7 @@ where
         self.give_up(|job| job.until.is_some_and(|until| until <= now));
     }
 
-    /// Answers these jobs that the key is too contended.
+    /// Fails these jobs as contended.
     fn give_up(&mut self, is_over: impl Fn(&Job<Rule>) -> bool) {
         let (over, rest): (Vec<_>, _) = self.batch.drain(..).partition(is_over);
         self.batch = rest;
@@ -479,10 +481,10 @@ where
         }
     }
 
-    /// Answers the batch with an error; and, if the store is silent, all calls that wait for the key.
+    /// Fails the batch; after a timeout also all calls that wait for the key.
     fn failed(&mut self, error: &Error) {
         self.delays = None;
-        // After lost races the deadline was near, so the silence was short.
+        // After lost races the deadline was near, so the store had little time.
         let is_silent = error.is_timeout() && self.batch.last().is_some_and(|job| job.losses == 0);
         let waiting = if is_silent {
             self.queue.calls(&self.key)
@@ -509,8 +511,8 @@ async fn in_time<T>(
     }
 }
 
-/// Decides whether the cached value is worth a try. If other processes write the key, too, it rarely is: each time that it was
-/// old, it is left out twice as often.
+/// Chooses between the cached value and a load. If other processes write the key, too, the cached value is often old: each time
+/// that it was, it is left out twice as often.
 #[derive(Default)]
 struct CacheTrust {
     times: u32,
@@ -530,7 +532,7 @@ impl CacheTrust {
     }
 }
 
-/// For so long, the store's time is derived from the clock of this process; then it is read again.
+/// Time for which the store's time is derived from the clock of this process, before it is read again.
 const RECKONED: Duration = Duration::from_secs(1);
 
 /// The value under a key when it was last read or written.
@@ -539,22 +541,22 @@ struct CachedValue<V, S> {
     frame: Frame<S>,
     form: ValueForm,
     source: ValueSource,
-    /// The time of the store, and the time of this process at the same instant or later.
+    /// Time of the store, and time of this process at that instant or later.
     clocks: Option<[Timestamp; 2]>,
 }
 
-/// The operation that returned a value, which determines how far it can be trusted.
+/// Operation that returned a value. It determines whether the value may be old.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ValueSource {
-    /// A load after the calls came that the value answers.
+    /// A load that was sent after the calls came.
     Load,
     /// A lost swap.
     Loss,
-    /// A load or swap for earlier calls. The value is current if a swap that expects it takes place.
+    /// A load or swap for earlier calls. Only a swap that expects the value shows that it is current.
     Before,
 }
 
-/// The form of a value.
+/// Readability of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ValueForm {
     /// States that this version of the program can read, or no value.
@@ -595,7 +597,7 @@ impl<V, S> CachedValue<V, S> {
         }
     }
 
-    /// Returns `true` if the store's clock was read too long ago, or the clock of this process has stepped back.
+    /// Returns `true` if the store's clock must be read again: it was read too long ago, or the clock of this process has stepped back.
     fn is_old(&self, clock: &impl Clock) -> bool {
         self.clocks.is_some_and(|[_, own]| {
             let now = clock.now();

@@ -1,4 +1,4 @@
-//! Adds, decides by the total, and takes back what was refused.
+//! The calls of a store: it adds, decides by the total, and takes back what was refused. Also settlements and resets.
 
 use std::{
     borrow::Borrow,
@@ -27,6 +27,7 @@ use crate::{
     time::{Clock, Timestamp},
 };
 
+/// State that the clones of a store share.
 pub(super) struct CounterDriver<I, Rule, K> {
     pub(super) increment: I,
     pub(super) prefix: Box<str>,
@@ -46,8 +47,8 @@ impl<I, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         self.clock.now()
     }
 
-    /// Returns how long a slice's counter may matter to some host: by the clock as it is, for which a window lasts longer after it
-    /// has stepped back.
+    /// Returns the time for which a slice's counter may matter to any host. It is computed by the clock without the monotone bound: after
+    /// a step back, the window lasts longer.
     fn keep(&self, set: &CounterSet, slice: u64) -> Duration {
         let over = set.slicing.over(slice);
         over.saturating_since(self.clock.clock().now())
@@ -84,9 +85,9 @@ impl<I, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     }
 }
 
-/// Returns what an ask adds at first: up to how many units are granted, if each window is counted alone.
+/// Returns the units that an ask adds at first: its cost or, if each window is counted alone, the most units that may be granted.
 ///
-/// Never more than the limit, so that no counter reaches its end.
+/// They never exceed the limit, so that no counter overflows.
 fn added<Rule: Counted>(ask: &Ask<'_, Rule>, rule: &Rule, set: &CounterSet) -> u64 {
     let (cost, spend) = (ask.cost().get(), ask.spend());
     if !spend.is_grant() || set.slicing.older() > 0 {
@@ -99,12 +100,12 @@ fn added<Rule: Counted>(ask: &Ask<'_, Rule>, rule: &Rule, set: &CounterSet) -> u
     cost.max(spend.most().min(limit))
 }
 
-/// The addition of one ask, and its decision.
+/// An addition for one ask, and its decision.
 struct Spent {
     counter: Box<[u8]>,
     found: SliceTotals,
     decision: Decision,
-    /// The units of the addition that stay in the counter: the cost, or all that were granted.
+    /// Units of the addition that stay in the counter: the cost, or all that were granted.
     units: u64,
 }
 
@@ -113,7 +114,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     pub(super) async fn acquire(&self, asks: &[CounterAsk<Rule>]) -> Result<Decisions, Error> {
         let now = self.now();
         if asks.iter().any(|ask| self.expects_refusal(ask, now)) {
-            // A refusal that is foreseen only reads, so it adds nothing that others would see.
+            // An expected refusal only reads, so other calls see no addition of it.
             let found = match self.read(asks, now).await {
                 Ok(found) => found,
                 Err(error) => {
@@ -143,7 +144,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
                 continue;
             }
             self.undo(&all, asks).await;
-            // The answers to the others are looks.
+            // The other asks get looks.
             let behind = &asks[n + 1..];
             let unasked = if behind.is_empty() {
                 Vec::new()
@@ -163,14 +164,14 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         Ok(all.iter().map(|spent| spent.decision).collect())
     }
 
-    /// Returns how keys stand.
+    /// Returns the decisions on calls that spend nothing.
     pub(super) async fn look(&self, asks: &[CounterAsk<Rule>]) -> Result<Decisions, Error> {
         let found = self.read(asks, self.now()).await?;
         let look = |(found, ask): (&SliceTotals, _)| found.look(ask);
         Ok(found.iter().zip(asks).map(look).collect())
     }
 
-    /// Returns `true` if a call is likely to be refused, or sure to be because even a fresh key would refuse it.
+    /// Returns `true` if a call will probably be refused, by the hints or because even a new key would refuse it.
     fn expects_refusal(&self, ask: &CounterAsk<Rule>, now: Timestamp) -> bool {
         let never = || {
             !ask.rule
@@ -186,7 +187,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         decision
     }
 
-    /// Adds, and decides by the total. A refused addition is taken back at once, and so is what is more than was granted.
+    /// Adds, and decides by the total. A refused addition is taken back at once, and so are units above the grant.
     async fn spend(&self, ask: &CounterAsk<Rule>, now: Timestamp) -> Result<Spent, Error> {
         let (set, added) = (&ask.set, ask.added);
         let slices = set.slices(now, self.apart);
@@ -239,7 +240,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         })
     }
 
-    /// Reads the slices that may have begun while the addition was under way, of a window that slides.
+    /// Reads the slices of a sliding window that may have begun during the addition.
     ///
     /// A call that counts in one of them adds and then reads this slice. It either sees this addition, or has added before it, and
     /// then this reading sees that addition. So two calls never miss each other.
@@ -254,7 +255,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         }
         let now = self.now();
         if now >= set.slicing.over(found.slices.own) {
-            // It counts no more, and what has passed since did not see it.
+            // The addition no longer counts, and calls since then did not see it.
             return Err(Error::timeout());
         }
         let late = found
@@ -269,7 +270,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         Ok(found)
     }
 
-    /// Reads the totals of all that is asked for, at once.
+    /// Reads the totals of all asks at once.
     pub(super) async fn read<Q: Borrow<CounterAsk<Rule>>>(
         &self,
         asks: &[Q],
@@ -307,7 +308,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         }
     }
 
-    /// Takes back what earlier asks of the same call have added.
+    /// Takes back the additions of earlier asks of the same call.
     async fn undo(&self, all: &[Spent], asks: &[CounterAsk<Rule>]) {
         for (spent, ask) in all.iter().zip(asks) {
             self.hints.forget(ask.hash);
@@ -316,7 +317,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         }
     }
 
-    /// Takes back what was added, and counts that, if the store can be reached; otherwise it counts for as long as its slice does.
+    /// Takes back an addition, and counts that in `done`. If the store fails, the addition stays for as long as its slice counts.
     async fn take_back(&self, counter: &[u8], amount: u64, done: &Counter) {
         let count = match self.increment.subtract(counter, amount).await {
             Ok(()) => done,
@@ -326,11 +327,11 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     }
 }
 
-/// The most that one correction adds: far above any limit, and too little for a counter to reach its end.
+/// The most units that one correction adds: far above any limit, and too few to overflow a counter.
 const MOST: u64 = 1 << 48;
 
 impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
-    /// Corrects a charge in the counter that was charged, as long as that counts.
+    /// Corrects a charge in the counter that was charged, if that still counts.
     pub(super) async fn settle(
         &self,
         set: &CounterSet,
@@ -387,19 +388,19 @@ pub(super) fn miscounted() -> Error {
     )
 }
 
-/// The most keys that are remembered at once, of 24 bytes each.
+/// Number of keys that are remembered, of 24 bytes each.
 const SLOTS: usize = 8192;
 
-/// For a bounded number of keys that are used up: the lowest cost that was refused, and until when.
+/// A cache of exhausted keys: the lowest cost that was refused, and until when.
 ///
-/// Hints only choose whether to read before adding, and decide nothing. So a slot is written without a lock, two keys may evict
-/// each other, and a torn slot costs an operation.
+/// A hint only makes a call read before it adds; it decides nothing. So a slot is written without a lock, two keys may evict each
+/// other, and a torn slot costs one operation.
 pub(super) struct Hints {
     slots: Box<[HintSlot]>,
     hasher: RandomState,
 }
 
-// Relaxed throughout, for the same reason.
+// Relaxed throughout, because hints decide nothing.
 #[derive(Default)]
 struct HintSlot {
     hash: AtomicU64,
@@ -443,7 +444,7 @@ impl Hints {
         };
         let is_known = self.expects_refusal(hash, cost, decision.at());
         match wait {
-            // A hint about a lower cost says more.
+            // A hint about a lower cost covers this one.
             Some(_) if is_known => {}
             Some(wait) => {
                 let until = decision.at().saturating_add(wait);
@@ -457,7 +458,7 @@ impl Hints {
         }
     }
 
-    /// Forgets a key: something came back.
+    /// Forgets a key, because units were refunded.
     pub(super) fn forget(&self, hash: u64) {
         let slot = self.slot(hash);
         if slot.hash.load(Ordering::Relaxed) == hash {

@@ -2,10 +2,10 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `mod` | the store, its settings, and the trait that the author of a store implements |
+//! | `mod` | the store, its settings, and the trait that connects it to a server |
 //! | `decide` | adds, decides by the total, and takes back; corrections and resets |
 //! | `slices` | the counters of a key, their totals, and the decision that follows |
-//! | `sync` | units of nodes that decide by themselves, and how many they are |
+//! | `sync` | deltas of nodes that decide by themselves, and the count of nodes |
 
 mod decide;
 mod slices;
@@ -211,7 +211,7 @@ pub struct Counters<I, Rule, K = SystemClock> {
 
 impl<I, Rule> Counters<I, Rule> {
     /// Creates a store with [default settings](CountersBuilder).
-    // Bounds here and not on the `impl`, where the compiler would not tell what to use instead.
+    // With the bounds on the `impl`, the compiler would not say what to use instead.
     pub fn new(increment: I) -> Self
     where
         I: Increment,

@@ -22,24 +22,24 @@ use crate::{
 
 /// The counters of a client under a policy, for one slicing of time.
 pub(super) struct CounterSet {
-    /// The names of its counters without the number of the slice.
+    /// Names of its counters, without the number of the slice.
     stem: Vec<u8>,
     pub(super) slicing: Slicing,
 }
 
-/// An ask that outlives its call.
+/// An ask that owns its parts, with the counters of its key.
 pub(super) struct CounterAsk<Rule> {
     pub(super) set: CounterSet,
-    /// The rule as the key meets it.
+    /// The rule for the key.
     pub(super) rule: Rule,
     pub(super) cost: Cost,
-    /// The units that are added at first: the cost, or more if more may be granted.
+    /// Units that are added at first: the cost, or more if more may be granted.
     pub(super) added: u64,
-    /// The hash of the stem, for the [hints](super::decide::Hints).
+    /// Hash of the stem, for the [hints](super::decide::Hints).
     pub(super) hash: u64,
 }
 
-/// The slices that are read for a call, the newest first.
+/// Slices that are read for a call, the newest first.
 #[derive(Clone, Copy)]
 pub(super) struct CallSlices {
     newest: u64,
@@ -49,6 +49,8 @@ pub(super) struct CallSlices {
 }
 
 impl CounterSet {
+    /// Returns the counters of a key under a rule.
+    ///
     /// # Errors
     ///
     /// Fails if counters cannot run the rule.
@@ -79,8 +81,8 @@ impl CounterSet {
         &self.stem
     }
 
-    /// The slices that matter at an instant, and for windows that slide those ahead that may have begun for another
-    /// host, whose clock may be so much ahead.
+    /// Returns the slices that matter at an instant. For a sliding window, they include slices that may have begun for a host whose clock is
+    /// up to `apart` ahead.
     pub(super) fn slices(&self, now: Timestamp, apart: Duration) -> CallSlices {
         let own = self.slicing.slice(now);
         CallSlices {
@@ -90,8 +92,8 @@ impl CounterSet {
         }
     }
 
-    /// The slices that matter at an instant to hosts whose clocks are so far apart: a window at most before and after those
-    /// that matter to this one.
+    /// Returns the slices that matter at an instant to any host whose clock differs by up to `apart`: at most a window before and after
+    /// those that matter to this host.
     pub(super) fn all(&self, now: Timestamp, apart: Duration) -> RangeInclusive<u64> {
         let own = self.slicing.slice(now);
         let window = self.slicing.older().max(1);
@@ -103,8 +105,8 @@ impl CounterSet {
         first.saturating_sub(self.slicing.older())..=last
     }
 
-    /// The latest slice that a call in slice `own` has to see, at an instant that may be later: none where each window is
-    /// counted alone, and at most a window ahead.
+    /// Returns the latest slice that a call in slice `own` must read at the instant `now`, which may be later: at most a window ahead, and
+    /// `own` itself if each window is counted alone.
     pub(super) fn latest(&self, own: u64, now: Timestamp, apart: Duration) -> u64 {
         let begun = self.slicing.slice(now.saturating_add(apart));
         begun.clamp(own, own.saturating_add(self.slicing.older()))
@@ -139,11 +141,11 @@ impl CallSlices {
     }
 }
 
-/// The totals of the slices that a call concerns, without what the call itself has added.
+/// Totals of the slices of a call, without its own addition.
 pub(super) struct SliceTotals {
     pub(super) now: Timestamp,
     pub(super) slices: CallSlices,
-    /// One for each slice, the newest first.
+    /// Total of each slice, the newest first.
     pub(super) totals: Vec<u64>,
 }
 
@@ -163,7 +165,7 @@ impl SliceTotals {
         ask.rule.state_of_totals(totals, at)
     }
 
-    /// Returns what a call spends of what it has added, if the cost passes.
+    /// Returns the units of its addition that a call spends, if the cost passes.
     pub(super) fn granted<Rule: Counted>(&self, ask: &CounterAsk<Rule>) -> Cost {
         let cost = ask.cost.get();
         if ask.added == cost {
@@ -173,18 +175,18 @@ impl SliceTotals {
         Cost::new(ask.added.min(remaining).max(cost)).unwrap_or(ask.cost)
     }
 
-    /// Returns the answer to a call that spends `cost`.
+    /// Returns the decision on a call that spends `cost`.
     pub(super) fn step<Rule: Counted>(&self, ask: &CounterAsk<Rule>, cost: Cost) -> Decision {
         let mut state = self.state(ask);
         ask.rule.step(&mut state, self.now, cost).decision()
     }
 
-    /// Returns the answer to a look.
+    /// Returns the decision on a look.
     pub(super) fn look<Rule: Counted>(&self, ask: &CounterAsk<Rule>) -> Decision {
         ask.rule.look(self.state(ask).as_ref(), self.now)
     }
 
-    /// Returns the answer if another ask of the call may be refused: the refusal of this ask, or a look.
+    /// Returns the decision on an ask if another ask of the call may be refused: a refusal, or a look if this ask would pass.
     pub(super) fn step_or_look<Rule: Counted>(&self, ask: &CounterAsk<Rule>) -> Decision {
         let step = self.step(ask, ask.cost);
         if step.is_admitted() {
@@ -195,10 +197,10 @@ impl SliceTotals {
     }
 }
 
-/// The most slicings that are remembered.
+/// The most slicings that a store remembers.
 const MOST: usize = 64;
 
-/// Returns how a rule divides time into slices, as keys meet it.
+/// Returns the slicing of a rule for its keys.
 ///
 /// # Errors
 ///
@@ -209,7 +211,7 @@ pub(super) fn slicing_for_keys<Rule: Counted>(rule: &Rule) -> Result<Slicing, Er
     of_a_key.as_ref().unwrap_or(rule).slicing()
 }
 
-/// A rule of each slicing under which calls came.
+/// One rule for each slicing that calls have used, because a reset names no rule.
 pub(super) struct KnownSlicings<Rule> {
     rules: RwLock<Vec<(Slicing, Rule)>>,
     is_full: AtomicBool,
@@ -223,7 +225,7 @@ impl<Rule: Counted> KnownSlicings<Rule> {
         }
     }
 
-    /// Remembers a rule if it divides time as no rule before it.
+    /// Remembers a rule if its slicing is new.
     ///
     /// # Errors
     ///
@@ -231,7 +233,7 @@ impl<Rule: Counted> KnownSlicings<Rule> {
     pub(super) fn learn(&self, rule: &Rule) -> Result<(), Error> {
         let slicing = slicing_for_keys(rule)?;
         let is_it = |known: &(Slicing, Rule)| known.0 == slicing;
-        // Under the lock nothing is left half done.
+        // No panic leaves the list half written.
         let known = self.rules.read().unwrap_or_else(PoisonError::into_inner);
         if known.iter().any(is_it) {
             return Ok(());

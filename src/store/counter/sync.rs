@@ -24,7 +24,7 @@ use crate::{
 /// The most additions of a call that are in flight together.
 const AT_ONCE: usize = 64;
 
-/// A delta as its key meets it.
+/// A delta that owns its parts, with the counters of its key.
 pub(super) struct CounterDelta<Rule> {
     ask: CounterAsk<Rule>,
     batch: Batch,
@@ -32,15 +32,15 @@ pub(super) struct CounterDelta<Rule> {
     units: u64,
 }
 
-/// The deltas that were sent, until their call is answered. Counters cannot tell a repetition from news, so none is added again.
+/// Deltas that were pushed and not answered yet. A counter cannot recognize a repeated delta, so this side adds none twice.
 #[derive(Default)]
 pub(super) struct OpenDeltas(Mutex<HashMap<(u64, u64), u64>>);
 
 impl OpenDeltas {
-    /// Beyond that, deltas of further keys are added again, so that their units count twice at worst.
+    /// The most keys and nodes that are remembered. Beyond that, a repeated delta of another key may count twice.
     const MOST: usize = 65_536;
 
-    /// Notes a delta that is about to be added. Returns `false` if it may have been added before.
+    /// Records a delta that is about to be added. Returns `false` if it may have been added before.
     fn record(&self, hash: u64, Batch { node, number }: Batch) -> bool {
         let mut last = self.last();
         let is_full = last.len() >= Self::MOST;
@@ -53,18 +53,18 @@ impl OpenDeltas {
         true
     }
 
-    /// Forgets deltas that were answered, so that they will not be sent again.
+    /// Forgets the deltas of a key and node, which were answered and will not be pushed again.
     fn close(&self, hash: u64, node: u64) {
         self.last().remove(&(hash, node));
     }
 
-    /// The last number of each key and node.
+    /// Locks the last sequence number of each key and node.
     fn last(&self) -> MutexGuard<'_, HashMap<(u64, u64), u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Counts the units of an addition as doubtful on drop, unless it was answered. So each is counted once, however often its delta is sent again.
+/// Counts the units of an addition as doubtful on drop, unless it was answered. Each addition counts once, however often its delta is pushed.
 struct Doubtful<'a> {
     count: &'a Counter,
     units: u64,
@@ -83,7 +83,7 @@ impl Drop for Doubtful<'_> {
 }
 
 impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
-    /// Returns a delta that outlives its call.
+    /// Copies a delta.
     ///
     /// # Errors
     ///
@@ -172,7 +172,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         }
     }
 
-    /// Forgets the deltas of the keys and nodes all of whose deltas were answered. The others are sent again together.
+    /// Forgets the deltas of each key and node that were all answered. The others are pushed again together.
     fn close_answered<T>(&self, deltas: &[&CounterDelta<Rule>], answers: &[Result<T, Error>]) {
         let name = |delta: &CounterDelta<Rule>| (delta.ask.hash, delta.batch.node);
         let answers = deltas.iter().zip(answers);
@@ -188,8 +188,8 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     }
 }
 
-/// The periods before the current one whose counters are read. Nodes round to whole periods how far their clocks are ahead of the store's, so
-/// in the last one some may not have counted themselves yet.
+/// Number of earlier periods whose counters are read. Nodes round the difference between their clock and the store's to whole periods, so in the
+/// last period some nodes may not have counted themselves yet.
 const BEFORE: u64 = 2;
 const KEEP: Duration = CountedNodes::KEEP.saturating_add(NodeCounts::PERIOD);
 
@@ -212,7 +212,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     }
 }
 
-/// Returns the period by the store's clock for one by this node's clock. A period that is not the node's current one stays as it is.
+/// Converts a period by this node's clock into one by the store's clock. A period that is not the node's current one stays as it is.
 ///
 /// The difference is rounded to whole periods, so that each period of this node has one of the store.
 fn in_store(period: u64, here: Timestamp, store: Timestamp) -> u64 {
@@ -236,7 +236,7 @@ mod tests {
         assert!(open.record(7, batch(1)) && open.record(7, batch(2)));
         assert!(
             !open.record(7, batch(1)) && !open.record(7, batch(2)),
-            "sent again"
+            "pushed again"
         );
         assert!(open.record(8, batch(1)) && open.record(7, Batch { node: 2, number: 1 }));
         open.close(7, 1);

@@ -1,4 +1,6 @@
-//! The answer of a program, and the decisions that follow from it, made anew from the states that the program found.
+//! The answer of a program, and the decisions that this side repeats on the states that the program found.
+//!
+//! `request` shows the form of an answer.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -30,23 +32,25 @@ const SEVERAL: u8 = 2;
 /// The states under the keys of a request.
 pub(super) struct Answer<'a> {
     pub(super) now: Timestamp,
-    /// For each key, the number of admitted calls whose first ask is about it.
+    /// Number of admitted calls for each key. A call counts for the key of its first ask.
     admitted: Vec<u64>,
-    /// `admitted` is the number of those calls plus the units that they spent, because the program grants units.
+    /// `true` if `admitted` also counts the units of those calls, because the program grants units.
     counts_units: bool,
-    /// The number of values that could not be read and count as none.
+    /// Number of values that could not be read and count as none.
     pub(super) healed: u64,
-    /// The number of corrections that [gave nothing back](crate::algorithm::Algorithm::forgets).
+    /// Number of corrections that [gave nothing back](crate::algorithm::Algorithm::forgets).
     pub(super) unsettled: u64,
-    /// The reason why the server took no write; then no call was charged.
+    /// Text of the server for a write that it rejected. Then no call was charged.
     pub(super) unwritten: Option<Cow<'a, str>>,
     pub(super) states: Vec<Option<Cow<'a, [u8]>>>,
 }
 
-/// The length of the states that the programs for buckets write.
+/// Length of a state that the programs for buckets write, in bytes.
 const BUCKET: usize = 32;
 
 impl<'a> Answer<'a> {
+    /// Reads the answer to a request about `keys` keys of states.
+    ///
     /// # Errors
     ///
     /// Fails if the bytes are no answer of this program about this number of keys.
@@ -129,7 +133,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Returns the bytes of the state of a bucket to which something was given back, as the driver writes them.
+/// Returns the state of a bucket with refunded units, in the bytes that the driver writes.
 fn with_given_back(mut state: &[u8], given_back: [u64; 2]) -> Option<Vec<u8>> {
     let state = &mut state;
     let (_, _, numbers) = (take_array(state)?, take_number(state)?, take_array(state)?);
@@ -150,16 +154,16 @@ fn in_nanos(micros: u64) -> Option<Timestamp> {
     micros.checked_mul(1000).map(Timestamp::from_nanos)
 }
 
-/// Returns the state of a rule's kind in the value of a key; `None` if it has none.
+/// Returns the state of the rule's kind in a value, if there is one.
 pub(super) fn state_of<Rule: Scripted>(rule: &Rule, bytes: &[u8]) -> Option<Rule::State> {
     let states = states(bytes)?;
     states.iter().find_map(|parts| rule.state_of_parts(parts))
 }
 
-/// The states of a value, each with its parts.
+/// States of a value, each a list of its parts.
 type ValueStates = Vec<Vec<Option<Part>>>;
 
-/// Returns the states in the value of a key, of different kinds.
+/// Returns the states in a value; `None` if it cannot be read.
 pub(super) fn states(mut bytes: &[u8]) -> Option<ValueStates> {
     let bytes = &mut bytes;
     let count = take_array(bytes)?.checked_sub(1)?;
@@ -188,8 +192,8 @@ fn take_parts(bytes: &mut &[u8], count: usize) -> Option<Vec<Option<ScriptTuple>
     (0..count).map(|_| part(bytes)).collect()
 }
 
-/// Returns the result of each call of a request, in their order. `places` are the indices of the keys of its asks; `unwritten` makes an error
-/// of the reason why the server took no write.
+/// Returns the result of each call of a request, in their order. `key_indices` are those of all asks, one after
+/// the other; `unwritten` returns the error for a write that the server rejected.
 pub(super) fn decided<'c, Rule: Scripted + 'c>(
     answer: &Answer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
@@ -202,9 +206,9 @@ pub(super) fn decided<'c, Rule: Scripted + 'c>(
     }
 }
 
-/// Returns the decisions of calls.
+/// Returns the decisions of calls, repeated on the states of the answer.
 ///
-/// A call is an error if the program decided otherwise about one of its keys: no caller may get an answer that is not true.
+/// A call fails if the program decided otherwise about one of its keys: no caller may get a wrong decision.
 fn decisions<'c, Rule: Scripted + 'c>(
     answer: &Answer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
@@ -244,8 +248,8 @@ fn decisions<'c, Rule: Scripted + 'c>(
     decided.into_iter().map(result).collect()
 }
 
-/// Returns the result of each call if nothing could be written: refusals hold, because they write nothing, and calls that would
-/// be admitted get the error.
+/// Returns the result of each call if the server rejected the write. Refusals hold, because they write nothing; calls that would
+/// be admitted fail.
 fn refusals<'c, Rule: Scripted + 'c>(
     answer: &Answer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
@@ -274,25 +278,25 @@ fn disagreement() -> Error {
     )
 }
 
-/// The state of a kind of rules.
+/// The state of one kind under a key.
 struct ByKind<Rule: Algorithm> {
-    /// The rule that read the state.
+    /// The rule that decoded the state.
     encoded: Arc<EncodedRule>,
     entry: Entry<Rule::State>,
 }
 
-/// Makes the decisions of calls anew, as the program made them.
+/// Repeats the decisions of a program on the states that it found.
 struct Replay<'a, Rule: Scripted> {
     now: Timestamp,
     found: &'a [Option<Cow<'a, [u8]>>],
-    /// For each key, its states by the kinds of rules that asked.
+    /// States of each key, one for each kind of rule that was asked for.
     states: Vec<SmallVec<[ByKind<Rule>; 1]>>,
-    /// As [`Answer::admitted`].
+    /// Number of admitted calls for each key, in the form of [`Answer::admitted`].
     admitted: Vec<u64>,
     counts_units: bool,
 }
 
-/// The units of an ask that an [answer](Answer::counts_units) counts.
+/// Bits of the units of an ask that an [answer](Answer::counts_units) counts.
 const MASK: u64 = (1 << 32) - 1;
 
 /// An ask, and the index of its key.
@@ -313,7 +317,9 @@ impl<'q, Rule: Scripted> States<KeyedAsk<'q, Rule>> for Replay<'_, Rule> {
         ask.spend
     }
 
-    /// Until a call has written a state, each rule reads the answer for itself: it may leave some of that out.
+    /// Returns the state that an ask is about.
+    ///
+    /// Until a call has written the state, each rule decodes the answer anew, because a rule may leave a part of a state out.
     fn entry(&mut self, (ask, key): &KeyedAsk<'q, Rule>) -> &mut Entry<Rule::State> {
         let (states, encoded) = (&mut self.states[*key], &ask.encoded);
         let read = || {
@@ -351,7 +357,7 @@ impl<'a, Rule: Scripted> Replay<'a, Rule> {
         }
     }
 
-    /// Returns the decisions of a call whose asks are about the keys at `places`.
+    /// Returns the decisions of a call. `key_indices` are those of its asks.
     ///
     /// The server's clock shows microseconds, and so do the waits.
     fn decide(&mut self, ScriptCall(owned): &ScriptCall<Rule>, key_indices: &[usize]) -> Decisions {
@@ -381,7 +387,7 @@ pub(super) fn take_array(bytes: &mut &[u8]) -> Option<usize> {
     (len <= bytes.len()).then_some(len)
 }
 
-/// A whole number; as in Lua also one that is written as a fraction.
+/// Takes a whole number. As in Lua, it may be encoded as a floating-point number.
 pub(super) fn take_number(bytes: &mut &[u8]) -> Option<i64> {
     let before = *bytes;
     if let Ok(number) = read_int(bytes) {
@@ -401,12 +407,12 @@ pub(super) fn take_number(bytes: &mut &[u8]) -> Option<i64> {
         }
         _ => return None,
     };
-    // A number outside of those of a script is cut by the cast, and then differs.
+    // The cast truncates a number that is no integer or out of range, which then differs.
     let number = fraction as i64;
     (number as f64 == fraction).then_some(number)
 }
 
-/// A string of bytes; `None` where `false` stands for none.
+/// Takes a string of bytes, or `false`, which stands for none.
 fn take_bytes_or_false<'a>(bytes: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     let before = *bytes;
     let len = match read_marker(bytes).ok()? {

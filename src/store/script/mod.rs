@@ -1,20 +1,23 @@
 //! Stores that run a program beside their data.
 //!
-//! One program in Lua serves all rules: a driver, and a step for each algorithm. Two smaller programs decide the same for requests
-//! about token buckets only, many or one. A fourth program makes settlements before it decides, a fifth one also grants units
-//! ahead of their use, and a sixth one adds what nodes admitted by themselves. Each program reads the server's time and the states of its keys, decides, and writes the changed states with
-//! an expiry. It answers with the states that it found, after settlements. This side makes the decisions anew from those, by the same
-//! [`Algorithm`](crate::algorithm::Algorithm) that decides in memory, so every number is the same.
+//! A request is one run of a program in Lua, with keys and one argument. The program reads the server's time and the states of its
+//! keys, decides, and writes the changed states with an expiry. It answers with the states that it found, after settlements. This
+//! side repeats the decisions on those states, by the same [`Algorithm`](crate::algorithm::Algorithm) that decides in memory, so every
+//! number is the same. `request` has a diagram of a request.
+//!
+//! One program serves all rules: a driver, and a step for each algorithm. Two smaller programs decide the same for requests about
+//! token buckets only, many or one. A fourth program makes settlements before it decides, a fifth one also grants units ahead of
+//! their use, and a sixth one adds the deltas of nodes that decide by themselves.
 //!
 //! | file | |
 //! |---|---|
-//! | `mod` | the store, and the trait that the author of a store implements |
+//! | `mod` | the store, and the trait that connects it to a server |
 //! | `queue` | batches of calls and corrections |
-//! | `request` | the arguments of a program |
+//! | `request` | the keys and the argument of a program |
 //! | `program` | the programs, assembled from their files |
 //! | `answer` | the answer of a program, and the decisions that follow from it |
 //! | `settle` | corrections of earlier charges |
-//! | `sync` | what nodes admitted by themselves, and how many they are |
+//! | `sync` | deltas of nodes that decide by themselves, and the count of nodes |
 //! | `lua/` | the driver and the programs for buckets; an algorithm has its `step.lua` and `settle.lua` in its own folder |
 
 mod answer;
@@ -198,8 +201,8 @@ pub trait Evaluate: Send + Sync + 'static {
         argument: Vec<u8>,
     ) -> impl Future<Output = Result<Vec<u8>, Error>> + Send;
 
-    /// Returns the error of a program's first write that the server did not take, by its text: the server is full, or takes no
-    /// writes. Nothing was written then. By default, the error is [`unwritten`](Error::unwritten).
+    /// Returns the error for a write that the server rejected, by the text of its reply: the server is full, or read-only. Nothing
+    /// was written then. By default, the error is [`unwritten`](Error::unwritten).
     fn unwritten(&self, why: &str) -> Error {
         Error::unwritten(why)
     }
@@ -373,11 +376,11 @@ where
         only.unwrap_or_else(|| Ok(Decisions::default()))
     }
 
-    /// As [`acquire_at`](Self::acquire_at), each ask a call of its own, all of them in one request.
+    /// Decides each ask as a call of its own, all in one request, at the time `now`.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Fails as [`acquire_at`](Self::acquire_at) does.
     pub async fn acquire_each_at(
         &self,
         now: Timestamp,
@@ -386,11 +389,11 @@ where
         self.settle_and_acquire_each_at(now, Vec::new(), asks).await
     }
 
-    /// Makes settlements, and then decides as [`acquire_each_at`](Self::acquire_each_at), in one request.
+    /// Makes settlements, and then decides as [`acquire_each_at`](Self::acquire_each_at) does, in one request.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Fails as [`acquire_at`](Self::acquire_at) does.
     pub async fn settle_and_acquire_each_at(
         &self,
         now: Timestamp,
@@ -429,7 +432,7 @@ where
     }
 }
 
-/// Returns the decision on a call of one ask, which is not charged.
+/// Decides a call of one ask without charging it.
 async fn look<E: Evaluate, Rule: Scripted>(
     data: &E,
     mut call: ScriptCall<Rule>,
@@ -447,9 +450,9 @@ async fn look<E: Evaluate, Rule: Scripted>(
     }))
 }
 
-/// Forgets a key, and the logs beside its states.
+/// Deletes the states under a key, and the logs beside them.
 ///
-/// A log that another call makes meanwhile stays until it expires, but without its state it counts no more.
+/// A log that a concurrent call creates stays until it expires. Without its state it is ignored.
 async fn reset<E: Evaluate>(data: &E, prefix: &str, key: Box<[u8]>) -> Result<(), Error> {
     let see = Request::of::<ScriptCall<()>, ()>(None, Vec::new(), &mut []);
     let found = data

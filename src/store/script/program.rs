@@ -13,7 +13,7 @@ macro_rules! piece {
     };
 }
 
-/// The pieces that several programs or functions include, besides those of algorithms.
+/// Pieces of text that several programs or functions include, besides those of algorithms.
 const PIECES: [(&str, &str); 11] = [
     piece!("keys"),
     piece!("value"),
@@ -28,7 +28,7 @@ const PIECES: [(&str, &str); 11] = [
     piece!("buckets/write"),
 ];
 
-/// Text that programs of algorithms share.
+/// Text that all programs with algorithms begin with.
 const SHARED: [&str; 6] = [
     include_str!("lua/bounds.lua"),
     include_str!("lua/kinds.lua"),
@@ -50,7 +50,7 @@ const SHARED: [&str; 6] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Program {
     which: Which,
-    /// The only algorithm that it runs, by its place in the list; `None` for all of them.
+    /// Index of the only algorithm that it runs; `None` for all of them.
     only: Option<usize>,
 }
 
@@ -74,16 +74,16 @@ impl Program {
     /// It is a program of its own because Redis creates a script's functions anew for each call. Calls without corrections should
     /// not pay for those functions.
     pub(super) const SETTLE: Self = Self::new(Which::Settle);
-    /// Does what [`SETTLE`](Self::SETTLE) does, and grants units ahead: each ask has one number more. A program of its own for the same
-    /// reason.
+    /// Does what [`SETTLE`](Self::SETTLE) does, and grants units ahead of their use: each ask has one more number. It is a program of its
+    /// own for the same reason.
     pub(super) const GRANT: Self = Self::new(Which::Grant);
-    /// Makes corrections once for each number of a node. It decides no calls.
+    /// Adds deltas, each sequence number of a node once. It decides no calls.
     pub(super) const SYNC: Self = Self::new(Which::Sync);
     /// Decides calls about token buckets that start full, each about one key.
     pub(super) const BUCKETS: Self = Self::new(Which::Buckets);
     /// Decides equal calls about one key.
     pub(super) const ONE_BUCKET: Self = Self::new(Which::OneBucket);
-    /// Forgets a key.
+    /// Deletes keys.
     pub(super) const RESET: Self = Self::new(Which::Reset);
 
     /// Counts a node.
@@ -110,8 +110,8 @@ impl Program {
         Self { which, only: None }
     }
 
-    /// Returns the program that runs one algorithm alone, by its place in the list, if there is one: it creates a fraction of the functions,
-    /// which take most of the time of a request.
+    /// Returns the program that runs one algorithm alone, by its index, or `self` if there is none. It creates only a fraction of the
+    /// functions, which take most of the time of a request.
     pub(super) fn only(self, algorithm: usize) -> Self {
         match self.which {
             Which::Decide | Which::Settle => Self {
@@ -122,12 +122,12 @@ impl Program {
         }
     }
 
-    /// Returns `true` if a request has corrections.
+    /// Returns `true` if the argument has corrections.
     pub(super) fn corrects(self) -> bool {
         matches!(self.which, Which::Settle | Which::Grant | Which::Sync)
     }
 
-    /// Returns its place in [`ALL`](Self::ALL).
+    /// Returns the index in [`ALL`](Self::ALL).
     pub(crate) fn place(self) -> usize {
         match self.only {
             None => self.which as usize,
@@ -153,7 +153,7 @@ impl Program {
     }
 }
 
-/// The programs that do not run one algorithm alone, in the order of `Which`.
+/// Programs that are not for one algorithm alone, in the order of `Which`.
 const SEVERAL: [Program; 8] = [
     Program::DECIDE,
     Program::SETTLE,
@@ -165,17 +165,17 @@ const SEVERAL: [Program; 8] = [
     Program::COUNT_NODE,
 ];
 
-/// Assembles the driver with algorithms, and with what else the program does.
+/// Assembles a program from the driver, these algorithms, and the functions that it needs.
 fn of_algorithms(which: Which, algorithms: &[Lua]) -> String {
     let settles = which != Which::Decide;
     let (grants, syncs) = (which == Which::Grant, which == Which::Sync);
-    // The variables that the files share. In Redis, a script can only declare local ones.
+    // Variables that the files share. In Redis, a script can only declare local ones.
     let mut source =
         String::from("local shapes, steps, ends, reports, writes = {}, {}, {}, {}, {}\n");
-    // The numbers of an ask.
+    // How many numbers an ask has.
     source.push_str(&format!("local STRIDE = {}\n", if grants { 4 } else { 3 }));
     if grants {
-        // A grant is at most what remains, divided by that.
+        // A grant is at most the remaining units divided by this.
         let shares = 1 << Spend::SHARE;
         source.push_str(&format!("local remainders, SHARES = {{}}, {shares}\n"));
     }
@@ -232,13 +232,13 @@ fn without_unused_functions(source: &str) -> Option<String> {
         let mut uses = source.match_indices(name).filter(|(at, _)| {
             !source[..*at].ends_with(is_part) && !source[at + name.len()..].starts_with(is_part)
         });
-        // The first one is its own.
+        // The first one is its declaration.
         uses.nth(1).is_none()
     };
     let (mut left, mut lines) = (String::with_capacity(source.len()), source.lines());
     while let Some(line) = lines.next() {
         if is_unused(line) {
-            // Its end is as far to the right as its beginning.
+            // The `end` has the indentation of the declaration.
             let before = indentation(line);
             lines.find(|line| line.strip_prefix(before) == Some("end"));
         } else {
@@ -248,7 +248,7 @@ fn without_unused_functions(source: &str) -> Option<String> {
     (left.len() < source.len()).then_some(left)
 }
 
-/// Comments are for those who read the files, and may name what is not called.
+/// Removes comments, which may mention functions that are not called.
 fn without_comments(source: &str) -> String {
     let lines = source.lines();
     let code = lines.filter(|line| !line.trim_start().starts_with("--"));
@@ -259,12 +259,12 @@ fn indentation(line: &str) -> &str {
     &line[..line.len() - line.trim_start().len()]
 }
 
-/// Declares the number by which scripts know an algorithm.
+/// Returns the line that declares the number of an algorithm in scripts.
 fn kind(lua: &Lua) -> String {
     format!("local KIND = {}\n", lua.kind)
 }
 
-/// Returns the piece of a name: that of an algorithm is `folder/section`, and `folder/kind` is its number.
+/// Returns a piece by its name. A piece of an algorithm is `folder/file`, and `folder/kind` declares its number.
 fn piece(name: &str) -> Option<Cow<'static, str>> {
     if let Some((_, piece)) = PIECES.iter().find(|(known, _)| *known == name) {
         return Some((*piece).into());
@@ -277,9 +277,9 @@ fn piece(name: &str) -> Option<Cow<'static, str>> {
     lua.section(section).map(Cow::from)
 }
 
-/// Replaces each line that includes a piece by the piece, as far to the right as that line, recursively.
+/// Replaces each line that includes a piece by the piece, with the indentation of that line, recursively.
 ///
-/// A function call in Lua takes as long as the work of a piece, and Redis creates functions anew for each request.
+/// Pieces are not functions: a call in Lua takes as long as the work of a piece, and Redis creates functions anew for each request.
 fn put_together(text: &str) -> String {
     let mut whole = String::new();
     for line in text.lines() {

@@ -19,14 +19,14 @@ use crate::{
     },
 };
 
-/// Calls and corrections of one request at most.
+/// The most calls and corrections of one request.
 const BATCH: usize = 128;
-/// Corrections of one request at most. Half of a batch, so that neither kind starves the other.
+/// The most corrections of one request: half of a batch, so that neither kind starves the other.
 const CORRECTIONS: usize = BATCH / 2;
-/// Requests in flight at once at most, for each group of keys.
+/// The most requests in flight at once, for each group of keys.
 const IN_FLIGHT: usize = 2;
 
-/// A call and its caller.
+/// A call, and the sender of its result.
 struct QueuedCall<Rule> {
     call: ScriptCall<Rule>,
     reply: oneshot::Sender<Result<Decisions, Error>>,
@@ -47,19 +47,19 @@ impl<Rule> AsMut<ScriptCall<Rule>> for QueuedCall<Rule> {
 /// Combines calls and corrections into requests.
 pub(super) struct CallQueue<E, Rule> {
     data: Arc<E>,
-    /// A lane for each group of keys.
+    /// One lane for each group of keys.
     waiting: Arc<CombiningQueue<u32, WaitingBatch<Rule>>>,
     pub(super) counters: ScriptCounters,
     pub(super) unsettled: Unsettled,
 }
 
-/// The calls and corrections that wait for the next request about a group of keys.
+/// Calls and corrections that wait for the next request about a group of keys.
 struct WaitingBatch<Rule> {
     jobs: VecDeque<QueuedCall<Rule>>,
     corrections: VecDeque<QueuedCorrection>,
 }
 
-/// A correction and where to report its outcome.
+/// A correction, and the reporter of its result.
 type QueuedCorrection = (Correction, Settler);
 
 impl<Rule> Default for WaitingBatch<Rule> {
@@ -73,11 +73,11 @@ impl<Rule> Default for WaitingBatch<Rule> {
 
 type Turn<Rule> = engine::Turn<u32, WaitingBatch<Rule>>;
 
-/// The way in which a call is sent.
+/// How a call is sent: alone, or with a batch.
 enum SendPath<'a, Rule> {
-    /// By its caller, because no other call is in flight. Nobody else waits for it, in case the caller stops polling.
+    /// Sent by its caller, because no other call is in flight. No other call waits for it, so the caller may stop polling.
     Alone(ScriptCall<Rule>, Bypass<'a, u32, WaitingBatch<Rule>>),
-    /// With a batch, by the worker of a turn if it got one.
+    /// Sent with a batch. If there is a turn, the caller must spawn its worker.
     Queued(
         oneshot::Receiver<Result<Decisions, Error>>,
         Option<Turn<Rule>>,
@@ -85,8 +85,8 @@ enum SendPath<'a, Rule> {
 }
 
 impl<Rule> WaitingBatch<Rule> {
-    /// Exchanges `jobs`, which are none, for those of the next request, and adds its corrections to `corrections`. Returns `false`
-    /// if nothing waits.
+    /// Moves the calls of the next request into `jobs`, which is empty, and its corrections into `corrections`. Returns `false` if
+    /// nothing waits.
     fn take(
         &mut self,
         jobs: &mut VecDeque<QueuedCall<Rule>>,
@@ -137,7 +137,7 @@ where
     ) -> Result<Decisions, Error> {
         let mut groups = call.0.iter().map(|ask| self.data.group(&ask.key));
         let group = groups.next().unwrap_or(0);
-        // Else it would spoil the whole request.
+        // It would make the whole request fail.
         if groups.any(|other| other != group) {
             return Err(Error::unsupported(
                 "one call asks about clients whose states lie apart, where they cannot be spent together: expected one \
@@ -147,7 +147,7 @@ where
         drop(groups);
         let answer = match self.enter(group, call) {
             SendPath::Alone(call, _alone) => {
-                // In a box of its own: the connection's part is large, and most of those who ask at once only wait.
+                // Boxed: the future of the connection is large, and most concurrent calls only wait.
                 let (_, decided) = Box::pin(self.send([call].into(), Vec::new())).await;
                 return decided?.pop().unwrap_or_else(|| Ok(Decisions::default()));
             }
@@ -161,7 +161,7 @@ where
         answer.await.unwrap_or_else(|_| Err(runtime_gone()))
     }
 
-    /// Takes a call in under one lock, where threads meet.
+    /// Queues a call, or lets it bypass the queue. Takes the lock once.
     fn enter(&self, group: u32, call: ScriptCall<Rule>) -> SendPath<'_, Rule> {
         let mut queue = self.waiting.lock();
         if let Some(bypass) = queue.bypass() {
@@ -228,7 +228,7 @@ where
     async fn work(self: Arc<Self>, mut turn: Turn<Rule>) {
         let mut jobs = VecDeque::new();
         loop {
-            // Callers that are ready to ask, as those that were just answered may be, join this batch.
+            // Lets callers that are ready join this batch, such as those that were just answered.
             tokio::task::yield_now().await;
             let mut corrections = Vec::new();
             if !turn.next(|waiting| waiting.take(&mut jobs, &mut corrections)) {
@@ -250,7 +250,7 @@ where
                 }
                 Err(error) => error,
             };
-            // A silent server is as silent to the calls that wait: none of them waits for more than one silence.
+            // After a timeout, the calls that wait fail, too, so that none of them waits for two timeouts.
             let waiting = if error.is_timeout() {
                 self.waiting.waiting(turn.key(), mem::take)
             } else {
@@ -287,7 +287,7 @@ where
             key_indices,
         } = request;
         let answer = self.data.evaluate(program, keys, argument).await;
-        // An answer tells whether the program's writes were taken, and so its corrections.
+        // The answer reports whether the server accepted the writes, and so the corrections.
         let mut settled = Ok(());
         let decided = answer.and_then(|bytes| {
             let answer = Answer::read(program, &bytes, states)?;

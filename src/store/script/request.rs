@@ -1,4 +1,61 @@
-//! The arguments of a program.
+//! One request: the keys and the argument of a program, and the reply to it.
+//!
+//! ```text
+//! EVALSHA  <SHA-1 of the program>  <number of keys>  KEYS...  ARGV[1]
+//!
+//! KEYS     states that calls ask about | states that corrections are about | logs beside those states
+//!          Each key stands once, in the order of its first use. A reply is about the keys of states.
+//!          While a slot of a cluster moves, keys after the first are sent as ARGV[2..].
+//!
+//! program     ARGV[1], in MessagePack                               reply
+//! ----------  ----------------------------------------------------  ----------------------------
+//! DECIDE      [ now, [rule..], [call..], [log..] ]                  list
+//! SETTLE      [ now, [rule..], [call..], [log..], [correction..] ]  list
+//! GRANT       as SETTLE; each ask has `most`                        list; `admitted` has units
+//! SYNC        as SETTLE; no calls, each correction is a delta       list
+//! BUCKETS     second micros runs bucket.. run..                     bytes
+//! ONE_BUCKET  second gain price burst cost count micros             bytes
+//! RESET       none                                                  "1", or the server's error
+//! COUNT_NODE  [ period, milliseconds to keep, seconds a period ]    [ current, previous ]
+//!
+//! DECIDE and SETTLE also exist with a single algorithm, for requests that need no other one.
+//!
+//! Argument of a list. The rules and keys of a request are numbered from 1 on.
+//!   now         microseconds of Unix time; 0 for the server's clock
+//!   rule        [ part.. ]; part = [ kind, setting.. ]
+//!   call        count, and for each of so many asks:  rule key cost [most]
+//!               A count of -1 is a look: one ask, which is not charged.
+//!   log..       nothing, or the number of keys of states, and for each log:
+//!               rule key part log-key; log-key is its number among KEYS
+//!   correction  [ rule, key, charge.. ]; a charge for each part of the rule
+//!   delta       [ rule, key, charge.., node, number ]; number 0 only reads the state
+//!
+//! Argument of buckets: bare numbers without a list around them.
+//!   second      seconds of Unix time, with micros beyond them; -1 for the server's clock
+//!   runs        position of the first run among all these numbers, from 1 on
+//!   bucket      gain price burst
+//!   run         key position-of-bucket cost count; `count` equal calls about one key
+//!
+//! Reply as a list
+//!   [ now, [admitted..], healed, unsettled, error, state.. ]
+//!   admitted    for each key: admitted calls whose first ask is about it, and with GRANT their units
+//!   error       text of the server for a write that it rejected, or false
+//!   state       for each key: the value that was found, after corrections and with what was
+//!               read of its logs, or false
+//!
+//! Reply as bytes
+//!   healed      1 byte
+//!   admitted    1 byte for each key
+//!   state       32 bytes for each key, zeros if there is none
+//!   text        "second micros", then for each key with refunded units " key micros until",
+//!               then, if a write was rejected, a line feed and the text of the server
+//!
+//! Value of a key of states
+//!   [ 1, part.. ]                 one state: a part for each part of its rule, or false
+//!                                 A token bucket has numbers of fixed width, and behind them the
+//!                                 second at which it expires: 32 bytes.
+//!   [ 2, [ until, part.. ].. ]    states of several kinds; until = microsecond at which one expires
+//! ```
 
 use std::{
     collections::HashMap,
@@ -24,7 +81,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// An ask that outlives its call.
+/// An ask that owns its parts, with its rule in the form that programs read.
 pub(super) struct ScriptAsk<Rule> {
     /// Empty after a [`Request`] has taken it.
     pub(super) key: Box<[u8]>,
@@ -34,7 +91,7 @@ pub(super) struct ScriptAsk<Rule> {
 }
 
 impl<Rule> ScriptAsk<Rule> {
-    /// Cost, and up to how many units are granted. What the programs cannot count is beyond every limit as well.
+    /// Returns the cost, and the most units that may be granted. A number that programs cannot count exceeds every limit as well.
     fn units(&self) -> [i64; 2] {
         let in_script = |units: u64| units.min(1 << 53) as i64;
         [self.spend.cost().get(), self.spend.most()].map(in_script)
@@ -56,7 +113,7 @@ impl<Rule> AsMut<Self> for ScriptCall<Rule> {
     }
 }
 
-/// Returns a rule as the programs run it, for the key of this digest.
+/// Returns a rule in the form that the programs run, for the key with this digest.
 pub(super) fn rule_in_script<Rule: Scripted>(rule: &Rule, digest: impl Fn() -> u64) -> Rule {
     let own = rule.for_key(&digest).unwrap_or_else(|| rule.clone());
     own.in_script().unwrap_or(own)
@@ -72,6 +129,8 @@ pub(super) fn fits<Rule: Scripted>(rule: &Rule) -> Result<(), Error> {
 }
 
 impl<Rule: Scripted> ScriptCall<Rule> {
+    /// Copies the asks of a call.
+    ///
     /// # Errors
     ///
     /// Fails if a rule does not fit into a script's numbers.
@@ -100,33 +159,33 @@ impl<Rule: Scripted> ScriptCall<Rule> {
     }
 }
 
-/// A rule as the programs read it.
+/// A rule in the form that the programs read.
 pub(super) struct EncodedRule {
-    /// A list of its parts, in MessagePack.
+    /// The list of its parts, in MessagePack.
     bytes: Vec<u8>,
-    /// The beginning of the states of its kind.
-    kind: ScriptTuple,
-    /// The only algorithm, by its place in the list.
+    /// The numbers that all states of its kind begin with.
+    kind: Part,
+    /// Index in the list of algorithms, if the rule is one algorithm alone.
     algorithm: Option<usize>,
-    /// Gain, price and burst, if it is one token bucket that starts full.
+    /// Gain, price and burst, if the rule is one token bucket that starts full.
     bucket: Option<[i64; 3]>,
-    /// Units can be granted ahead of their use.
+    /// `true` if units can be granted ahead of their use.
     grants: bool,
-    /// The logs that lie beside its states.
+    /// The logs beside its states.
     logs: Vec<StateLog>,
 }
 
-/// A log that lies beside the states of a kind.
+/// A log beside the states of a kind.
 pub(super) struct StateLog {
     prefix: String,
-    /// The part of the rule, counted from 1.
+    /// Number of the part of the rule that keeps the log, from 1 on.
     part: usize,
     name: String,
 }
 
 impl StateLog {
-    /// Returns the logs of a kind of states, by the parts of a rule or a state.
-    pub(super) fn all(prefix: &str, parts: &[ScriptTuple]) -> Vec<Self> {
+    /// Returns the logs of a rule or a state with these parts.
+    pub(super) fn all(prefix: &str, parts: &[Part]) -> Vec<Self> {
         let kind = kind_in_script(parts);
         let log = |part| {
             let kind = kind.iter().map(|kind| format!("{kind}-"));
@@ -139,7 +198,7 @@ impl StateLog {
         logs_in_script(parts).map(log).collect()
     }
 
-    /// Returns the key of the log beside the states under a key.
+    /// Returns the key of the log, from the key of the states.
     pub(super) fn key(&self, states: &[u8]) -> Box<[u8]> {
         log_name(&self.prefix, states, &self.name)
     }
@@ -152,7 +211,7 @@ impl EncodedRule {
     }
 }
 
-/// Converts rules into numbers. The last rule is cached, because most calls come under the rule of the call before.
+/// Encodes rules. Caches the last one, because most calls have the rule of the call before.
 pub(super) struct RuleEncoder<Rule>(Mutex<Option<(Rule, Arc<EncodedRule>)>>);
 
 impl<Rule> Default for RuleEncoder<Rule> {
@@ -162,6 +221,8 @@ impl<Rule> Default for RuleEncoder<Rule> {
 }
 
 impl<Rule: Scripted> RuleEncoder<Rule> {
+    /// Returns the encoded rule, from the cache if it is the last one.
+    ///
     /// # Errors
     ///
     /// Fails if the rule does not fit into a script's numbers.
@@ -195,24 +256,23 @@ pub(super) fn put_part(bytes: &mut Vec<u8>, part: &ScriptTuple) {
     part.iter().for_each(|number| put_number(bytes, *number));
 }
 
-/// Corrections and calls as one request. Its keys stand in the order of their first use, those of the calls first, and those of logs last.
+/// A request with corrections and calls. Its keys stand in the order of their first use: calls first, then corrections, then logs.
 pub(super) struct Request {
     pub(super) program: Program,
     pub(super) keys: Vec<Box<[u8]>>,
-    /// The number of keys that belong to states. An answer is about these.
+    /// Number of keys of states. The answer is about these.
     pub(super) states: usize,
     pub(super) argument: Vec<u8>,
-    /// For each ask of each call, or for each delta, the number of its key, beginning with 0.
+    /// Index of the key of each ask of each call, or of each delta.
     pub(super) key_indices: Vec<usize>,
 }
 
-/// One ask of a request.
+/// An ask of a request, with its rule and key by their indices.
 struct EncodedAsk {
-    /// The numbers of its rule and key, beginning with 0.
     rule: usize,
     key: usize,
     cost: i64,
-    /// Up to how many units are granted.
+    /// The most units that may be granted.
     up_to: i64,
 }
 
@@ -220,13 +280,13 @@ struct EncodedAsk {
 #[derive(Default)]
 struct RequestLogs {
     known: HashMap<Box<[u8]>, usize, RandomState>,
-    /// The rule, the key of the states and the log of each, and its key among those of logs, all from 0 on; the log by its part from 1 on.
+    /// For each log: index of its rule, index of the key of the states, number of its part (from 1 on), and index of its key in `keys`.
     references: Vec<[usize; 4]>,
     keys: Vec<Box<[u8]>>,
 }
 
 impl RequestLogs {
-    /// Adds those of a rule, unless they are known.
+    /// Adds the logs of a rule beside the states under a key, unless they are known.
     fn add(&mut self, rules: &[&EncodedRule], rule: usize, (key, name): (usize, &[u8])) {
         let logs = &rules[rule].logs;
         if logs.is_empty() || self.references.iter().any(|log| log[..2] == [rule, key]) {
@@ -243,7 +303,7 @@ impl RequestLogs {
         }
     }
 
-    /// Appends how many keys are those of states, and all logs; nothing if there is none.
+    /// Appends the number of keys of states, and the logs; an empty list if there are no logs.
     fn put(&self, bytes: &mut Vec<u8>, states: usize) {
         if self.references.is_empty() {
             return put_array(bytes, 0);
@@ -259,7 +319,7 @@ impl RequestLogs {
 }
 
 impl Request {
-    /// A request at `now`, or at the server's time. Takes the keys of the calls.
+    /// Creates a request at `now`, or at the server's time. Takes the keys out of the calls.
     pub(super) fn of<C, Rule>(
         now: Option<Timestamp>,
         corrections: Vec<Correction>,
@@ -271,7 +331,7 @@ impl Request {
         Self::build(now, corrections, calls, false)
     }
 
-    /// A request that decides a call of one ask without charging it. Takes its key.
+    /// Creates a request that decides a call of one ask without charging it. Takes the key out of the call.
     pub(super) fn to_look<Rule>(call: &mut ScriptCall<Rule>) -> Self {
         Self::build(None, Vec::new(), &mut [call], true)
     }
@@ -380,7 +440,7 @@ fn rule_index<'a>(rules: &mut Vec<&'a EncodedRule>, encoded: &'a EncodedRule) ->
     })
 }
 
-/// The argument of a request to settle, grant and decide, up to its logs. Of each call the number of its asks, or -1 for a look.
+/// Encodes the argument of a program with a list, up to its logs. `asks` has the number of asks of each call, or -1 for a look.
 fn list(
     program: Program,
     now: Option<u64>,
@@ -412,7 +472,7 @@ fn list(
     bytes
 }
 
-/// Appends corrections, of a program that makes them.
+/// Appends the corrections, if the program makes any.
 fn put_corrections<'c>(
     program: Program,
     bytes: &mut Vec<u8>,
@@ -427,10 +487,10 @@ fn put_corrections<'c>(
     }
 }
 
-/// The most calls of a program for buckets, which counts them in a byte.
+/// The most calls of a request about buckets: its reply counts them in a byte.
 const MOST_CALLS: usize = u8::MAX as usize;
 
-/// The program for a request about buckets, and its argument: calls on different keys may change places.
+/// Returns the program for a request about buckets, and its argument. Calls about different keys may change their order.
 fn of_buckets(
     now: Option<u64>,
     buckets: &[[i64; 3]],
@@ -455,7 +515,7 @@ fn of_buckets(
         put(&[run[0].cost, run.len() as i64, micros]);
         return (Program::ONE_BUCKET, bytes);
     }
-    // From 1 on, as Lua counts; the rules begin at the fourth place.
+    // From 1 on, as Lua counts; the first bucket begins at the fourth number.
     let offset = |rule: usize| 4 + 3 * rule as i64;
     put(&[micros, offset(buckets.len())]);
     put(buckets.as_flattened());
@@ -468,7 +528,7 @@ fn of_buckets(
     (Program::BUCKETS, bytes)
 }
 
-/// Writing to memory cannot fail.
+/// Appends a value in MessagePack. Writing to memory cannot fail.
 macro_rules! put {
     ($bytes:ident, $write:ident, $value:expr) => {{
         let mut buffer = ByteBuf::from_vec(std::mem::take($bytes));

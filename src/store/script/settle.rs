@@ -1,4 +1,4 @@
-//! Settlements as the program reads them, and the accounting of their outcome.
+//! Settlements in the form that programs read, and the count of those that fail.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ use crate::{
 pub(super) struct Correction {
     pub(super) key: Box<[u8]>,
     pub(super) encoded: Arc<EncodedRule>,
-    /// The charge of each part of the rule, as consecutive lists in MessagePack.
+    /// Charge of each part of the rule, in consecutive lists in MessagePack.
     charges: Vec<u8>,
-    /// The number of those lists.
+    /// Number of those lists.
     parts: usize,
-    /// The node and the number of a delta, which is corrected once; 0 to read the state alone.
+    /// Node and sequence number of a delta, which is added once; 0 and 0 to read the state alone.
     sequence: Option<[i64; 2]>,
 }
 
@@ -47,17 +47,17 @@ impl Correction {
         Self::new(prefix, rules, target, settlement.rule, (charge, actual))
     }
 
-    /// Converts a delta: a correction of no units.
+    /// Converts a delta: a correction of a charge of no units.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Fails when the rule does not fit into a script's numbers.
     pub(super) fn of_delta<Rule: Scripted>(
         prefix: &str,
         rules: &RuleEncoder<Rule>,
         delta: &Delta<'_, Rule>,
     ) -> Result<Self, error::Error> {
-        // The program knows when it arrives: until then its age stands in place of its instant.
+        // The program computes the instant when the delta arrives; this is its age.
         let charge = Charge::new(Timestamp::default().saturating_add(delta.age()), 0);
         let target = (delta.policy(), delta.key());
         let Batch { node, number } = delta.batch();
@@ -99,12 +99,12 @@ impl Correction {
         })
     }
 
-    /// Returns `true` for a delta.
+    /// Returns `true` if this is a delta.
     pub(super) fn is_delta(&self) -> bool {
         self.sequence.is_some()
     }
 
-    /// Appends it to the argument of a request. `indices` are those of its rule and its key.
+    /// Appends the correction to the argument of a request. `indices` are those of its rule and its key.
     pub(super) fn put(&self, bytes: &mut Vec<u8>, indices: [usize; 2]) {
         let sequence = self.sequence.as_ref().map_or(&[][..], |pair| pair);
         put_array(bytes, indices.len() + self.parts + sequence.len());
@@ -118,9 +118,9 @@ impl Correction {
     }
 }
 
-/// The outcome of one settlement: counts a failure, and reports to the caller if it still waits.
+/// Reports the result of one settlement to its caller, and counts a failure.
 ///
-/// Counts a failure as well when it is dropped unused, for example with the runtime.
+/// If it is dropped unused, for example with the runtime, that counts as a failure.
 pub(super) struct Settler {
     settling: SettlementGuard,
     reply: oneshot::Sender<Result<(), Error>>,
@@ -133,7 +133,7 @@ impl Settler {
         (Self { settling, reply }, answer)
     }
 
-    /// Reports the outcome. A failed settlement may have been made, so it is not repeated.
+    /// Reports the result. A failed settlement may have been made, so it is not repeated.
     pub(super) fn end(self, result: Result<(), Error>) {
         let Self { settling, reply } = self;
         if result.is_ok() {

@@ -21,7 +21,7 @@ use crate::{
 /// The most requests of a call that are in flight together.
 const GROUPS_AT_ONCE: usize = 256;
 
-/// The deltas of a group of keys, which one request may be about.
+/// Deltas of one group of keys, for one request.
 struct DeltaGroup<Rule> {
     corrections: Vec<Correction>,
     rules: Vec<Rule>,
@@ -34,10 +34,10 @@ where
     E: Evaluate,
     Rule: Scripted<State: Send + 'static> + Send + Sync + 'static,
 {
-    /// Adds deltas, by one request for each group of keys.
+    /// Adds deltas, with one request for each group of keys.
     pub(super) fn send_deltas(&self, deltas: &[Delta<'_, Rule>]) -> SyncFuture<Rule, Error> {
         let mut groups: HashMap<u32, DeltaGroup<Rule>> = HashMap::new();
-        // For each delta the error that keeps it from being sent, and then its answer.
+        // Result of each delta: an error if it cannot be sent, and later its answer.
         let mut each: Vec<Option<Result<_, Error>>> = deltas.iter().map(|_| None).collect();
         for (index, delta) in deltas.iter().enumerate() {
             let correction = match Correction::of_delta(&self.prefix, &self.rules, delta) {
@@ -86,7 +86,7 @@ where
     }
 }
 
-/// Adds the deltas of a group by one request.
+/// Adds the deltas of a group, with one request.
 async fn send<E, Rule>(
     data: &E,
     queue: &CallQueue<E, Rule>,
@@ -120,7 +120,7 @@ where
     Ok(group.rules.iter().zip(key_indices).map(pulled).collect())
 }
 
-/// Counts this node in a period.
+/// Counts this node in a period, and returns the counts.
 pub(super) async fn count_node<E: Evaluate>(
     data: &E,
     key: Box<[u8]>,

@@ -24,7 +24,7 @@ if now == 0 then
   now = time[1] * 1000000 + time[2]
 end
 
--- A time that was told does not pass here: a minute more.
+-- A given time does not pass on the server: keys are kept for a minute longer.
 local more = request[1] == 0 and 0 or 60000
 
 local known, admitted, answer = {}, {}, { now, false, 0, 0, false }
@@ -50,7 +50,7 @@ for n, rule in ipairs(rules) do
   kinds[n] = kind_of(rule, 1)
 end
 
--- Returns the state of a rule's kind under a key, made if there is none.
+-- Returns the state of a rule's kind under a key; creates it if there is none.
 local function known_to(rule, key)
   local kind, states = kinds[rule], known[key]
   for n = 1, #states do
@@ -63,14 +63,14 @@ local function known_to(rule, key)
   return state
 end
 
--- The keys whose states are not told as they were found.
+-- Keys whose states are not returned as they were found.
 local is_changed = {}
 
 for n = 2, #logs, 4 do
   local key, part = logs[n + 1], logs[n + 2]
   local state = known_to(logs[n], key)
   state.logs = state.logs or {}
-  -- A state that is over may have lost its log.
+  -- An expired state may have lost its log.
   state.parts = (state.stop or LIMIT) > now - more * 1000 and state.parts or {}
   state.logs[part] = { name = KEYS[logs[n + 3]], changed = {}, seen = {} }
   is_changed[key] = true
@@ -81,8 +81,8 @@ local function own(part, before)
   return type(before) == 'table' and before[1] == part[1] and before or nil
 end
 
--- Returns the state of a part of a rule, which is place `n` of a state; nil if there is none. Numbers that are no state of its algorithm are counted,
--- and none from then on.
+-- Returns the state of a part of a rule, which is number `n` of a state; nil if there is none. Numbers that are no state of its algorithm are
+-- counted as healed, and then removed.
 local function checked(part, state, n, log)
   local before = own(part, state[n])
   if before and not shapes[part[1]](before, log) then
@@ -91,7 +91,7 @@ local function checked(part, state, n, log)
   return before
 end
 
--- A part that stands in front of several rules and in front of their states, and tells their kinds.
+-- The part in front of several rules, and in front of their states. It contains their kinds.
 local ALL = 0
 
 shapes[ALL] = function()
@@ -106,8 +106,8 @@ ends[ALL] = function()
   return 0
 end
 
--- All parts of a rule step together or not at all. Returns whether they admit, and the parts of the state afterwards; nil
--- if it is as it was.
+-- All parts of a rule step together or not at all. Returns true if they admit, and the parts of the state afterwards; nil
+-- if the state has not changed.
 local function step(rule, state, cost, beside)
   local after, all, seen = {}, true, false
   for n, part in ipairs(rule) do
@@ -133,7 +133,7 @@ end
 -- (seen)
 -- (grants)
 
--- The states that decisions are made from.
+-- States that the other side decides on.
 local found = {}
 for key in pairs(is_changed) do
   found[key] = {}
@@ -227,13 +227,13 @@ end
 
 -- include value
 
--- Notes when states that were written stop to matter, and tells whether any of these was.
+-- Sets the time at which each written state expires. Returns true if any was written.
 local function are_written(states)
   local any = false
   for _, state in ipairs(states) do
     any = any or state.rule
     if not state.parts[1] then
-      -- Asked for, and not there or not readable; or nothing is left of it.
+      -- Missing, not readable, or empty after a correction.
       state.stop = -LIMIT
     elseif state.rule then
       state.stop = now + 1
@@ -250,7 +250,7 @@ end
 
 -- (kept marks)
 
--- Only the first write can fail for what the server is: full, or taking none. What the call of it raises, it answers.
+-- Only the first write can fail because the server is full or read-only. The answer then has its error.
 local put = redis.pcall
 local function write(...)
   local done = put(...)

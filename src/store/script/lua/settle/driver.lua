@@ -1,4 +1,4 @@
--- Corrects earlier charges, in order, before any call is decided. The states that are told of their keys are those after the corrections.
+-- Corrects earlier charges, in order, before any call is decided. The answer has the states after the corrections.
 --
 -- `request[5]` is a list of corrections: the rule, the key, and for each part of the rule its charge as a list of numbers: the time, the
 -- units, the actual cost and the class; the call's departure and the end of the charge on the time axis of a bucket, each in microseconds
@@ -24,7 +24,7 @@ local function charge_of(numbers)
   }
 end
 
--- Returns whether two states of one kind are equal. Either may be missing.
+-- Returns true if two states of one kind are equal. Either may be missing.
 local function is_same(one, other)
   if not one or not other then
     return not one and not other
@@ -37,7 +37,7 @@ local function is_same(one, other)
   return true
 end
 
--- Returns a state after a correction, or nil if it is as it was. Parts of other kinds of rules stay as they are.
+-- Returns a state after a correction, or nil if it has not changed. Parts of other kinds of rules stay as they are.
 local function settled(rule, state, charges, beside)
   local after, changed = {}, false
   for n, part in ipairs(rule) do

@@ -1,4 +1,4 @@
--- Marks are kept for a minute after all states, because a delta may be repeated.
+-- Sequence numbers are kept for a minute longer than all states, because a delta may be repeated.
 local are_states_written = are_written
 are_written = function(states, name)
   local any, marks, last = are_states_written(states), nil, now

@@ -1,10 +1,10 @@
 -- Keeps the deltas that are new to their keys.
 --
 -- A delta is a correction of no units, followed by its node and its number, which is 0 if the state alone is asked for. The last number of each
--- node lies beside the states of a key, as a state of a kind of its own: { MARKS, node, number, ... }, the node last that was heard of last.
+-- node lies beside the states of a key, as a state of a kind of its own: { MARKS, node, number, ... }, with the most recent node last.
 local MARKS, MOST_MARKS = 64, 128
 
--- Returns the marks of a key, made if there are none.
+-- Returns the sequence numbers of a key; creates them if there are none.
 local function marks_of(key)
   local states = known[key]
   for n = 1, #states do
@@ -17,7 +17,7 @@ local function marks_of(key)
   return marks
 end
 
--- Notes a number. Returns whether the key did not have it.
+-- Records a number. Returns true if the key did not have it.
 local function is_new(key, node, number)
   local marks = marks_of(key)
   local list = marks.parts[1]
