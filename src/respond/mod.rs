@@ -50,6 +50,7 @@ mod settings;
 pub use self::drain::{DrainBodies, DrainStats};
 #[cfg(feature = "axum")]
 pub use self::extract::MissingOutcome;
+#[cfg(feature = "introspect")]
 pub(crate) use self::headers::value::base64;
 #[cfg(feature = "http-body")]
 #[cfg_attr(docsrs, doc(cfg(feature = "http-body")))]
