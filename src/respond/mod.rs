@@ -26,7 +26,7 @@
 //!
 //! # Extensions
 //!
-//! The [`Outcome`](crate::Outcome) of an admitted request is in the extensions of the request. That of a refused request is
+//! The [`Outcome`] of an admitted request is in the extensions of the request. That of a refused request is
 //! in the extensions of the response, for outer layers. A request that is exempt from all limits carries an
 //! [empty](crate::Outcome::is_empty) outcome. With the feature `axum`, a handler takes an `Outcome` or an `Option<Outcome>`
 //! as an argument. [`Http::outcome`] turns outcomes off.
@@ -70,8 +70,8 @@ use crate::outcome::Outcome;
 
 /// Turns refusals into responses or errors of the inner service, and annotates admitted responses.
 ///
-/// `Req`, `Res` and `Err` are the request, response and error of the inner service. [`Http`](Http) answers `http`
-/// requests, including gRPC; [`Grpc`](Grpc) answers all of them as gRPC; [`AsError`](AsError) makes a refusal
+/// `Req`, `Res` and `Err` are the request, response and error of the inner service. [`Http`] answers `http`
+/// requests, including gRPC; [`Grpc`] answers all of them as gRPC; [`AsError`] makes a refusal
 /// the service's error, for services without HTTP.
 ///
 /// # Examples
@@ -176,7 +176,7 @@ pub trait Respond<Req, Res, Err> {
 /// Refuses requests whose handlers have already responded.
 ///
 /// A limit with [`charge_after`](crate::Limit::charge_after) charges after the response. If it refuses the charge, the client must not see the
-/// response. [`Http`](Http), [`Grpc`](Grpc) and [`AsError`](AsError) implement it; implement it for a responder
+/// response. [`Http`], [`Grpc`] and [`AsError`] implement it; implement it for a responder
 /// of your own to use it with such limits.
 ///
 /// ```
