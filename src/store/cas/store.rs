@@ -16,9 +16,8 @@ use crate::{
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
         StoreId, SyncFuture,
-        ask::policies,
+        ask::{key_name, nodes_name, policies},
         engine::{spawn_detached, stats},
-        name::{key_name, nodes_name},
     },
     time::{Clock, SystemClock},
 };

@@ -16,7 +16,7 @@ use crate::{
     algorithm::{Algorithm, Codec, StateKind, put_number, take_number},
     error,
     store::{
-        Batch, Delta, Error, NodeCounts, Pulled, SyncFuture, engine::each_delta, name::key_name,
+        Batch, Delta, Error, NodeCounts, Pulled, SyncFuture, ask::key_name, engine::each_delta,
         node_counts::CountedNodes,
     },
     time::{Clock, Timestamp},

@@ -35,9 +35,8 @@ use crate::{
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
         StoreId, SyncFuture,
-        ask::policies,
+        ask::{nodes_name, policies},
         engine::{MonotoneClock, Unsettled, spawn_detached, stats},
-        name::nodes_name,
     },
     time::{Clock, SystemClock, Timestamp},
 };

@@ -16,7 +16,7 @@ use crate::{
     error::Error,
     key::Key,
     policy::Policy,
-    store::name::key_name,
+    store::ask::key_name,
     time::Timestamp,
 };
 

@@ -15,7 +15,7 @@ use super::{
     request::{EncodedRule, ScriptAsk, ScriptCall, put_array, put_number},
 };
 use crate::{
-    algorithm::{Algorithm, Part, Scripted},
+    algorithm::{Algorithm, ScriptTuple, Scripted},
     decision::Decision,
     store::{
         Decisions, Error, Spend,
@@ -161,7 +161,7 @@ pub(super) fn state_of<Rule: Scripted>(rule: &Rule, bytes: &[u8]) -> Option<Rule
 }
 
 /// States of a value, each a list of its parts.
-type ValueStates = Vec<Vec<Option<Part>>>;
+type ValueStates = Vec<Vec<Option<ScriptTuple>>>;
 
 /// Returns the states in a value; `None` if it cannot be read.
 pub(super) fn states(mut bytes: &[u8]) -> Option<ValueStates> {

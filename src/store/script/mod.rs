@@ -42,16 +42,15 @@ use self::{
 #[cfg(feature = "test-util")]
 use crate::time::Timestamp;
 use crate::{
-    algorithm::{Part, Scripted},
+    algorithm::{ScriptTuple, Scripted},
     decision::Decision,
     key::Key,
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
         StoreId, SyncFuture,
-        ask::policies,
+        ask::{key_name, nodes_name, policies},
         engine::{runtime, spawn_detached, stats},
-        name::{key_name, nodes_name},
     },
 };
 
@@ -464,7 +463,7 @@ async fn reset<E: Evaluate>(data: &E, prefix: &str, key: Box<[u8]>) -> Result<()
         .first()
         .and_then(|found| states(found.as_deref()?));
     let logs = states.iter().flatten().flat_map(|state| {
-        let parts: Vec<Part> = state
+        let parts: Vec<ScriptTuple> = state
             .iter()
             .map(|part| part.clone().unwrap_or_default())
             .collect();

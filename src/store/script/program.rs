@@ -264,7 +264,7 @@ fn kind(lua: &Lua) -> String {
     format!("local KIND = {}\n", lua.kind)
 }
 
-/// Returns a piece by its name. A piece of an algorithm is `folder/file`, and `folder/kind` declares its number.
+/// Returns a piece by its name. A piece of an algorithm is `folder/section`, and `folder/kind` declares its number.
 fn piece(name: &str) -> Option<Cow<'static, str>> {
     if let Some((_, piece)) = PIECES.iter().find(|(known, _)| *known == name) {
         return Some((*piece).into());

@@ -164,7 +164,7 @@ pub(super) struct EncodedRule {
     /// The list of its parts, in MessagePack.
     bytes: Vec<u8>,
     /// The numbers that all states of its kind begin with.
-    kind: Part,
+    kind: ScriptTuple,
     /// Index in the list of algorithms, if the rule is one algorithm alone.
     algorithm: Option<usize>,
     /// Gain, price and burst, if the rule is one token bucket that starts full.
@@ -185,7 +185,7 @@ pub(super) struct StateLog {
 
 impl StateLog {
     /// Returns the logs of a rule or a state with these parts.
-    pub(super) fn all(prefix: &str, parts: &[Part]) -> Vec<Self> {
+    pub(super) fn all(prefix: &str, parts: &[ScriptTuple]) -> Vec<Self> {
         let kind = kind_in_script(parts);
         let log = |part| {
             let kind = kind.iter().map(|kind| format!("{kind}-"));
