@@ -94,9 +94,9 @@ use crate::{
 ///
 /// A [blocked](crate::store::Blocks) key stays blocked. Unblock a key of a `SlidingLog` before a grant, which otherwise has no effect.
 #[doc(alias("handle", "guard", "check"))]
-pub struct Limiter<Rule, S>(Arc<Inner<Rule, S>>);
+pub struct Limiter<Rule, S>(Arc<LimiterParts<Rule, S>>);
 
-struct Inner<Rule, S> {
+struct LimiterParts<Rule, S> {
     policy: Policy,
     rule: Rule,
     store: S,
@@ -138,7 +138,7 @@ impl<Rule, S: Store<Rule>> Limiter<Rule, S> {
     /// When the rule does not [fit](Store::fits) the store.
     pub fn try_new(policy: Policy, rule: Rule, store: S) -> Result<Self, Error> {
         store.fits(&rule)?;
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(LimiterParts {
             policy,
             rule,
             store,

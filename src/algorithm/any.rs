@@ -7,7 +7,7 @@ use super::{
     codec::{Codec, damaged, tag},
     packed::{Meaning, PackedKind, PackedRule, PackedState, StoreTime, TwoBuckets, TwoWords},
     registry::{NAMES, algorithms},
-    rule::Words,
+    rule::RuleWords,
 };
 use crate::{
     decision::{Charge, Cost, Decision},
@@ -372,7 +372,7 @@ impl AnyRule {
     }
 
     pub(super) fn parse_one(text: &str) -> Result<Self, Error> {
-        let Some((name, column)) = Words::first(text) else {
+        let Some((name, column)) = RuleWords::first(text) else {
             return Err(Error::new(
                 "no rule: expected an algorithm and a quota, as in `token-bucket 100/1m`",
             )

@@ -80,7 +80,7 @@ macro_rules! text {
 
             $(#[$documentation])*
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                let mut words = $crate::algorithm::rule::Words::of(text);
+                let mut words = $crate::algorithm::rule::RuleWords::of(text);
                 words.name(Self::NAME)?;
                 let rule = Self::of_words(&mut words)?;
                 words.end()?;
@@ -93,23 +93,23 @@ macro_rules! text {
 pub(super) use text;
 
 /// The words of one rule that are not read yet.
-pub(super) struct Words<'a> {
+pub(super) struct RuleWords<'a> {
     text: &'a str,
-    words: std::iter::Peekable<std::vec::IntoIter<Word<'a>>>,
+    words: std::iter::Peekable<std::vec::IntoIter<RuleWord<'a>>>,
 }
 
 /// A word and the byte at which it begins.
 #[derive(Clone, Copy)]
-struct Word<'a> {
+struct RuleWord<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl<'a> Words<'a> {
+impl<'a> RuleWords<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         let words: Vec<_> = text
             .split_ascii_whitespace()
-            .map(|word| Word {
+            .map(|word| RuleWord {
                 text: word,
                 at: word.as_ptr().addr() - text.as_ptr().addr(),
             })
@@ -131,7 +131,7 @@ impl<'a> Words<'a> {
         self.text
     }
 
-    fn next(&mut self, expected: &str) -> Result<Word<'a>, Error> {
+    fn next(&mut self, expected: &str) -> Result<RuleWord<'a>, Error> {
         self.words.next().ok_or_else(|| {
             Error::new(format!(
                 "the rule `{}` ends too early: expected {expected}",

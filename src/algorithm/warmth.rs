@@ -26,7 +26,7 @@ use crate::{
 ///
 /// The climb is rounded up to whole nanoseconds and the threshold down, so that a key is a little colder.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Curve {
+pub(super) struct WarmthCurve {
     /// The period, in nanoseconds.
     pub(super) over: u64,
     /// The warmth of a key that goes at the full rate: from the maximum to the threshold, in nanoseconds.
@@ -52,7 +52,7 @@ pub(super) const LONGEST: u64 = 1 << 61;
 const THOUSAND: u64 = 1000;
 const MOST_COLD: u64 = 1000 * THOUSAND;
 
-impl Curve {
+impl WarmthCurve {
     /// Creates the curve for a period of 1 ns to 73 years, and a cold factor above 1 and up to 1000, in thousandths.
     ///
     /// Returns `None` if its maximum is above 73 years.

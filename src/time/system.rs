@@ -112,10 +112,10 @@ trait ClockSource {
 
 /// The counter of the processor.
 #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
-struct Counter(quanta::Clock);
+struct ProcessorCounter(quanta::Clock);
 
 #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
-impl Counter {
+impl ProcessorCounter {
     fn new() -> Self {
         Self(quanta::Clock::new())
     }
@@ -132,10 +132,10 @@ impl Counter {
 
 /// A counter of nanoseconds, where no other is.
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
-struct Counter(Instant);
+struct ProcessorCounter(Instant);
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
-impl Counter {
+impl ProcessorCounter {
     #[expect(clippy::disallowed_methods, reason = "a clock reads time")]
     fn new() -> Self {
         Self(Instant::now())
@@ -152,7 +152,7 @@ impl Counter {
 
 /// The clocks of this machine.
 struct Machine {
-    counter: Counter,
+    counter: ProcessorCounter,
     origin: Instant,
 }
 
@@ -160,7 +160,7 @@ impl Machine {
     #[expect(clippy::disallowed_methods, reason = "a clock reads time")]
     fn new() -> Self {
         Self {
-            counter: Counter::new(),
+            counter: ProcessorCounter::new(),
             origin: Instant::now(),
         }
     }

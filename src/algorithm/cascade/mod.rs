@@ -6,7 +6,7 @@ mod wire;
 use std::{fmt, num::NonZeroU64, str::FromStr, time::Duration};
 
 pub(super) use self::step::CascadeState;
-use super::{arithmetic::gcd, rule::Words, token_bucket::TokenBucket};
+use super::{arithmetic::gcd, rule::RuleWords, token_bucket::TokenBucket};
 use crate::{error::Error, quota::Quota};
 
 /// The greatest number of buckets; their positions are classes of three bits.
@@ -196,7 +196,7 @@ impl FromStr for Cascade {
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut parts = text.split('>');
         let first = parts.next().unwrap_or_default();
-        let mut words = Words::of(first);
+        let mut words = RuleWords::of(first);
         words.name(Self::NAME)?;
         let mut cascade = Self::new(TokenBucket::of_words(&mut words)?);
         let mut at = first.len() + 1;
@@ -211,13 +211,13 @@ impl FromStr for Cascade {
 impl Cascade {
     /// Adds the bucket that follows a `>`.
     fn then_text(self, text: &str) -> Result<Self, Error> {
-        let Some((_, column)) = Words::first(text) else {
+        let Some((_, column)) = RuleWords::first(text) else {
             return Err(
                 Error::new("no bucket behind `>`: expected a quota, as in `5/s burst=20`")
                     .at_column(1),
             );
         };
-        let bucket = TokenBucket::of_words(&mut Words::of(text))?;
+        let bucket = TokenBucket::of_words(&mut RuleWords::of(text))?;
         self.try_then(bucket)
             .map_err(|error| error.at_column(column))
     }

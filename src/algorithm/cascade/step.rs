@@ -31,7 +31,7 @@ enum Buckets {
 }
 
 /// A list with an item for each bucket of a cascade, which takes no allocation.
-pub(super) type Few<T> = SmallVec<[T; MOST]>;
+pub(super) type PerBucket<T> = SmallVec<[T; MOST]>;
 
 impl CascadeState {
     /// Creates the state of at least one bucket.
@@ -100,7 +100,7 @@ impl First<'_> {
 }
 
 /// The levels of all buckets at one instant.
-struct Levels<N> {
+struct BucketLevels<N> {
     /// Each in units of its bucket's rate.
     each: [N; MOST],
     /// The nanoseconds for which each has been full; 0 if that does not matter.
@@ -168,10 +168,10 @@ impl<'a, N: Width> CascadeInWidth<'a, N> {
     }
 
     #[inline(always)]
-    fn levels(&self, state: Option<&CascadeState>, now: Timestamp) -> Levels<N> {
+    fn levels(&self, state: Option<&CascadeState>, now: Timestamp) -> BucketLevels<N> {
         let known = self.remembered(state, now);
         let at = known.map_or(now, |known| now.max(known.written_at()));
-        let mut levels = Levels {
+        let mut levels = BucketLevels {
             each: [N::ZERO; MOST],
             full_for: [0; MOST],
             at,
@@ -204,14 +204,20 @@ impl<'a, N: Width> CascadeInWidth<'a, N> {
                 Some(old) => *old.bucket(n),
                 None => bucket.state(bucket.initial_fill(now).level, now),
             };
-            let levels: Few<_> = self.buckets().enumerate().map(level).collect();
+            let levels: PerBucket<_> = self.buckets().enumerate().map(level).collect();
             *state = Some(CascadeState::of(&levels));
         }
         state.as_mut().map_or(&mut [], CascadeState::as_mut_slice)
     }
 
     #[inline(always)]
-    fn answer(&self, verdict: Verdict, now: Timestamp, cost: u64, levels: &Levels<N>) -> Decision {
+    fn answer(
+        &self,
+        verdict: Verdict,
+        now: Timestamp,
+        cost: u64,
+        levels: &BucketLevels<N>,
+    ) -> Decision {
         let (mut remaining, mut rest) = (0, None);
         // Later buckets are mostly fuller, which saves a division for those before.
         for (n, bucket) in self.buckets().enumerate().rev() {
@@ -239,7 +245,7 @@ impl<'a, N: Width> CascadeInWidth<'a, N> {
 
     /// Refuses a call that can come again when some bucket can pay `asked`.
     #[inline(always)]
-    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &Levels<N>) -> Decision {
+    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &BucketLevels<N>) -> Decision {
         let wait = self.soonest(levels, asked);
         let stalled = levels.at.nanos_since(now);
         self.answer(Verdict::Refuse, now, cost, levels)
@@ -248,7 +254,7 @@ impl<'a, N: Width> CascadeInWidth<'a, N> {
 
     /// Returns the nanoseconds until some bucket can pay `cost`; `None` is never.
     #[inline]
-    fn soonest(&self, levels: &Levels<N>, cost: u64) -> Option<u128> {
+    fn soonest(&self, levels: &BucketLevels<N>, cost: u64) -> Option<u128> {
         let buckets = self.buckets().zip(&levels.each);
         buckets
             .filter_map(|(bucket, level)| bucket.until(*level, cost))

@@ -2,7 +2,7 @@
 
 use super::{
     Cascade, MOST,
-    step::{CascadeState, Few},
+    step::{CascadeState, PerBucket},
 };
 use crate::{
     algorithm::{
@@ -30,7 +30,7 @@ impl Codec for CascadeState {
             return Err(damaged());
         }
         let buckets = (0..count).map(|_| BucketLevel::decode(bytes));
-        Ok(Self::of(&buckets.collect::<Result<Few<_>, _>>()?))
+        Ok(Self::of(&buckets.collect::<Result<PerBucket<_>, _>>()?))
     }
 }
 
@@ -68,7 +68,7 @@ impl Scripted for Cascade {
                 level: bucket.span(level, gain)?,
             })
         });
-        let mut buckets: Few<_> = buckets.collect::<Option<_>>()?;
+        let mut buckets: PerBucket<_> = buckets.collect::<Option<_>>()?;
         buckets.truncate(self.buckets.len());
         Some(CascadeState::of(&buckets))
     }

@@ -8,7 +8,7 @@ use std::{fmt, num::NonZeroU64, time::Duration};
 pub(super) use self::step::FixedWindowState;
 use super::{
     packed::PackedState,
-    rule::{Words, of_quota, text},
+    rule::{RuleWords, of_quota, text},
     ticks::PER_NANO,
 };
 use crate::{
@@ -257,7 +257,7 @@ const fn reciprocal(quota: Quota) -> u64 {
 
 impl FixedWindow {
     /// Parses a quota and settings, without the name before them.
-    fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
+    fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {
         let mut window = Self::new(words.quota()?);
         let [offset, from] = words.settings(&["offset", "from"])?;
         if let Some(word) = from {

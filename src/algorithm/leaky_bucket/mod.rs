@@ -12,7 +12,7 @@ use std::{
 pub(super) use self::step::LeakyBucketState;
 use super::{
     rate::Rate,
-    rule::{Words, of_quota, text},
+    rule::{RuleWords, of_quota, text},
     ticks::{MOST_NANOS, PER_NANO},
 };
 use crate::{
@@ -246,7 +246,7 @@ of_quota!(
 
 impl LeakyBucket {
     /// Parses a quota and settings, without the name before them.
-    fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
+    fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {
         let mut bucket = Self::new(words.quota()?);
         let [queue, max_wait] = words.settings(&["queue", "max-wait"])?;
         if let Some(word) = queue {

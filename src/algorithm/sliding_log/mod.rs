@@ -6,7 +6,7 @@ mod wire;
 use std::{fmt, num::NonZeroU64};
 
 pub(super) use self::step::SlidingLogState;
-use super::rule::{Words, of_quota, text};
+use super::rule::{RuleWords, of_quota, text};
 use crate::{error::Error, quota::Quota};
 
 /// A sliding log: keeps the instant of each admitted call for one period of the quota.
@@ -95,7 +95,7 @@ of_quota!(
 );
 
 impl SlidingLog {
-    fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
+    fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {
         words.quota().map(Self::new)
     }
 

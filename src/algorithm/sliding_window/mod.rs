@@ -8,7 +8,7 @@ use std::{fmt, num::NonZeroU64};
 
 pub(super) use self::step::SlidingWindowState;
 use self::{packed::bits_of, step::Slices};
-use super::rule::{Words, of_quota, text};
+use super::rule::{RuleWords, of_quota, text};
 use crate::{error::Error, quota::Quota};
 
 /// A sliding window: counts calls in slices of the calendar, and weights the oldest slice by the part of it that lies in the
@@ -185,7 +185,7 @@ of_quota!(
 );
 
 impl SlidingWindow {
-    fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
+    fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {
         let window = Self::new(words.quota()?);
         match words.settings(&["slices"])? {
             [None] => Ok(window),

@@ -7,7 +7,7 @@ use std::fmt;
 
 pub(super) use self::step::ThreeColorState;
 use super::{
-    rule::{Words, text},
+    rule::{RuleWords, text},
     token_bucket::TokenBucket,
 };
 use crate::{error::Error, quota::Quota};
@@ -243,7 +243,7 @@ impl ThreeColor {
 
 impl ThreeColor {
     /// Parses a quota and settings, without the name before them.
-    fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
+    fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {
         let committed = words.quota()?;
         let names = ["burst", "peak", "peak-burst", "aware", "given"];
         let [burst, peak, peak_burst, aware, given] = words.settings(&names)?;

@@ -26,7 +26,7 @@ pub struct ThreeColorState {
 }
 
 /// The levels of both buckets at one instant, each in units of its rate.
-struct Levels<N> {
+struct ColorLevels<N> {
     committed: N,
     peak: N,
     /// Never before the last write.
@@ -73,7 +73,7 @@ impl ThreeColor {
         at: Timestamp,
         cost: Cost,
     ) -> (Option<[i64; 2]>, Decision) {
-        let levels = Levels {
+        let levels = ColorLevels {
             committed,
             peak,
             at,
@@ -91,9 +91,9 @@ impl ThreeColor {
 
 impl<N: Width> Marker<'_, N> {
     #[inline]
-    fn levels(&self, state: Option<&ThreeColorState>, now: Timestamp) -> Levels<N> {
+    fn levels(&self, state: Option<&ThreeColorState>, now: Timestamp) -> ColorLevels<N> {
         let Some(state) = state else {
-            return Levels {
+            return ColorLevels {
                 committed: self.committed.initial_fill(now).level,
                 peak: self.peak.initial_fill(now).level,
                 at: now,
@@ -101,7 +101,7 @@ impl<N: Width> Marker<'_, N> {
         };
         let at = now.max(state.written_at);
         let [committed, peak] = state.buckets();
-        Levels {
+        ColorLevels {
             committed: self.committed.filled(&committed, at).level,
             peak: self.peak.filled(&peak, at).level,
             at,
@@ -109,7 +109,7 @@ impl<N: Width> Marker<'_, N> {
     }
 
     #[inline]
-    fn state(&self, levels: &Levels<N>) -> ThreeColorState {
+    fn state(&self, levels: &ColorLevels<N>) -> ThreeColorState {
         ThreeColorState {
             written_at: levels.at,
             committed: self.committed.units.span(levels.committed),
@@ -119,7 +119,7 @@ impl<N: Width> Marker<'_, N> {
 
     /// Returns the levels after `cost` is paid, and its colour; `None` is red.
     #[inline]
-    fn pay(&self, levels: &Levels<N>, cost: u64) -> Option<(Levels<N>, Color)> {
+    fn pay(&self, levels: &ColorLevels<N>, cost: u64) -> Option<(ColorLevels<N>, Color)> {
         let given = self.rule.given.unwrap_or(Color::Green);
         if given == Color::Red {
             return None;
@@ -131,7 +131,7 @@ impl<N: Width> Marker<'_, N> {
             None => (levels.committed, Color::Yellow),
         };
         let at = levels.at;
-        let levels = Levels {
+        let levels = ColorLevels {
             committed,
             peak,
             at,
@@ -145,7 +145,7 @@ impl<N: Width> Marker<'_, N> {
         verdict: Verdict,
         now: Timestamp,
         cost: u64,
-        levels: &Levels<N>,
+        levels: &ColorLevels<N>,
         color: Color,
     ) -> Decision {
         let decision = Decision::new(verdict, now, cost)
@@ -167,7 +167,7 @@ impl<N: Width> Marker<'_, N> {
     }
 
     #[cold]
-    fn numbers(&self, levels: &Levels<N>, stalled: u64, is_red: bool) -> Numbers {
+    fn numbers(&self, levels: &ColorLevels<N>, stalled: u64, is_red: bool) -> Numbers {
         // Nothing that was given red passes, now or later.
         let (remaining, more) = if is_red {
             (0, None)
@@ -190,7 +190,7 @@ impl<N: Width> Marker<'_, N> {
 
     /// Refuses a call that can come again when the peak bucket can pay `asked`.
     #[inline(always)]
-    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &Levels<N>) -> Decision {
+    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &ColorLevels<N>) -> Decision {
         let wait = self.peak.until(levels.peak, asked);
         let wait = wait.filter(|_| self.rule.given != Some(Color::Red));
         let stalled = levels.at.nanos_since(now);
@@ -291,7 +291,7 @@ impl Algorithm for ThreeColor {
             Some(level) => bucket.filled(&level, at).level,
             None => bucket.initial_fill(at).level,
         };
-        *state = Some(marker.state(&Levels {
+        *state = Some(marker.state(&ColorLevels {
             committed: level(&marker.committed, committed),
             peak: level(&marker.peak, peak),
             at,

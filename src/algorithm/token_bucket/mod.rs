@@ -9,7 +9,7 @@ pub(super) use self::step::TokenBucketState;
 use super::{
     arithmetic::gcd,
     rate::Rate,
-    rule::{Words, of_quota, text},
+    rule::{RuleWords, of_quota, text},
     ticks::{MOST_NANOS, PARTS_PER_NANO},
 };
 use crate::{
@@ -356,7 +356,7 @@ impl TokenBucket {
     }
 
     /// Parses a quota and settings, without the name before them.
-    pub(super) fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
+    pub(super) fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {
         let mut bucket = Self::new(words.quota()?);
         let settings = words.settings(&["burst", "initial", "keep"])?;
         if let Some(word) = settings[0] {

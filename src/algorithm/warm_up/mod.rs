@@ -9,8 +9,8 @@ use self::step::SECOND;
 pub(super) use self::step::WarmUpState;
 use super::{
     arithmetic::gcd,
-    rule::{Words, of_quota, text},
-    warmth::{COLD, Curve, Factor, OVER, Span, built_over, checked_cold, cold_of},
+    rule::{RuleWords, of_quota, text},
+    warmth::{COLD, Factor, OVER, Span, WarmthCurve, built_over, checked_cold, cold_of},
 };
 use crate::{
     error::Error,
@@ -82,7 +82,7 @@ use crate::{
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WarmUp {
     quota: Quota,
-    curve: Curve,
+    curve: WarmthCurve,
     /// The units that a warm key admits in a second.
     capacity: NonZeroU64,
     /// The units that a cold key admits in a second.
@@ -122,7 +122,7 @@ impl WarmUp {
     ///   or so long that the maximum takes more than 73 years (2⁶¹ ns) to fill.
     pub fn try_with(quota: Quota, over: Duration, cold_thousandths: u64) -> Result<Self, Error> {
         checked_quota(quota, checked_cold(cold_thousandths)?)?;
-        let curve = Curve::try_new(quota, over, cold_thousandths)?;
+        let curve = WarmthCurve::try_new(quota, over, cold_thousandths)?;
         if curve.climb_units() < u128::from(curve.per_permit) {
             return Err(Error::new(format!(
                 "a warm-up over {} at {quota}: less than one call lies between its maximum and its \
@@ -247,7 +247,7 @@ of_quota!(
 );
 
 impl WarmUp {
-    fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
+    fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {
         let column = words.column();
         let quota = words.quota()?;
         let [over, cold] = words.settings(&["over", "cold"])?;

@@ -6,7 +6,7 @@ use crate::{
         Algorithm, StateKind, Step,
         arithmetic::{div_ceil, div_floor, mul_div},
         ticks::duration,
-        warmth::{Curve, Span},
+        warmth::{Span, WarmthCurve},
     },
     decision::{Charge, Cost, Decision, Numbers, Verdict},
     time::Timestamp,
@@ -26,7 +26,7 @@ pub struct WarmUpState {
     pub(super) warmth: Span,
 }
 
-impl Curve {
+impl WarmthCurve {
     /// Returns the climb in units, of which a nanosecond adds `per_nano`.
     pub(super) fn climb_units(&self) -> u128 {
         // At most 2^101, as all warmth.
@@ -71,7 +71,7 @@ impl Curve {
 
 /// The usage of a key in one second.
 #[derive(Clone, Copy)]
-struct Usage {
+struct SecondUsage {
     /// Seconds since the epoch.
     second: u64,
     /// The warmth at the beginning of the second, in units.
@@ -79,7 +79,7 @@ struct Usage {
     passed: u64,
 }
 
-impl Usage {
+impl SecondUsage {
     /// Returns the nanoseconds from `now` to the next second.
     fn until_next(&self, now: Timestamp) -> u128 {
         (u128::from(self.second) + 1) * u128::from(SECOND) - u128::from(now.as_nanos())
@@ -94,9 +94,9 @@ impl WarmUp {
 
     /// Returns the usage in the second of a state.
     #[inline]
-    fn known(&self, state: &WarmUpState) -> Usage {
+    fn known(&self, state: &WarmUpState) -> SecondUsage {
         let (second, warmth) = (state.second, state.warmth);
-        Usage {
+        SecondUsage {
             second: second.as_nanos() / SECOND,
             warmth: warmth
                 .units(self.curve.per_nano)
@@ -107,7 +107,7 @@ impl WarmUp {
 
     /// Returns the usage at the beginning of the next second.
     #[inline]
-    fn next(&self, usage: &Usage) -> Usage {
+    fn next(&self, usage: &SecondUsage) -> SecondUsage {
         // A key that uses what a cold key may is warming up, and nothing is added against that.
         let warm = usage.warmth >= self.curve.climb_units();
         let made = if warm || usage.passed < self.least.get() {
@@ -117,7 +117,7 @@ impl WarmUp {
         };
         // At most 2^64 calls at less than 2^63 units.
         let taken = u128::from(usage.passed) * u128::from(self.curve.per_permit);
-        Usage {
+        SecondUsage {
             second: usage.second + 1,
             warmth: usage
                 .warmth
@@ -130,10 +130,10 @@ impl WarmUp {
 
     /// Returns the usage now, or in the last second if that lies ahead, as if it had been evaluated in every second in between.
     #[inline]
-    fn usage(&self, state: Option<&WarmUpState>, now: Timestamp) -> Usage {
+    fn usage(&self, state: Option<&WarmUpState>, now: Timestamp) -> SecondUsage {
         let this = now.as_nanos() / SECOND;
         let Some(state) = state else {
-            return Usage {
+            return SecondUsage {
                 second: this,
                 warmth: 0,
                 passed: 0,
@@ -146,7 +146,7 @@ impl WarmUp {
         let next = self.next(&usage);
         // Nothing passed in the seconds since, so each of them adds tokens.
         let idle = u128::from(this - next.second) * self.made();
-        Usage {
+        SecondUsage {
             second: this,
             warmth: next.warmth.saturating_sub(idle),
             passed: 0,
@@ -155,7 +155,7 @@ impl WarmUp {
 
     /// Returns the second from which on the key is as if unused: cold, without calls.
     #[inline]
-    fn forgettable(&self, usage: &Usage, next: &Usage) -> u64 {
+    fn forgettable(&self, usage: &SecondUsage, next: &SecondUsage) -> u64 {
         let usage = if usage.passed == 0 { usage } else { next };
         // At most 2^61 ns; rounded up twice is rounded up once.
         let nanos = div_ceil(usage.warmth, self.curve.per_nano) as u64;
@@ -172,7 +172,7 @@ impl WarmUp {
 
     /// Returns the units that still pass in this second.
     #[inline]
-    fn rest(&self, usage: &Usage) -> u64 {
+    fn rest(&self, usage: &SecondUsage) -> u64 {
         let allowed = if usage.warmth >= self.curve.climb_units() {
             self.capacity.get()
         } else if usage.warmth == 0 {
@@ -190,7 +190,7 @@ impl WarmUp {
         &self,
         now: Timestamp,
         cost: u64,
-        usage: &Usage,
+        usage: &SecondUsage,
         rest: u64,
         refused: Option<u64>,
     ) -> Decision {

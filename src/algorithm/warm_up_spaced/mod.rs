@@ -8,8 +8,8 @@ use std::{fmt, num::NonZeroU64, time::Duration};
 use self::step::Resolution;
 pub(super) use self::step::WarmUpSpacedState;
 use super::{
-    rule::{Words, of_quota, text},
-    warmth::{COLD, Curve, LONGEST, OVER, built_over, cold_of},
+    rule::{RuleWords, of_quota, text},
+    warmth::{COLD, LONGEST, OVER, WarmthCurve, built_over, cold_of},
 };
 use crate::{
     error::Error,
@@ -104,7 +104,7 @@ use crate::{
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WarmUpSpaced {
     quota: Quota,
-    curve: Curve,
+    curve: WarmthCurve,
     /// The permits that a key can store, at least 1.
     capacity: NonZeroU64,
     /// In nanoseconds.
@@ -115,13 +115,13 @@ pub struct WarmUpSpaced {
 impl WarmUpSpaced {
     /// Returns a warm-up to `quota` over 10 s, beginning at a third of it, in which calls wait for up to 10 s.
     pub const fn new(quota: Quota) -> Self {
-        let Some(curve) = Curve::of(quota, OVER, COLD) else {
+        let Some(curve) = WarmthCurve::of(quota, OVER, COLD) else {
             unreachable!()
         };
         Self::on(quota, curve, OVER)
     }
 
-    const fn on(quota: Quota, curve: Curve, max_wait: u64) -> Self {
+    const fn on(quota: Quota, curve: WarmthCurve, max_wait: u64) -> Self {
         // At most 2^101.
         let permits = curve.most as u128 * curve.per_nano as u128 / curve.per_permit as u128;
         let permits = if permits < Quota::MAX_AMOUNT as u128 {
@@ -159,7 +159,7 @@ impl WarmUpSpaced {
     ///
     /// When the time is zero, or when it or the time to store the maximum is above 73 years (2⁶¹ ns).
     pub fn try_over(self, time: Duration) -> Result<Self, Error> {
-        let curve = Curve::try_new(self.quota, time, self.curve.cold())?;
+        let curve = WarmthCurve::try_new(self.quota, time, self.curve.cold())?;
         let max_wait = if self.max_wait == self.curve.over {
             curve.over
         } else {
@@ -197,7 +197,7 @@ impl WarmUpSpaced {
     /// (2⁶¹ ns).
     pub fn try_cold_thousandths(self, thousandths: u64) -> Result<Self, Error> {
         let over = Duration::from_nanos(self.curve.over);
-        let curve = Curve::try_new(self.quota, over, thousandths)?;
+        let curve = WarmthCurve::try_new(self.quota, over, thousandths)?;
         Ok(Self::on(self.quota, curve, self.max_wait))
     }
 
@@ -269,11 +269,11 @@ of_quota!(
 );
 
 impl WarmUpSpaced {
-    fn of_words(words: &mut Words<'_>) -> Result<Self, Error> {
+    fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {
         let quota = words.quota()?;
         let [over, cold, max_wait] = words.settings(&["over", "cold", "max-wait"])?;
         let cold = cold_of(cold)?;
-        let curve = built_over(over, |over| Curve::try_new(quota, over, cold))?;
+        let curve = built_over(over, |over| WarmthCurve::try_new(quota, over, cold))?;
         let rule = Self::on(quota, curve, curve.over);
         match max_wait {
             None => Ok(rule),

@@ -32,7 +32,7 @@ use crate::{
     decision::Charge,
     store::{
         Error, Spend,
-        engine::{Answers, CombiningQueue, Turn, Unsettled, runtime, runtime_gone},
+        engine::{Answers, CombiningQueue, QueueTurn, Unsettled, runtime, runtime_gone},
     },
     time::{Clock, Timestamp},
 };
@@ -126,7 +126,7 @@ where
     }
 
     /// Works until no job waits.
-    async fn work(mut turn: Turn<Box<[u8]>, Jobs<Rule>>, mut worker: SwapWorker<C, Rule, K>) {
+    async fn work(mut turn: QueueTurn<Box<[u8]>, Jobs<Rule>>, mut worker: SwapWorker<C, Rule, K>) {
         while turn.next(|jobs| worker.join(jobs)) {
             worker.set_deadlines(sleep(worker.queue.settings.deadline).deadline());
             worker.attempt().await;

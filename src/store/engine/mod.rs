@@ -35,7 +35,7 @@ pub(super) use self::task::SingleFlight;
 #[cfg(feature = "tokio")]
 pub(super) use self::{
     all_or_nothing::Answers,
-    queue::{CombiningQueue, Turn},
+    queue::{CombiningQueue, QueueTurn},
     task::{concurrently, each_delta, runtime, runtime_gone, spawn_detached},
 };
 pub(super) use self::{

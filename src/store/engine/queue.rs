@@ -12,7 +12,7 @@ use foldhash::fast::RandomState;
 
 /// A queue that combines calls into batches, one lane for each key or group of keys.
 ///
-/// A call adds its work to its lane. A few workers serve a lane at once; a call that finds fewer gets the [`Turn`] for one more, to be
+/// A call adds its work to its lane. A few workers serve a lane at once; a call that finds fewer gets the [`QueueTurn`] for one more, to be
 /// spawned as a task. A worker takes whatever waits, sends it as one batch, and takes again until nothing waits. So no call waits
 /// for a batch to fill, and a lane exists only while it has a worker.
 pub(in crate::store) struct CombiningQueue<K, W> {
@@ -96,7 +96,7 @@ impl<'q, K: Hash + Eq + Clone, W: Default> LockedQueue<'q, K, W> {
         &mut self,
         key: &K,
         add: impl FnOnce(&mut W) -> bool,
-    ) -> Option<Turn<K, W>> {
+    ) -> Option<QueueTurn<K, W>> {
         let lane = match self.lanes.by_key.get_mut(key) {
             Some(lane) => lane,
             None => self.lanes.by_key.entry(key.clone()).or_insert(Lane {
@@ -108,7 +108,7 @@ impl<'q, K: Hash + Eq + Clone, W: Default> LockedQueue<'q, K, W> {
             return None;
         }
         lane.workers += 1;
-        Some(Turn {
+        Some(QueueTurn {
             queue: Arc::clone(self.queue),
             key: key.clone(),
             is_over: false,
@@ -129,13 +129,13 @@ impl<K: Hash + Eq + Clone, W: Default> Drop for Bypass<'_, K, W> {
 ///
 /// It also ends on drop, such as when the runtime shuts down: then all that waits in the lane is dropped, which wakes the
 /// callers, and later calls on another runtime find no worker and get a turn of their own.
-pub(in crate::store) struct Turn<K: Hash + Eq + Clone, W: Default> {
+pub(in crate::store) struct QueueTurn<K: Hash + Eq + Clone, W: Default> {
     queue: Arc<CombiningQueue<K, W>>,
     key: K,
     is_over: bool,
 }
 
-impl<K: Hash + Eq + Clone, W: Default> Turn<K, W> {
+impl<K: Hash + Eq + Clone, W: Default> QueueTurn<K, W> {
     /// Returns the key of the lane.
     pub(in crate::store) fn key(&self) -> &K {
         &self.key
@@ -156,7 +156,7 @@ impl<K: Hash + Eq + Clone, W: Default> Turn<K, W> {
     }
 }
 
-impl<K: Hash + Eq + Clone, W: Default> Drop for Turn<K, W> {
+impl<K: Hash + Eq + Clone, W: Default> Drop for QueueTurn<K, W> {
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -192,14 +192,14 @@ mod tests {
 
     type TestQueue = CombiningQueue<u32, Vec<u32>>;
 
-    fn add(queue: &Arc<TestQueue>, work: u32) -> Option<Turn<u32, Vec<u32>>> {
+    fn add(queue: &Arc<TestQueue>, work: u32) -> Option<QueueTurn<u32, Vec<u32>>> {
         queue.lock().add(&7, |waiting| {
             waiting.push(work);
             true
         })
     }
 
-    fn take(turn: &mut Turn<u32, Vec<u32>>) -> Vec<u32> {
+    fn take(turn: &mut QueueTurn<u32, Vec<u32>>) -> Vec<u32> {
         let mut batch = Vec::new();
         turn.next(|waiting| {
             batch.append(waiting);

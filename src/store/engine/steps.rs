@@ -50,13 +50,13 @@ pin_project! {
     pub struct StepsFuture<M: Steps> {
         steps: M,
         #[pin]
-        waiting: PendingCall<M::Answer, M::Done>,
+        waiting: StepsCall<M::Answer, M::Done>,
     }
 }
 
 pin_project! {
-    #[project = PendingCallProj]
-    enum PendingCall<A, D> {
+    #[project = StepsCallProj]
+    enum StepsCall<A, D> {
         Answer { #[pin] answer: A },
         Done { #[pin] done: D },
     }
@@ -73,13 +73,13 @@ pub(crate) fn run<M: Steps>(mut steps: M, next: Progress<M>) -> Check<StepsFutur
 fn advance<M: Steps>(
     steps: &mut M,
     mut next: Progress<M>,
-) -> Result<M::Output, PendingCall<M::Answer, M::Done>> {
+) -> Result<M::Output, StepsCall<M::Answer, M::Done>> {
     loop {
         next = match next {
             Progress::Answer(Check::Ready(answer)) => steps.answered(answer),
-            Progress::Answer(Check::Pending(answer)) => return Err(PendingCall::Answer { answer }),
+            Progress::Answer(Check::Pending(answer)) => return Err(StepsCall::Answer { answer }),
             Progress::Done(Check::Ready(done)) => steps.done(done),
-            Progress::Done(Check::Pending(done)) => return Err(PendingCall::Done { done }),
+            Progress::Done(Check::Pending(done)) => return Err(StepsCall::Done { done }),
             Progress::Finished(output) => return Ok(output),
         }
     }
@@ -98,8 +98,8 @@ impl<M: Steps> Future for StepsFuture<M> {
         let mut this = self.project();
         loop {
             let next = match this.waiting.as_mut().project() {
-                PendingCallProj::Answer { answer } => this.steps.answered(ready!(answer.poll(cx))),
-                PendingCallProj::Done { done } => this.steps.done(ready!(done.poll(cx))),
+                StepsCallProj::Answer { answer } => this.steps.answered(ready!(answer.poll(cx))),
+                StepsCallProj::Done { done } => this.steps.done(ready!(done.poll(cx))),
             };
             match advance(this.steps, next) {
                 Ok(output) => return Poll::Ready(output),
@@ -113,8 +113,8 @@ impl<M: Steps<Answer: NeverWaits, Done: NeverWaits>> NeverWaits for StepsFuture<
     fn at_once(mut self) -> M::Output {
         loop {
             let next = match self.waiting {
-                PendingCall::Answer { answer } => self.steps.answered(answer.at_once()),
-                PendingCall::Done { done } => self.steps.done(done.at_once()),
+                StepsCall::Answer { answer } => self.steps.answered(answer.at_once()),
+                StepsCall::Done { done } => self.steps.done(done.at_once()),
             };
             match advance(&mut self.steps, next) {
                 Ok(output) => return output,

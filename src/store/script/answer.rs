@@ -30,7 +30,7 @@ const VERSION: u8 = 1;
 const SEVERAL: u8 = 2;
 
 /// The states under the keys of a request.
-pub(super) struct Answer<'a> {
+pub(super) struct ScriptAnswer<'a> {
     pub(super) now: Timestamp,
     /// Number of admitted calls for each key. A call counts for the key of its first ask.
     admitted: Vec<u64>,
@@ -48,7 +48,7 @@ pub(super) struct Answer<'a> {
 /// Length of a state that the programs for buckets write, in bytes.
 const BUCKET: usize = 32;
 
-impl<'a> Answer<'a> {
+impl<'a> ScriptAnswer<'a> {
     /// Reads the answer to a request about `keys` keys of states.
     ///
     /// # Errors
@@ -195,7 +195,7 @@ fn take_parts(bytes: &mut &[u8], count: usize) -> Option<Vec<Option<ScriptTuple>
 /// Returns the result of each call of a request, in their order. `key_indices` are those of all asks, one after
 /// the other; `unwritten` returns the error for a write that the server rejected.
 pub(super) fn decided<'c, Rule: Scripted + 'c>(
-    answer: &Answer<'_>,
+    answer: &ScriptAnswer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
     key_indices: &[usize],
     unwritten: impl FnOnce(&str) -> Error,
@@ -210,7 +210,7 @@ pub(super) fn decided<'c, Rule: Scripted + 'c>(
 ///
 /// A call fails if the program decided otherwise about one of its keys: no caller may get a wrong decision.
 fn decisions<'c, Rule: Scripted + 'c>(
-    answer: &Answer<'_>,
+    answer: &ScriptAnswer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
     mut key_indices: &[usize],
 ) -> Vec<Result<Decisions, Error>> {
@@ -251,7 +251,7 @@ fn decisions<'c, Rule: Scripted + 'c>(
 /// Returns the result of each call if the server rejected the write. Refusals hold, because they write nothing; calls that would
 /// be admitted fail.
 fn refusals<'c, Rule: Scripted + 'c>(
-    answer: &Answer<'_>,
+    answer: &ScriptAnswer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
     mut key_indices: &[usize],
     error: &Error,
@@ -291,12 +291,12 @@ struct Replay<'a, Rule: Scripted> {
     found: &'a [Option<Cow<'a, [u8]>>],
     /// States of each key, one for each kind of rule that was asked for.
     states: Vec<SmallVec<[ByKind<Rule>; 1]>>,
-    /// Number of admitted calls for each key, in the form of [`Answer::admitted`].
+    /// Number of admitted calls for each key, in the form of [`ScriptAnswer::admitted`].
     admitted: Vec<u64>,
     counts_units: bool,
 }
 
-/// Bits of the units of an ask that an [answer](Answer::counts_units) counts.
+/// Bits of the units of an ask that an [answer](ScriptAnswer::counts_units) counts.
 const MASK: u64 = (1 << 32) - 1;
 
 /// An ask, and the index of its key.
@@ -346,7 +346,7 @@ impl<'q, Rule: Scripted> States<KeyedAsk<'q, Rule>> for Replay<'_, Rule> {
 }
 
 impl<'a, Rule: Scripted> Replay<'a, Rule> {
-    fn new(answer: &'a Answer<'a>) -> Self {
+    fn new(answer: &'a ScriptAnswer<'a>) -> Self {
         let found = &answer.states;
         Self {
             now: answer.now,
@@ -475,8 +475,8 @@ mod tests {
         clients.iter().map(call).collect()
     }
 
-    fn answer(admitted: &[u64]) -> Answer<'static> {
-        Answer {
+    fn answer(admitted: &[u64]) -> ScriptAnswer<'static> {
+        ScriptAnswer {
             now: Timestamp::from_nanos(1_000_000_000),
             admitted: admitted.to_vec(),
             counts_units: false,
@@ -498,7 +498,7 @@ mod tests {
         let call = ScriptCall::of("test", &rules, &[ask]).expect("a rule that fits");
         // A quarter of what remains.
         for (units, agrees) in [(25, true), (24, false), (30, false)] {
-            let answer = Answer {
+            let answer = ScriptAnswer {
                 counts_units: true,
                 ..answer(&[1 + units])
             };

@@ -33,9 +33,9 @@ use std::{fmt, future::Future, sync::Arc};
 use self::answer::decided;
 pub use self::program::Program;
 use self::{
-    answer::{Answer, state_of, states},
+    answer::{ScriptAnswer, state_of, states},
     queue::CallQueue,
-    request::{Request, RuleEncoder, ScriptCall, StateLog, fits},
+    request::{RuleEncoder, ScriptCall, ScriptRequest, StateLog, fits},
     settle::Correction,
     sync::count_node,
 };
@@ -415,12 +415,12 @@ where
         corrections: Vec<Correction>,
         mut calls: Vec<ScriptCall<Rule>>,
     ) -> Result<Vec<Result<Decisions, Error>>, Error> {
-        let request = Request::of(Some(now), corrections, &mut calls);
+        let request = ScriptRequest::of(Some(now), corrections, &mut calls);
         let bytes = self
             .data
             .evaluate(request.program, request.keys, request.argument)
             .await?;
-        let answer = Answer::read(request.program, &bytes, request.states)?;
+        let answer = ScriptAnswer::read(request.program, &bytes, request.states)?;
         let unwritten = |why: &str| self.data.unwritten(why);
         Ok(decided(
             &answer,
@@ -436,11 +436,11 @@ async fn look<E: Evaluate, Rule: Scripted>(
     data: &E,
     mut call: ScriptCall<Rule>,
 ) -> Result<Option<Decision>, Error> {
-    let request = Request::to_look(&mut call);
+    let request = ScriptRequest::to_look(&mut call);
     let bytes = data
         .evaluate(request.program, request.keys, request.argument)
         .await?;
-    let answer = Answer::read(request.program, &bytes, 1)?;
+    let answer = ScriptAnswer::read(request.program, &bytes, 1)?;
     let found = answer.states.first().and_then(Option::as_deref);
     Ok(call.0.first().map(|ask| {
         let state = found.and_then(|bytes| state_of(&ask.rule, bytes));
@@ -453,11 +453,11 @@ async fn look<E: Evaluate, Rule: Scripted>(
 ///
 /// A log that a concurrent call creates stays until it expires. Without its state it is ignored.
 async fn reset<E: Evaluate>(data: &E, prefix: &str, key: Box<[u8]>) -> Result<(), Error> {
-    let see = Request::of::<ScriptCall<()>, ()>(None, Vec::new(), &mut []);
+    let see = ScriptRequest::of::<ScriptCall<()>, ()>(None, Vec::new(), &mut []);
     let found = data
         .evaluate(see.program, vec![key.clone()], see.argument)
         .await?;
-    let answer = Answer::read(see.program, &found, 1)?;
+    let answer = ScriptAnswer::read(see.program, &found, 1)?;
     let states = answer
         .states
         .first()

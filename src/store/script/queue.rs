@@ -6,8 +6,8 @@ use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     Evaluate, ScriptCounters,
-    answer::{Answer, decided},
-    request::{Request, ScriptCall},
+    answer::{ScriptAnswer, decided},
+    request::{ScriptCall, ScriptRequest},
     settle::{Correction, Settler},
 };
 use crate::{
@@ -71,7 +71,7 @@ impl<Rule> Default for WaitingBatch<Rule> {
     }
 }
 
-type Turn<Rule> = engine::Turn<u32, WaitingBatch<Rule>>;
+type ScriptTurn<Rule> = engine::QueueTurn<u32, WaitingBatch<Rule>>;
 
 /// How a call is sent: alone, or with a batch.
 enum SendPath<'a, Rule> {
@@ -80,7 +80,7 @@ enum SendPath<'a, Rule> {
     /// Sent with a batch. If there is a turn, the caller must spawn its worker.
     Queued(
         oneshot::Receiver<Result<Decisions, Error>>,
-        Option<Turn<Rule>>,
+        Option<ScriptTurn<Rule>>,
     ),
 }
 
@@ -210,7 +210,7 @@ where
     }
 
     /// Queues each correction in the group of its key. Returns the turns that need a task.
-    fn take_in(&self, corrections: Vec<QueuedCorrection>) -> Vec<Turn<Rule>> {
+    fn take_in(&self, corrections: Vec<QueuedCorrection>) -> Vec<ScriptTurn<Rule>> {
         let mut queue = self.waiting.lock();
         let mut turns = Vec::new();
         for settling in corrections {
@@ -225,7 +225,7 @@ where
     }
 
     /// Sends requests until nothing waits.
-    async fn work(self: Arc<Self>, mut turn: Turn<Rule>) {
+    async fn work(self: Arc<Self>, mut turn: ScriptTurn<Rule>) {
         let mut jobs = VecDeque::new();
         loop {
             // Lets callers that are ready join this batch, such as those that were just answered.
@@ -276,10 +276,10 @@ where
         corrections: Vec<QueuedCorrection>,
     ) -> (VecDeque<C>, Result<Vec<Result<Decisions, Error>>, Error>) {
         let (corrections, settlers): (Vec<_>, Vec<_>) = corrections.into_iter().unzip();
-        let request = Request::of(None, corrections, calls.make_contiguous());
+        let request = ScriptRequest::of(None, corrections, calls.make_contiguous());
         self.counters.requests.add(1);
         self.counters.calls.add(calls.len() as u64);
-        let Request {
+        let ScriptRequest {
             program,
             keys,
             states,
@@ -290,7 +290,7 @@ where
         // The answer reports whether the server accepted the writes, and so the corrections.
         let mut settled = Ok(());
         let decided = answer.and_then(|bytes| {
-            let answer = Answer::read(program, &bytes, states)?;
+            let answer = ScriptAnswer::read(program, &bytes, states)?;
             self.counters.healed.add(answer.healed);
             self.unsettled.add(answer.unsettled);
             settled = match &answer.unwritten {

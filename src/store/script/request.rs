@@ -83,7 +83,7 @@ use crate::{
 
 /// An ask that owns its parts, with its rule in the form that programs read.
 pub(super) struct ScriptAsk<Rule> {
-    /// Empty after a [`Request`] has taken it.
+    /// Empty after a [`ScriptRequest`] has taken it.
     pub(super) key: Box<[u8]>,
     pub(super) rule: Rule,
     pub(super) encoded: Arc<EncodedRule>,
@@ -257,7 +257,7 @@ pub(super) fn put_part(bytes: &mut Vec<u8>, part: &ScriptTuple) {
 }
 
 /// A request with corrections and calls. Its keys stand in the order of their first use: calls first, then corrections, then logs.
-pub(super) struct Request {
+pub(super) struct ScriptRequest {
     pub(super) program: Program,
     pub(super) keys: Vec<Box<[u8]>>,
     /// Number of keys of states. The answer is about these.
@@ -318,7 +318,7 @@ impl RequestLogs {
     }
 }
 
-impl Request {
+impl ScriptRequest {
     /// Creates a request at `now`, or at the server's time. Takes the keys out of the calls.
     pub(super) fn of<C, Rule>(
         now: Option<Timestamp>,

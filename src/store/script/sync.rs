@@ -4,9 +4,9 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::{
     Evaluate, Program, Script,
-    answer::{Answer, state_of, take_array, take_number},
+    answer::{ScriptAnswer, state_of, take_array, take_number},
     queue::CallQueue,
-    request::{Request, ScriptCall, put_array, put_number, rule_in_script},
+    request::{ScriptCall, ScriptRequest, put_array, put_number, rule_in_script},
     settle::Correction,
 };
 use crate::{
@@ -96,16 +96,16 @@ where
     E: Evaluate,
     Rule: Scripted,
 {
-    let Request {
+    let ScriptRequest {
         program,
         keys,
         states,
         argument,
         key_indices,
-    } = Request::of::<ScriptCall<Rule>, Rule>(None, group.corrections, &mut []);
+    } = ScriptRequest::of::<ScriptCall<Rule>, Rule>(None, group.corrections, &mut []);
     queue.counters.requests.add(1);
     let bytes = data.evaluate(program, keys, argument).await?;
-    let answer = Answer::read(program, &bytes, states)?;
+    let answer = ScriptAnswer::read(program, &bytes, states)?;
     queue.counters.healed.add(answer.healed);
     if let Some(why) = &answer.unwritten {
         return Err(data.unwritten(why));
