@@ -95,11 +95,11 @@ pub mod store {
         #[path = "../../../tests/models/src/shards.rs"]
         mod shards;
 
+        pub use self::own::{AtCapacity, Local, Table};
         use self::{
             own::LocalInner,
             shards::{DashMap, RefMut, SHARDS},
         };
-        pub use self::own::{AtCapacity, Local, Table};
     }
 }
 

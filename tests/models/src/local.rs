@@ -6,7 +6,7 @@ use loom::sync::Mutex;
 
 use super::{
     map::{Location, Map, Shard},
-    stats::{LocalCounters, Displaced, StateKinds, Occupancy},
+    stats::{Displaced, LocalCounters, Occupancy, StateKinds},
     table,
 };
 use crate::{
@@ -252,10 +252,18 @@ impl Table {
     pub fn spend(&self, rule: &impl Algorithm, key: u64, cost: u64, now: u64) -> Option<Decision> {
         let cost = Cost::new(cost)?;
         match rule.packed_rule()?.algorithm() {
-            PackedAlgorithm::Bucket(packed_rule) => self.table.step(key, packed_rule, || at(now), cost),
-            PackedAlgorithm::Queue(packed_rule) => self.table.step(key, packed_rule, || at(now), cost),
-            PackedAlgorithm::Window(packed_rule) => self.table.step(key, packed_rule, || at(now), cost),
-            PackedAlgorithm::Slices(packed_rule) => self.table.step(key, packed_rule, || at(now), cost),
+            PackedAlgorithm::Bucket(packed_rule) => {
+                self.table.step(key, packed_rule, || at(now), cost)
+            }
+            PackedAlgorithm::Queue(packed_rule) => {
+                self.table.step(key, packed_rule, || at(now), cost)
+            }
+            PackedAlgorithm::Window(packed_rule) => {
+                self.table.step(key, packed_rule, || at(now), cost)
+            }
+            PackedAlgorithm::Slices(packed_rule) => {
+                self.table.step(key, packed_rule, || at(now), cost)
+            }
         }
     }
 
@@ -278,7 +286,9 @@ impl Table {
         key: u64,
         now: u64,
     ) -> table::SetScan<'a> {
-        let floor = rule.packed_rule().map(|packed_rule| packed_rule.floor(at(now)));
+        let floor = rule
+            .packed_rule()
+            .map(|packed_rule| packed_rule.floor(at(now)));
         table.scan(key, at(now), floor.unwrap_or_else(|| at(now).packed()))
     }
 
