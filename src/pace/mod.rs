@@ -11,7 +11,7 @@
 //! | `Pacer::stream`, `stream_by` | a stream whose items come no faster than the rule allows | `tokio` |
 //! | `Turns` | one task that serves many senders in turn | `tokio` |
 //!
-//! Every [`Algorithm`](crate::algorithm::Algorithm) can pace. A [`TokenBucket`](crate::TokenBucket) lets its burst pass at
+//! Every [`Algorithm`] can pace. A [`TokenBucket`](crate::TokenBucket) lets its burst pass at
 //! once and is even from then on; with a burst of 1 it is even from the start. A rule that delays spaces its calls evenly;
 //! windows let them pass in bursts.
 //!

@@ -1,6 +1,6 @@
 //! A conformance suite for stores.
 //!
-//! [`Suite`] calls a store through its [`Store`](crate::store::Store) trait and compares each answer with the decision of the
+//! [`Suite`] calls a store through its [`Store`] trait and compares each answer with the decision of the
 //! rule at the [instant of the answer](crate::Decision::at). So it depends neither on the store's storage nor on its clock.
 //! The page of [`testing`](super) has examples.
 //!
