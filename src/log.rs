@@ -1,4 +1,7 @@
 //! Lines for the operator, at a bounded rate: mistakes of a set-up once each, and failures once a minute.
+//!
+//! A mistake is logged where its policy is known, once for each policy and text, in lists of 256
+//! mistakes and 32 failures. So causes made from requests fill neither memory nor the log.
 
 use std::{
     hash::BuildHasher,

@@ -1,4 +1,13 @@
 //! The outcome of a request: the decisions of all limits in front of a service.
+//!
+//! A store answers with `Decisions`, the service makes the `Outcome`: names are attached only where
+//! somebody reads them. To clone a policy's name for each request would make all threads write one
+//! reference count.
+//!
+//! Outcomes do not depend on headers: operators that hide limits from clients still read the class
+//! in handlers. An outcome costs one allocation, and nobody can know whether a handler will ask for
+//! it, so it is on unless turned off. An exempt request has an empty outcome, because a handler
+//! must work for every request that reaches it.
 
 use std::{
     fmt, mem, slice,

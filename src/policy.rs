@@ -1,4 +1,7 @@
 //! Policies: names of limits, and what clients read about them.
+//!
+//! A partition key (`pk`) is a digest under a secret that the user gives. Without a secret, all of
+//! IPv4 can be tried in minutes; a secret of the process would differ between nodes.
 
 use std::{fmt, sync::Arc};
 

@@ -1,4 +1,8 @@
 //! Several rules on one key, spent together or not at all: a pair, and rules that configuration chose.
+//!
+//! A warm-up's allowance shrinks while it cools (`Algorithm::may_shrink_when_idle`). If one of
+//! several rules is of this kind, all are evaluated at the longest of their waits, and there is no
+//! retry time if that call would still be refused.
 
 use std::fmt;
 

@@ -5,6 +5,23 @@
 //! A bucket is full again at its theoretical arrival time, and each charge moves that by the time that its cost takes to
 //! refill. So a charge lies on the time axis between the arrival times before and after it. Refill restores it from its
 //! beginning on, and only the part behind the last call can be refunded, as time.
+//!
+//! A token bucket's charge is corrected where it happened while no other call has written and the
+//! bucket has not filled up: exactly as if the call had cost that much from the start. With calls
+//! in between, only the part behind the last of them is refunded.
+//!
+//! The proof: let the charge end at e on the axis and the last call have come at t, and let the
+//! calls after the charge have taken S in all. A meter of the actual costs is full at t + S at the
+//! latest without the charge, and at e + S with it, so e − t may be refunded. An earlier refund
+//! moves the charges behind it forward, so a key keeps the sum that was refunded while others were
+//! open. Cascades, markers and several rules on one key have no room for positions, and use the
+//! last bound alone.
+//!
+//! # Grants by an operator
+//!
+//! A grant is a settlement of a charge that is made up (`Algorithm::grant_at`, `grant_slack`), so
+//! stores need no function for grants. The charge exceeds the grant by a minute's tokens, because a
+//! bucket refunds no more of a charge than what refill cannot have restored since.
 
 use std::time::Duration;
 

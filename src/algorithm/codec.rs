@@ -1,4 +1,7 @@
 //! States as bytes, for stores that keep bytes.
+//!
+//! The bytes name their form: one byte for algorithm and version, then LEB128 numbers. So a store
+//! can tell a state of another release from its own.
 
 use crate::{error::Error, time::Timestamp};
 

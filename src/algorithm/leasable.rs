@@ -1,4 +1,7 @@
 //! Rules whose units can be granted ahead of their use.
+//!
+//! The stricter rule, and not `max_cost`, refuses calls above the rest of the burst. `max_cost` is
+//! only what a rule must leave room for. So no call is refused that the store would admit.
 
 use std::time::Duration;
 

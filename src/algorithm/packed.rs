@@ -2,6 +2,12 @@
 //!
 //! These are the types in the hidden methods of [`Algorithm`](super::Algorithm), which the store in memory calls. Nothing outside of this
 //! crate can make a [`PackedRule`].
+//!
+//! A packed token bucket is the instant when it was empty, a packed queue the instant when it is
+//! idle again, a packed window its start plus a tick per counted unit. All three only grow by
+//! spending, and mean the same to every rule that reads them. States that need more stay in the
+//! map: refunded slots in the middle of a queue, counts carried into a window, windows with an
+//! offset.
 
 use super::{
     fixed_window::FixedWindow, leaky_bucket::LeakyBucket, sliding_window::SlidingWindow,

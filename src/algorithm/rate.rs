@@ -2,6 +2,22 @@
 //!
 //! A rule counts levels in the [`Units`] of its [`Rate`], in numbers of a [`Width`]; a script counts them in those of a
 //! [`ScriptRate`].
+//!
+//! Every rule that fitted an earlier release must still fit, so three kinds of rules count in other
+//! numbers than whole ticks of 64 bits:
+//!
+//! - Above 3·10⁷ tokens a second the price of a token has up to 14 bits below the tick: 100 MiB/s
+//!   counted by the byte is exact to 10⁻⁴.
+//! - A bucket that takes more than 35 days to fill must fit a script's 2⁵³. Unless its interval has
+//!   a factor in common with a microsecond, the interval is rounded down to a multiple of as few
+//!   ticks as needed.
+//! - A bucket that takes more than 24 years, or counts parts of a tick, uses 128 bits instead of
+//!   64.
+//!
+//! The width is a type parameter, because products of 128 bits would cost more than the rest of a
+//! decision. Each step is written once in these units: the price of a token, the level of a full
+//! bucket, and the levels to compare with. Packed states, cascades and markers call the same
+//! functions.
 
 use std::ops::{Add, Mul, Sub};
 

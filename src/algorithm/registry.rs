@@ -1,4 +1,8 @@
 //! The list of algorithms: the only code that names all of them.
+//!
+//! Each algorithm has one line: folder and types, name, first byte of encoded states, number in
+//! scripts, Lua. Everything else that needs the list is generated from it. A test keeps the names,
+//! bytes and numbers of releases.
 
 /// Passes the list of algorithms to a macro, behind arguments in parentheses if there are any.
 ///

@@ -1,4 +1,7 @@
 //! Rules as numbers, for the stores that run a script next to the data.
+//!
+//! `Scripted` is public because it is a useful bound, and sealed because a rule needs a step in Lua
+//! that only this crate can add.
 
 use std::fmt::Display;
 

@@ -1,4 +1,7 @@
 //! Warmth, which both forms of the warm-up count: the curve of the interval between calls, and the span of time that states keep.
+//!
+//! Spans are counted in 2⁻³² ns, because a warm-up rounds once per call, and the errors add up
+//! while calls wait.
 
 use std::{fmt, time::Duration};
 

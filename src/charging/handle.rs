@@ -1,4 +1,9 @@
 //! The charge of a request, in the hands of its handler.
+//!
+//! A handle is erased from the types of its layer, so that handlers can name it. It points to the
+//! layer's settings, which are shared anyway, and finds the limit's rule by policy. So a handle is
+//! one allocation, its box in the request's extensions, and one more for a rule that was selected
+//! for the request.
 
 use std::{fmt, sync::Arc};
 

@@ -1,4 +1,20 @@
 //! The charge of an admission, which can be settled once.
+//!
+//! Neither a charge nor a settlement can be cloned. A charge is taken out of its decision, or out
+//! of an outcome whose clones share a flag. A decision carries 20 bits of its policy's digest, so
+//! that a charge is not settled under another name.
+//!
+//! A failed remote settlement is not repeated, because it may have been made. It is counted
+//! (`unsettled`) where it is lost, by a guard that counts on drop.
+//!
+//! A charge carries in two bits how many stores had failed before the one that made it, so it is
+//! settled where it was made.
+//!
+//! Leased units are returned only from the last charge (`Charge::if_last`). The general rule for
+//! token buckets refunds what lies behind the last call. With leases in use that is unsafe: the
+//! refund moves the bucket's end forward, and grants that other nodes have behind it are spent
+//! later than the bucket counts; random schedules exceeded the limit by it. Windows and logs refund
+//! exactly.
 
 use std::{num::NonZeroU64, time::Duration};
 

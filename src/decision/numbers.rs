@@ -1,4 +1,15 @@
 //! The numbers of a decision: stored, or computed when they are read.
+//!
+//! Most numbers are never read, and each takes a division, so they are computed when they are read.
+//! A decision holds a few words and a reference to the functions that turn them into numbers, so it
+//! knows nothing of buckets.
+//!
+//! `more_after` is the wait until `remaining` grows. The `t` of a RateLimit field needs it, and a
+//! second look-up could contradict the decision.
+//!
+//! Keys, decisions and policies consist of whole words. Words that are read right after they were
+//! written as bytes wait for memory; that cost more than the arithmetic. For the same reason a
+//! single decision is not a list.
 
 use std::{cmp::Ordering, fmt, num::NonZeroU64, time::Duration};
 

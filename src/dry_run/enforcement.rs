@@ -1,4 +1,8 @@
 //! The effect of a limit's decisions.
+//!
+//! Keys are selected (`enforce_for`) by the high bits of their digest, not by a remainder, so the
+//! selection is independent of shards by `digest() % n`. The name of the limit is left out: several
+//! limits at one percentage are enforced for the same clients.
 
 use super::DryRun;
 use crate::key::Key;

@@ -1,4 +1,20 @@
 //! The cache of tokens, and the look-ups that fill it.
+//!
+//! Active and inactive tokens have a cache each. In one cache, a flood of invented tokens would
+//! evict tokens that the server confirmed, whatever the policy of eviction. A token stays in the
+//! cache of active ones after its lifetime, so that its renewal is told from the look-up of an
+//! invented token, and has room in flight of its own. Failed look-ups of unknown tokens are not
+//! remembered, because there may be any number; their rate and their number in flight are bounded.
+//!
+//! A look-up is a task, which fills the cache, ends the flight and then answers those who wait, in
+//! this order: a request that comes in between finds the cache filled. A guard ends the flight if
+//! the task panics or its runtime shuts down.
+//!
+//! The cache is `quick_cache`: bounded, sharded, scan-resistant (S3-FIFO), four dependencies that
+//! were in the tree. `moka` expires by a clock of its own, which tests could not move; `lru` takes
+//! one lock. Lifetimes are in the entries, by the layer's `Clock`. The key of an entry is a BLAKE3
+//! digest of 256 bits with a context of its own. It is not keyed with a secret: tokens are random,
+//! and the key of a token without subject must be the same on every node.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,10 @@
 //! Look-ups at an introspection endpoint (RFC 7662).
+//!
+//! The client is any tower service, because TLS, proxies, certificates and retries are the choice
+//! of the application, and no choice of `rustls` provider would fit all. The built-in one is
+//! hyper-util's, without TLS, for servers on the same machine or behind a mesh; `reqwest` would
+//! bring a second HTTP stack of settings for one POST. Redirects are not followed, since they would
+//! carry tokens elsewhere.
 
 use std::{fmt, future::Future, sync::Arc};
 

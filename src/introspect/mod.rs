@@ -1,4 +1,9 @@
 //! The layer that looks bearer tokens up. The page of [`key::introspect`](crate::key::introspect) describes it.
+//!
+//! It is a layer of its own, because extractors do not await, and because 401 must be answered
+//! before a limit is charged. Refusals go through the responders of limits: a token that cannot be
+//! checked is an undecided decision of the policy `introspection`, so 503, `Retry-After`, and
+//! gRPC's `UNAVAILABLE` with `RetryInfo` come from the same code.
 
 mod cache;
 mod endpoint;

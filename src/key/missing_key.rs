@@ -1,4 +1,7 @@
 //! The error of a request without a key, and the text for the operator in it.
+//!
+//! Text for clients and text for operators are different types. `OperatorHelp` has neither
+//! `Display` nor a `Debug` that shows it, because closures of users print refusals into bodies.
 
 use std::{
     borrow::Cow,

@@ -1,4 +1,18 @@
 //! The units that one node holds of a key.
+//!
+//! A call pays with the grant that it asked for. Units of an older grant may have ended while the
+//! store was asked. They stay, for later calls.
+//!
+//! A refund of a bucket's charge comes back to the node, as if the store had granted the units and
+//! a lease had paid at once: the charge says where they lie on the time axis, and until when.
+//! Returned to the store, half of all refunds of a busy key would be lost, because somebody has
+//! always leased since. So a refund begins a lease if there is none, and needs no answer of the
+//! store. Refunds that are too many to be kept separate join the neighbour by which they end least
+//! sooner.
+//!
+//! An operator's grant says so (`Settlement::is_grant`), so it is not compared with what was leased
+//! behind it: an operator gives units above the limit, and the meters of the proof allow for that
+//! many, and no more.
 
 use smallvec::SmallVec;
 

@@ -1,4 +1,13 @@
 //! Charges after the response, or after the end of a request that has none.
+//!
+//! A request without a response is charged, also under look-then-charge: its client may have hung
+//! up on purpose. The charge is an ordinary one at the instant at which the request ends. A
+//! correction of a charge of 0 units would not do, because it does not reach out of the window of
+//! that charge.
+//!
+//! A late charge is refused like any other; then the response is replaced. The alternative was to
+//! let concurrent requests wait for each other's responses: exact in the number of requests
+//! handled, too, but only in one process.
 
 use std::sync::Arc;
 

@@ -1,4 +1,8 @@
 //! An observer that counts.
+//!
+//! An observer is a type, not a trait object, so a layer without one has no code for it. It
+//! receives an event for each limit, because operators count by policy. A limit that would have
+//! admitted a request which another one refuses has no event: it spent nothing.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},

@@ -1,4 +1,11 @@
 //! Reads the rest of refused uploads, so that their clients get the answer.
+//!
+//! `DrainBodies` is a responder of its own type. Responders take bodies of all types, and to read
+//! one in a task needs a body that is `Send` and `'static`. On `Http` itself that bound would be
+//! one for all users, also those without tokio; to try axum's and tonic's bodies by their type at
+//! run time would read those bodies and silently no other. The bounds are of a responder with its
+//! clones, so that an application decides which layers share them, and so that the counters have a
+//! name.
 
 use std::{
     future::poll_fn,

@@ -1,4 +1,39 @@
 //! Units that a node admitted by itself, and the states that a store returns for them.
+//!
+//! A store takes deltas in and returns the state (`Store::sync`), not the numbers of a decision:
+//! from a state the node goes on by the rule itself, so its refusals and its headers are those of
+//! the rule. A delta is a settlement of a charge of nothing, so no algorithm needs a function more.
+//!
+//! # Time
+//!
+//! A delta counts as of its first unit, which is given by its age. A bucket has refilled since, so
+//! it moves to `max(TAT, first) + n·T`; a window counts it if it contains that instant. With an
+//! instant instead of an age, the node's knowledge of the store's clock is part of the sum: in
+//! random schedules a single node exceeded its bucket, because an instant that is early by a round
+//! trip refills what was not spent yet. Counted back from the arrival it is late by the way there,
+//! which is on the side of the limit. What other nodes wrote later stands: if a bucket was full
+//! between the two, a late delta costs up to what was refilled and lost. To know better, the store
+//! would have to keep a history.
+//!
+//! # Exactly once
+//!
+//! A lost answer leaves it open whether a delta arrived, so the node sends it again, with the same
+//! sequence number. The last number of each node lies in the key's own value, as a state of a kind
+//! of its own: so it is written with the state, needs no second key, which a cluster might keep
+//! elsewhere, and programs and releases that know nothing of it keep it. It stays a minute longer
+//! than all states. If it ended with them, a repeated delta could count twice: another node may
+//! have written meanwhile, so the delta is not without effect although it has been refilled. At
+//! most 128 nodes are kept, in about 2 kB. A delta that is repeated after that, or later, counts
+//! twice, which is on the side of the limit.
+//!
+//! # Results
+//!
+//! Each delta has a result of its own, beside one of the whole call (`SyncFuture`). A call carries
+//! the units of up to 256 clients. With one result for all, a client whose rule does not fit a
+//! script would fail the calls of all others, in each period again. The error of the whole call is
+//! for a server that answered nothing: deadlines and circuit breakers act on it as on any other
+//! call, and nobody copies one error 256 times. Contended keys have seven attempts if other keys
+//! wait for the same answer, so that these fit into a usual deadline.
 
 use std::time::Duration;
 

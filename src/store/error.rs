@@ -1,4 +1,15 @@
 //! The error of a store, and the traits of error types.
+//!
+//! Three errors are no failures of the server, so no circuit breaker counts them:
+//!
+//! - Contention. The store is there. A fallback does not decide either: a client could get the
+//!   share on top of the limit by contending.
+//! - A write that is not taken (`Error::unwritten`). A full server still refuses the clients that
+//!   are over their limit. If a breaker counted such answers, any client could open it by five
+//!   calls under invented keys, and then be admitted without a limit.
+//! - An error of one call (`Error::unsupported`). If a breaker counted it, one client could cut off
+//!   all others; if `fail_open` admitted it, a client could choose to have no limit. So it is
+//!   refused as the server's fault, under every policy.
 
 use std::{convert::Infallible, fmt};
 

@@ -1,4 +1,22 @@
 //! Counts of the nodes that share limits.
+//!
+//! A node counts itself once in ten seconds, beside a call that it makes anyway
+//! (`Store::count_node`), and not within a request for units: only some nodes ask for a key's
+//! units, a script may touch only keys that lie together in a cluster, and each request would carry
+//! bytes that matter once in ten seconds. A store keeps no names of nodes, only how many counted
+//! themselves in the last periods, so the value does not grow; a node that was started again counts
+//! twice for one period.
+//!
+//! Each kind of store keeps it by its own means: a script, a swap, two counters. The period is that
+//! of the store's clock, as its answers show it; by the clocks of nodes, a node a minute ahead
+//! would make all others count one node. A store of compare-and-swap has no clock, so its value has
+//! up to eight groups of nodes whose clocks agree, twelve periods of each, and all of them are
+//! added up.
+//!
+//! Counters decide by the clock of the node, so their answers show that one. There, a node moves
+//! its periods by its distance from the store's clock (`Increment::now`), in whole periods: each
+//! period of a node is one of the store. memcached tells its time when a connection is made, and
+//! once a minute at most.
 
 use std::time::Duration;
 

@@ -1,4 +1,17 @@
 //! The traits of stores: [`Store`] decides under a type of rule, [`Backend`] is independent of the rule.
+//!
+//! The rule travels with each call, and a store remembers only states. So a rule can be fixed,
+//! chosen per request, or replaced at run time, and no store needs to know.
+//!
+//! `Backend` holds a store's error, `Store<Rule>` the rest. Wrappers such as `fail_open` are called
+//! before the rule is known; with the error on `Store<Rule>`, the compiler would ask for the rule
+//! at each call. It also lets `.layer(…)` reject a store that can fail: the message of `NeverFails`
+//! says what to write.
+//!
+//! A rule is checked against its store when the layer is given either (`Store::fits`), because both
+//! types are known there and the program has not started. A rule made for one request is checked by
+//! its call. Likewise a rule declares whether it may delay (`Algorithm::may_delay`), so that a
+//! limit is rejected when it is built if nothing could hold its requests.
 
 use std::{future::Future, sync::Arc};
 

@@ -1,4 +1,23 @@
 //! What a node knows of a key, and what it owes the store.
+//!
+//! The first call of a key waits for its state. Without that, a node that is started again would
+//! admit U once more. Many new keys are asked for by one call. So the price of a key that is called
+//! seldom is a wait, as without the wrapper.
+//!
+//! Kinds of rules of one key are pushed as different nodes. The store keeps the last sequence
+//! number of each node and key. Two kinds have deltas of their own under way; if a late one of the
+//! first came after a new one of the second, it would be dropped as known.
+//!
+//! A key whose units the store cannot take in is left to the store, for ten periods. Its unsynced
+//! units are dropped and counted, because they would fail as often as they are sent. To decide on
+//! alone, as in an outage, would mean that no node hears of the units of the others.
+//!
+//! An account has a generation, so that an answer to what was sent before a reset does not become
+//! the view of the account after it, and its units count as dropped only. The order of a reset and
+//! of deltas that are under way is not known.
+//!
+//! A refusal makes a push due at once, but not twice in half a period: a key at its limit is
+//! admitted and refused by turns, and each refusal after an admission is a first one.
 
 use std::{sync::Arc, time::Duration};
 

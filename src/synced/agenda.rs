@@ -1,4 +1,14 @@
 //! Which keys are due, and when.
+//!
+//! Due keys lie in two ordered sets for each shard of the store: those with unsynced units, and
+//! those that only pull; a third one has those that may be idle. A key is in each of them once at
+//! most, moves when it gains units or pressure, and is removed with the account. Heaps would keep
+//! entries of each reset and each undone call.
+//!
+//! One call is under way for each shard, with 256 deltas at most, and calls that nobody waits for
+//! are a twentieth of a period apart. So the work follows the keys that are used, and never their
+//! traffic. A key is forgotten ten periods after its last call, if it has no unsynced units; no
+//! unsynced unit is dropped for room.
 
 use std::collections::BTreeSet;
 

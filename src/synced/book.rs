@@ -1,4 +1,9 @@
 //! The keys that a node knows, and the calls that the store decides.
+//!
+//! Calls that the store decides are counted also while a key has no account, because there is no
+//! room for one, or because nodes may not be ahead while their number is not known. A new account
+//! takes these calls over. Otherwise admissions of the node would overlap with them, and even one
+//! node could exceed its limit. The same count outlives a reset.
 
 use std::{
     collections::{HashMap, hash_map},

@@ -1,4 +1,16 @@
 //! What a node admits while it cannot reach the store.
+//!
+//! An offline node goes on by an equal share of what it last knew to remain, and of the rate. Not
+//! by its share of the traffic: on a key that is used up, the states that the store returns do not
+//! show what others admit, so each node would take most of it for its own; ten nodes admitted more
+//! than two limits that way. Shares sum up to the limit if all nodes know the same; of what a node
+//! had not heard it admits its share once more.
+//!
+//! To admit no more than U and the refill would keep the bound to the unit, and refuse most
+//! requests of clients that are far below their limit, when the outage begins. Of several rules a
+//! share begins by the one of which it has least, because one charge goes to all of them. Calls
+//! that a silent store may still decide are not waited for in an outage: the caller would get an
+//! error for each of them but the last.
 
 use crate::{
     algorithm::Syncable,

@@ -2,6 +2,28 @@
 //!
 //! Nothing here reads a clock or does I/O: each function takes the time, and returns what the caller has to do. So the store wrapper
 //! [`Synced`](crate::store::Synced) and a simulation run the same code.
+//!
+//! # Why the bound is (N − 1) · U
+//!
+//! A node that may not go further ahead pushes to the store first, and decides on its answer. The
+//! node that admits last knows all but what the others have not pushed: U each. A call that costs
+//! more than U, or that has waited four times, is decided by the store, and nothing is admitted
+//! here meanwhile; otherwise that node would be two things at once, ahead of the store and behind
+//! it. A pull that was under way at that time is thrown away: random schedules found a node that
+//! took it for the state afterwards.
+//!
+//! A node decides by the rule itself, on its view of the state. So refusals, waits and headers are
+//! those of the rule, and a store needs one function, which takes deltas and returns states. The
+//! alternatives were verdicts, which differ between nodes in ways that nobody can bound, and
+//! counters beside the rule, which would be a second rule.
+//!
+//! After `flush` a node admits nothing by itself, not even offline: the process is about to end,
+//! and nobody would push to the store. So such a call fails, and the outer wrapper decides. To go
+//! on until the end would lose units without a count.
+//!
+//! A fallback that repays is an overshoot of 0. The store decides while it can be reached, the same
+//! account takes what was admitted in an outage, and the same deltas push it. `fall_back_to` serves
+//! rules and stores of any kind.
 
 mod account;
 mod agenda;

@@ -1,4 +1,13 @@
 //! Units that the store does not know yet.
+//!
+//! A delta from which units are taken back counts from its last unit on. It may have begun with
+//! those units; from the first one on, the store would refill the others before they were spent.
+//! Which units remain is not known, so later is right for the limit, and costs what is refilled
+//! meanwhile if the bucket was full.
+//!
+//! A refund is taken only from a delta that its charge can be part of. Charges that are not later
+//! than the last one that was sent are left to the store, because a clock that steps may let them
+//! seem later. A charge above the estimate begins a delta if the bucket was full before it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,9 @@
 //! The default clock: that of this process, slewed to Unix time.
+//!
+//! There is no coarse clock. One that a background thread writes each millisecond saves half of a
+//! decision's 12 to 23 ns on a hot key; a request through the layer takes 84 ns or more. The price
+//! would be a thread, an error of up to 2 ms, and a protocol for a thread that sleeps, starves, or
+//! is lost in a `fork`. Users who need it write a `Clock` of ten lines; its page has one.
 
 use std::{
     fmt,

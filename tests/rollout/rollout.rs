@@ -1,5 +1,8 @@
 //! A roll-out: a process of the former release and one of this release serve the same keys, in one Redis and one
 //! memcached. Together they admit what one release alone admits.
+//!
+//! The former release is a dependency, because stored bytes show that a form can be read, not that
+//! two releases count alike when each reads what the other wrote.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 

@@ -1,4 +1,12 @@
 //! Rules whose keys can be blocked: a rule, or a block of a key.
+//!
+//! The store inside of `Blocks` runs `Blockable<Rule>`: the rule, whose states are the same bytes
+//! and numbers as without blocks, or a block, with a tag, a kind in scripts and a state kind of its
+//! own. The compiler finds that type.
+//!
+//! Bytes that are both a block and a state of the rule are read as both. The codec of a user's own
+//! rule may write any bytes, and `Codec` does not know the key that they are kept under. The rule
+//! reads the one, and a block the other.
 
 use std::time::Duration;
 

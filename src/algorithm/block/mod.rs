@@ -1,4 +1,13 @@
 //! Blocks of keys: closed for some time, whatever the limit.
+//!
+//! A block is a state of its own, not a field of the rule's state: the instant of its end, and a
+//! level, which is 0 today and leaves room for penalties that grow. A charge moves the end to the
+//! later one, so it is one atomic call, and of nodes that block a key at once the longest block
+//! holds. A block as the state of a rule, in debt or full, would need a form for each rule, would
+//! leave no room for anything else, and could not take the later of two ends in one charge.
+//!
+//! Blocks are not packed, so a new key inherits no block and no block is evicted: `Local` looks the
+//! block of every client up, and would answer with inherited usage.
 
 mod blockable;
 

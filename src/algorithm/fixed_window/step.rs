@@ -3,6 +3,14 @@
 //! # Windows of the calendar in one word
 //!
 //! The packed state of a window is its beginning, plus a tick for each counted unit: so packed states grow from window to window.
+//!
+//! A state is the start of a window, its end and its count, without the instant of the last write,
+//! for which a word of 64 bits has no room. The first call under a rule with other windows carries
+//! the count over, also if it is refused; otherwise an exhausted client would be carried from
+//! window to window.
+//!
+//! With `offset=spread` each key has windows of its own. The store binds such a rule to a key
+//! (`Algorithm::for_key`), from a digest that is the same on every node.
 
 use std::time::Duration;
 

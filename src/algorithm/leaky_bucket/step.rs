@@ -1,4 +1,7 @@
 //! The backlog of a queue and the decisions that follow from it; slots that were refunded, and the correction of charges.
+//!
+//! A queue refunds slots, not time. A cancelled call frees its slot, but later calls have their
+//! delays already, so the slot is granted again only from the end of the queue.
 
 use std::{collections::VecDeque, num::NonZeroU64, time::Duration};
 

@@ -1,4 +1,17 @@
 //! The state as bytes, and rule and state in the numbers of a script.
+//!
+//! # The log in a script
+//!
+//! A log lies beside its state, because a call that reads a value takes time in proportion to it.
+//! The state has totals, a string has a slot for each instant, and the sums of the slots form a
+//! Fenwick tree: what counts and when a cost fits is found by reading a slot for each bit of their
+//! number, and a settlement changes as many. The first slot that counts is known, so the usual
+//! refusal searches nothing.
+//!
+//! The script returns an abridged log: one entry for all slots up to one that it looked at, on
+//! which `step` decides as on the whole. Instead of inserting a slot, additional units join the
+//! next one, in memory too. Rejected: a sorted set, which takes 100 bytes a call and cannot skip
+//! many expired calls at once; blocks of entries in the state, which grow as well.
 
 use super::{SlidingLog, SlidingLogState};
 use crate::{

@@ -5,6 +5,15 @@
 //! slice to slice, and also with each charge, which goes to the newest slice.
 //!
 //! The instant of the last write is lost. A store in memory needs it for other slices only, because its time never decreases.
+//!
+//! Packed states must grow from slice to slice, so all digits together must be less than the ticks
+//! in a slice; this bounds the limit. The width of a counter depends on the window and the number
+//! of slices only, so rules with other limits read it.
+//!
+//! A rule with other slices counts the calls as of now. A refusal by such a rule moves the state to
+//! the map, with the instant of the write: otherwise each call would count them later, and retry
+//! times would be wrong. Of several evicted usages the greatest is recorded, which bounds only the
+//! newest counter of the others. So all older digits of inherited usage are read as ones.
 
 use std::time::Duration;
 

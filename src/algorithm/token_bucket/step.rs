@@ -1,4 +1,12 @@
 //! The step of a token bucket, and the correction of its charges.
+//!
+//! A state is the instant of the last write and how long the bucket had been filling by then. The
+//! instant lets time stand still when a clock steps back. Credit as time does not depend on the
+//! rule, so a rule can change under it.
+//!
+//! A bucket whose initial fill is not its burst is forgotten a day after it was full, and only then
+//! gets its initial fill again. Until then `reset_after` counts. `remaining` never exceeds the
+//! capacity, also of an overfull bucket, because a cost above the capacity is always refused.
 
 use std::time::Duration;
 

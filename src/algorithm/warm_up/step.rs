@@ -1,4 +1,7 @@
 //! The warmth of a key and its arithmetic.
+//!
+//! A second is evaluated as of its end, also if no call came. Sentinel evaluates it at the next
+//! call, so that there a refused call changes the allowance of later calls.
 
 use super::WarmUp;
 use crate::{

@@ -1,4 +1,8 @@
 //! Metrics through the facade `metrics`: an observer of layers, and the counters of stores and layers.
+//!
+//! The metrics of a policy are found by its digest, in a table that is only added to. The facade's
+//! macros would hash a name and its labels for each event, and allocate them. The number of
+//! policies is bounded, because a recorder never forgets a label.
 
 mod families;
 mod publish;

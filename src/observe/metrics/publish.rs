@@ -1,4 +1,7 @@
 //! The counters of stores, wrappers, layers and responders, as metrics.
+//!
+//! Counters of stores are published when they are read. The stores count anyway, and a call would
+//! pay for each metric twice. A wrapper publishes what it wraps, so one call publishes all.
 
 use std::sync::Arc;
 

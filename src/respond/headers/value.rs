@@ -1,4 +1,7 @@
 //! Writes the values of header fields: text in a buffer of the thread, whole numbers, and Base64.
+//!
+//! The buffer has 1 KiB. Without it an admission takes 4 allocations instead of 3 and a refusal 5
+//! instead of 3; on one thread the layer takes 7 % more time with headers, and a refusal 5 %.
 
 use std::{cell::Cell, time::Duration};
 

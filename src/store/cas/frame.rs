@@ -16,6 +16,9 @@
 //!
 //! A key without states has no value. A first byte of 0xf2 to 0xf7 is a newer version. A value with another first byte, a kind twice,
 //! or more than 16 states is damaged.
+//!
+//! A state of a newer version is an error; other foreign bytes are no state. To replace what a
+//! newer release wrote would grant a fresh limit for each request, and a roll-out takes hours.
 
 use std::{cmp::Reverse, ops::Range, time::Duration};
 

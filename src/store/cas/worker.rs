@@ -1,6 +1,14 @@
 //! The queue of jobs of each key, and its worker, which loads, decides and swaps, and tries again after a lost race.
 //!
 //! A key has one worker at a time.
+//!
+//! Calls that wait for the key go out as one swap, so contention is between processes, not between
+//! their tasks. The worker is a task and not the caller's future, because callers are dropped. A
+//! decision is returned after the swap that writes it. What is known from an earlier swap is only
+//! tried by swaps; a refusal is decided by a load.
+//!
+//! A lost race is repeated at once if the store returned the new value, otherwise after a jittered
+//! delay. `tests/stores/cas/contenders.rs` simulates 1 to 200 processes.
 
 use std::{
     collections::VecDeque,

@@ -1,4 +1,10 @@
 //! The calls of a store: it adds, decides by the total, and takes back what was refused. Also settlements and resets.
+//!
+//! Counters add first and judge by the total, so no count is lost. A refused call takes back what
+//! it added. The total becomes the rule's state (`Counted`), and `step` decides. An exhausted key
+//! is remembered for a while and then read before it is added to, so a refusal costs one operation.
+//! At the boundary of two slices, calls add to one counter and then read the other: of two racing
+//! calls, at least one sees both.
 
 use std::{
     borrow::Borrow,

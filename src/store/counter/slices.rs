@@ -1,4 +1,7 @@
 //! The counters of a key, one for each slice of time; their totals, and the decision that follows.
+//!
+//! `Increment` returns no time: the counter's name contains the window, so the time must be known
+//! before the store is called. Windows are those of the calendar.
 
 use std::{
     io::Write,

@@ -1,4 +1,10 @@
 //! Deltas of nodes that decide by themselves, and the number of nodes that use a policy.
+//!
+//! Counters have no room for sequence numbers, so what may have been added is not added again, and
+//! its units are counted once, when the addition ends without an answer (`CounterStats::doubtful`).
+//! Deltas are added concurrently, without tasks, so that a call that is dropped has counted what it
+//! left open. The numbers of a key are forgotten when all its deltas of a call are answered, since
+//! a node sends those of a key again together.
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},

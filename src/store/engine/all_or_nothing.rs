@@ -1,4 +1,20 @@
 //! The rule for several asks at once: all of them spend, or none.
+//!
+//! A store implements `States`, which finds the state that an ask is about, and this module
+//! decides. The order of the steps is the rule:
+//!
+//! 1. look at every state;
+//! 2. step in the order of the asks, so that an ask sees the charges of the asks before it;
+//! 3. if all pass, keep the states;
+//! 4. otherwise restore them, and make once more what a refusal writes, without the charges of
+//!    other asks;
+//! 5. answer the refused asks with their refusals, and the others with the looks.
+//!
+//! Compare-and-swap finds states by kind within one value, a script by the index of a key in the
+//! answer, and a store of one's own by `StateKey` (`Transaction`). `driver.lua` contains the same
+//! rule once more, because it runs on the server; the differential tests compare both. `Local`
+//! decides by the same rule where its states are, because it must not copy long logs. Counters
+//! cannot look and add in one step: they add, decide by the total, and take back.
 
 use smallvec::SmallVec;
 

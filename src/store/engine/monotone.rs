@@ -1,4 +1,8 @@
 //! A clock that never steps back.
+//!
+//! A clock that steps back stands still for the store until it has caught up. One bound for all
+//! keys is simpler to reason about than one for each. A new key's time is read after it was found
+//! missing; otherwise a key that another thread has just forgotten would be full twice.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

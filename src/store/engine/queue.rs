@@ -1,4 +1,10 @@
 //! Calls that wait while a batch is in flight, and the turns of the workers that send batches.
+//!
+//! Each lane of the queue has a number of workers, and exists only while it has one.
+//! Compare-and-swap has a lane for each key with one worker, because two would race. A script has a
+//! lane for each group of keys with two workers, so that the server never waits for this side. Both
+//! take whatever waits as the next batch. A worker that is dropped returns its turn and drops what
+//! waits: the callers get an error, and later calls get a turn of their own.
 
 use std::{
     borrow::Borrow,

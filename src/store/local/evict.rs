@@ -1,6 +1,16 @@
 //! New keys: the usage that they inherit, their placement, and the keys that are evicted for them.
 //!
 //! States are placed in the table if they are packed, otherwise in the map. At the capacity, [`AtCapacity`] decides.
+//!
+//! At the capacity, new keys inherit usage. The smallest debt of sixteen is evicted and recorded
+//! for its key, and the new key starts with it, or with what its rule starts with if that is less.
+//! A key that returns finds at least its own debt, so no key is admitted above its limit during any
+//! flood. New and calm clients pay, by the shares that `BENCHMARKS.md` lists. An evicted debt is a
+//! number of unknown kind that each new key reads as its own, so limits of very different periods
+//! or algorithms should have a store each.
+//!
+//! A full store is undecided, not a refusal: a new key that finds no room did not exceed its quota.
+//! It gets 503 or passes, by choice.
 
 use std::{cmp::Reverse, time::Duration};
 

@@ -1,4 +1,12 @@
 //! The store in memory.
+//!
+//! A key is a fingerprint of 64 bits under a seed of this process. One hash serves table, shards
+//! and map. It is fast and seeded, not SipHash, which alone costs half a decision; its output is
+//! never shown, so an attacker can neither aim nor learn.
+//!
+//! A packed state lies in the `table`, where a known key is decided by loads and one
+//! compare-exchange, any other state in the `map`. A map with locks alone would wait for two cache
+//! misses in a row, and on a hot key for the lock.
 
 mod decide;
 mod evict;

@@ -1,4 +1,16 @@
 //! A state and the time at which it expires, and the copy that is decided about.
+//!
+//! A key has a state of each kind of rule that charges it (`Algorithm::state_kind`), because two
+//! releases, or two requests, may bring rules of different algorithms. With one state for all, each
+//! rule would treat the other's as foreign and start fresh: no limit at all. So the client gets at
+//! most the limit of each kind. A kind is a hash of the algorithm's name, not of its numbers, so a
+//! change of numbers carries usage over. A `reset` names no rule, so the store lists the kinds that
+//! it has seen.
+//!
+//! A key is remembered until no rule that charged it sees a debt. A client that chooses the
+//! endpoint chooses the rule, so a shorter rule must not make a longer rule's debt forgotten. In
+//! the table the kind of a bucket's word becomes no shorter while the longer debt lasts. In the map
+//! a slot keeps a date, which costs 8 bytes.
 
 use super::{
     LocalInner,

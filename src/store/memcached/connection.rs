@@ -1,4 +1,8 @@
 //! The connections to one memcached server, and the operations of the two stores.
+//!
+//! A version is its number and its connection, because a restarted server numbers writes from 1. A
+//! value above the item size is never sent: memcached 1.6 removes the old value when it refuses a
+//! new one.
 
 use std::{
     sync::{Arc, atomic::Ordering},

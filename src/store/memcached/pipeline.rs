@@ -2,6 +2,9 @@
 //!
 //! A call whose future is dropped stays in the queue: its response is read and discarded, so that no call reads the response of
 //! another.
+//!
+//! `async-memcached` 0.9 carries one call per connection and needs two round trips for an addition
+//! with reads; all calls of this one share a connection.
 
 use std::{
     collections::VecDeque,

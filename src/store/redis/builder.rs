@@ -1,4 +1,8 @@
 //! Settings of a connection to Redis.
+//!
+//! To connect is the first call (`connect_lazy`); `connect` is that and one attempt. So a server
+//! that is down, too old, or rejects the user gives one kind of answer, whenever it is noticed.
+//! Certificates are checked when the store is made.
 
 use std::{fmt, marker::PhantomData, time::Duration};
 

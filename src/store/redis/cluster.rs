@@ -1,4 +1,8 @@
 //! A cluster: its slots and nodes, and the redirections of calls.
+//!
+//! The cluster client of `redis` 1.8.1 retries a silent node after a timeout, so a silent master is
+//! never left, and it stops all requests while it asks for the slots. This one asks all nodes at
+//! once, and follows the answer that half of the nodes give.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,4 +1,7 @@
 //! Connects to the master that sentinels report.
+//!
+//! The Sentinel client of `redis` 1.8.1 asks one after the other, so a silent Sentinel uses up each
+//! attempt. This one asks all at once.
 
 use std::{
     collections::HashSet,

@@ -18,7 +18,25 @@
 //! | `answer` | the answer of a program, and the decisions that follow from it |
 //! | `settle` | corrections of earlier charges |
 //! | `sync` | deltas of nodes that decide by themselves, and the count of nodes |
-//! | `lua/` | the driver and the programs for buckets; an algorithm has its `step.lua` and `settle.lua` in its own folder |
+//! | `lua/` | the driver and the programs for buckets; an algorithm has its sections in the `script.lua` of its own folder |
+//!
+//! # The script reports, this side decides
+//!
+//! Lua judges and writes. The decisions with all their numbers come from the same `step` that
+//! memory runs, on the state that the program found. So the numbers have one source, and a program
+//! that judged differently is noticed: both count admissions, key by key, and a disagreement fails
+//! the calls on that key. A script checks the form of a state before it counts with it, and so does
+//! this side, by the same bounds: what is no state for one is none for the other.
+//!
+//! Scripts count in whole microseconds, and in units that make a rule's numbers whole, below 2⁵³. A
+//! rule that does not fit is an error, not an approximation. A spaced warm-up uses coarser units
+//! there (`Scripted::in_script`): the finest power of two below a nanosecond with which no factor
+//! exceeds 2⁵¹. `tests/redis/differential` runs random timelines through both sides.
+//!
+//! States of several kinds are side by side under one key, each with the instant after which it no
+//! longer matters. Otherwise two releases would replace each other's state. Where there is one
+//! kind, it costs nothing. A state of another kind is kept 15 minutes beyond its end, because the
+//! clock of the writer may be ahead.
 
 mod answer;
 mod program;

@@ -1,4 +1,19 @@
 //! The programs, assembled from their files.
+//!
+//! Token buckets that start full have programs of their own (`lua/buckets/`), with states at fixed
+//! widths. Redis makes each function of a script anew for each `EVALSHA`, so they build none. An
+//! expiry is half of a write, so it is set half as long again as the debt and moved only when
+//! needed, by `PEXPIREAT`, which means the same instant on each replica.
+//!
+//! Grants have a program of their own (`lua/grant.lua`), because of its functions: on the server a
+//! grant takes 1.2 of the time of a call that the driver decides, and four times that of a bucket's
+//! own program. Its parts share the arithmetic of the steps by included pieces, so that no ordinary
+//! program has a function more. It counts the granted units beside the admissions, so a grant on
+//! which both sides disagree is an error, too.
+//!
+//! Refusals are decided apart from writes. A server that is full or takes no writes rejects the
+//! first write of a program. The programs make it with `pcall` and then return what they found:
+//! refused clients get their refusal, others the server's error.
 
 use std::{borrow::Cow, sync::OnceLock};
 

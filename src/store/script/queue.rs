@@ -1,4 +1,9 @@
 //! Batches of calls and corrections.
+//!
+//! Calls go out together while others are in flight: at most 128, and two requests at a time per
+//! group of keys. Nobody waits for a batch to fill. A call that finds no other sends itself,
+//! without a task. If its caller drops it, a task waits for the answer or `response_timeout`: only
+//! a call that sees the silence to its end can give up a dead connection.
 
 use std::{collections::VecDeque, mem, sync::Arc};
 

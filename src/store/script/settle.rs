@@ -1,4 +1,9 @@
 //! Settlements in the form that programs read, and the count of those that fail.
+//!
+//! A script makes settlements, too. To read a state, correct it here and swap it in loses every
+//! race on a busy key: at 2 ms and 1,000 admissions a second, more than half of the settlements
+//! were lost. So each algorithm settles in its `script.lua`, and a settlement goes out with the
+//! next batch.
 
 use std::sync::Arc;
 

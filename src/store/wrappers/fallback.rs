@@ -1,4 +1,9 @@
 //! Decides locally while a remote store fails.
+//!
+//! A fallback keeps no account of an outage. What a node admits is bounded by its share. To settle
+//! it afterwards took 1,300 lines, up to three round trips in one request, and a charge by the
+//! node's clock: a node 600 s ahead left clients of a sliding log refused for 608 s. It saved at
+//! most one burst per client and outage.
 
 use std::{
     convert::Infallible,

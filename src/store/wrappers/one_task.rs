@@ -1,4 +1,7 @@
 //! At most one background task.
+//!
+//! `Leased` and `Synced` have their tasks by these means: one at most, and another one after a
+//! runtime was shut down.
 
 use std::{
     future::Future,

@@ -10,6 +10,23 @@
 //! A slot that a moved key leaves is as if unused. If it kept its packed state as a lower bound for the next key, like a vacated slot,
 //! most new keys could not take it: in a fixed window, for example, a new key has the smallest state. The price is that a charge without
 //! a lock may meet another key with an equal word; see [`Table::step`].
+//!
+//! # Numbers
+//!
+//! The table grows by linear hashing, because most services have a few thousand clients and the
+//! default capacity of a million. In a table of full size each of these keys would lie on cache
+//! lines and a page of its own, and a decision would take almost twice the time. When 70 % of the
+//! slots are in use, as many as at the full size, the number of sets is doubled, by four sets per
+//! new key, because the sets that are not split yet are the fullest ones; with one set per new key,
+//! 2 to 5 % of the keys find no slot and go to the map. Fewer cache lines in use are worth more
+//! than the map's few keys, so 70 % and not 60 %. The first number of sets need not be a power of
+//! two, so the full table can have nearly any size, with equally full sets.
+//!
+//! A call may be charged twice if its key moves at that moment; never less than once. Nothing is
+//! refunded then: an equal word does not show whether the charge met this key or its successor in
+//! the slot, and a stress test found units that were refunded to the wrong key. Inherited usage is
+//! recorded under the hash of the evicted key, at the full size of the table, and not with its set,
+//! because sets are split.
 
 use smallvec::SmallVec;
 

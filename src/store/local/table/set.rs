@@ -1,4 +1,20 @@
 //! The memory of a table: sets of eight slots, the two sets of a key, and states in two words.
+//!
+//! # States in two words
+//!
+//! Two token buckets, a cascade of two, and a marker have two words beside the slot
+//! (`algorithm/two_buckets.rs`). Each is the instant at which a bucket was last empty, and the
+//! slot's word is the last tick at which the state matters. A call reads the words without holding
+//! the slot, and claims the slot only to write them. The slot's word becomes greater with each
+//! change, so an unchanged one proves that the words belong together, and a claim that succeeds
+//! that nothing was written since. In the map such states take four to seven times a token bucket's
+//! time with 100,000 keys, here less than twice. Half of that comes from beginning to fetch both
+//! lines of the words before the keys are read: otherwise two cache misses follow each other.
+//!
+//! Memory for the words is reserved with the first such state, so rules of one word do not pay.
+//! Such a key inherits and leaves no usage, because that is one word; at the capacity it takes free
+//! and expired slots only, as a key of the map does. The instant of the last write is lost, as in
+//! one word, so a refund gives back what lies behind now.
 
 use std::{array, sync::OnceLock};
 

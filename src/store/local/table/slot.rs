@@ -15,6 +15,9 @@
 //! 5. A state in two words is written only by the thread that holds its slot. The word beside it tells when it expires, and becomes
 //!    greater with each change.
 //! 6. While a thread waits for a slot, it holds only slots of keys whose shards it has locked.
+//!
+//! Loom checks this on the file as it is (`tests/models`). A refund, which would make a state
+//! shrink, moves the key to another slot, or to the map if there is none.
 
 use crate::{
     algorithm::packed::{PackedState, TwoWords},

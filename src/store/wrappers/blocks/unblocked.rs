@@ -1,4 +1,9 @@
 //! A cache of keys that are not blocked, so that calls that are admitted from memory need no round trip to look for blocks.
+//!
+//! Leases and background synchronisation admit from memory, so they use this cache, for a second
+//! and for the period. `Blocks` outside of them looks with each call, as it does at any store, and
+//! knows nothing of it. After this node has written a block, looks that were sent before are
+//! ignored.
 
 use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},

@@ -1,4 +1,7 @@
 //! The circuits of a circuit breaker: the state machine of one circuit, which reads no clock, and the shared circuits of all shards.
+//!
+//! There is a circuit for each shard (`Backend::shard`), because an error does not show which node
+//! failed. A shard is named by the lowest of its slots, which stays when a replica takes over.
 
 use std::{
     collections::HashMap,

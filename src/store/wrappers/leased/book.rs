@@ -1,4 +1,7 @@
 //! The leases of all keys.
+//!
+//! The leases of a key are behind one of 64 locks, because to spend from a lease changes several
+//! words. A decision leaves the lock as its parts, and is put together outside.
 
 use std::{
     sync::{

@@ -1,4 +1,7 @@
 //! A call that asks the store for its own cost alone.
+//!
+//! It takes the shortest path: the future of the store and a few words, without a copy of its asks
+//! and without a task. So a rarely used key costs little more than without leases.
 
 use std::{
     pin::Pin,

@@ -1,4 +1,10 @@
 //! The task that forgets keys whose units have ended.
+//!
+//! A task forgets them, not calls: after a spike no calls may come, and the keys would stay. It
+//! lives only while there are keys: a new key wants it, and the next call outside of the locks
+//! spawns it. In a round it looks at 32 keys of each shard, so no lock is held for long. A key that
+//! has been idle for less than two lease durations stays: it asks ahead with its next call, and
+//! without that, seldom called nodes asked the store for 6 % more calls (`figures/fleet.md`).
 
 use std::{
     sync::{Arc, Weak},
