@@ -823,6 +823,33 @@ fn the_default_features_depend_on_no_framework_and_no_runtime() {
     }
 }
 
+/// Comments and documentation wrap where code does. Examples, tables and quotes cannot be wrapped.
+#[test]
+fn comments_wrap_at_a_hundred_columns() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut long = Vec::new();
+    for (path, _) in sources() {
+        let text = fs::read_to_string(root.join(&path)).unwrap();
+        let mut in_example = false;
+        for (number, line) in text.lines().enumerate() {
+            let comment = line.trim_start();
+            let Some(comment) = comment.strip_prefix("//") else {
+                in_example = false;
+                continue;
+            };
+            let comment = comment.trim_start_matches(['/', '!']).trim();
+            in_example ^= comment.starts_with("```");
+            // A code span is one word.
+            let is_one_word = comment.split('`').step_by(2).all(str::is_empty);
+            let cannot = in_example || comment.starts_with(['|', '>']) || is_one_word;
+            if line.chars().count() > 100 && !cannot {
+                long.push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{long:#?}");
+}
+
 /// Recipes are to be copied, so they are short. Hidden lines begin with `# `.
 #[test]
 fn recipes_have_at_most_forty_lines() {
