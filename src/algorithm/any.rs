@@ -52,7 +52,7 @@ macro_rules! any {
         /// assert_eq!(error.column(), Some(21));
         /// # Ok::<(), tollgate::Error>(())
         /// ```
-        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[derive(Clone, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum AnyRule {
             $(
@@ -398,6 +398,12 @@ impl FromStr for AnyRule {
         } else {
             Self::parse_one(text)
         }
+    }
+}
+
+impl fmt::Debug for AnyRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AnyRule({self})")
     }
 }
 

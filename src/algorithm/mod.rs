@@ -37,6 +37,8 @@ pub(crate) use self::{
     registry::{algorithms, rules},
 };
 
+use std::fmt;
+
 use self::{
     any::AnyState,
     packed::{PackedKind, PackedRule, PackedState, StoreTime, TwoBuckets, TwoWords},
@@ -82,6 +84,9 @@ registry::algorithms!(modules);
 /// - A rule that can delay a call returns `true` from [`may_delay`](Self::may_delay).
 /// - Rules of one [kind](Self::state_kind) read each other's states, and a rule [for one key](Self::for_key) keeps the kind.
 /// - The numbers of decisions come out the same on every machine: no floats.
+/// - Rules that decide differently differ in their [`Debug`](fmt::Debug) text, and equal ones do
+///   not, as with a derived one. A layer [compares](crate::RateLimitLayer::collisions) limits by
+///   it, and logs it.
 ///
 /// # A rule of one's own
 ///
@@ -92,7 +97,7 @@ registry::algorithms!(modules);
 /// use tollgate::{Charge, Cost, Decision, Quota, Timestamp, Verdict};
 /// use tollgate::algorithm::{Algorithm, Step};
 ///
-/// #[derive(Clone)]
+/// #[derive(Clone, Debug)]
 /// struct Lifetime(NonZeroU64);
 ///
 /// impl Lifetime {
@@ -144,7 +149,7 @@ registry::algorithms!(modules);
     note = "a rule is a `TokenBucket` or another one of `tollgate::algorithm`, a pair of rules, an `AnyRule` parsed from text \
             (`\"token-bucket 100/1m\".parse::<AnyRule>()?`), or a type of your own that implements `Algorithm`"
 )]
-pub trait Algorithm: Clone {
+pub trait Algorithm: Clone + fmt::Debug {
     /// The state of one key; small.
     ///
     /// The state types of this crate's rules have no other name than this one: `<TokenBucket as Algorithm>::State`.

@@ -17,7 +17,7 @@ thread_local! {
 }
 
 /// Decides as a log.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Watched(SlidingLog);
 
 /// A log that counts its copies.

@@ -277,7 +277,7 @@ async fn waits_are_extended_for_a_clock_slewed_slow() {
 }
 
 /// Always refuses, with a wait of zero.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct ZeroWait(Arc<AtomicU64>);
 
 impl Algorithm for ZeroWait {

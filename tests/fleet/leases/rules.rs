@@ -15,7 +15,7 @@ use crate::leases::{
 };
 
 /// A bucket that is equal to every other one if `is_alike`: leases cannot tell it from its successor.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Bucket {
     rule: TokenBucket,
     is_alike: bool,

@@ -8,7 +8,7 @@ use tollgate::{
     store::Redis,
 };
 
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct Lifetime;
 
 impl Algorithm for Lifetime {

@@ -8,7 +8,7 @@ use tollgate::{
     store::{CompareAndSwap, Error, Loaded, Optimistic, Swap, Swapped},
 };
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Lifetime;
 
 impl Algorithm for Lifetime {

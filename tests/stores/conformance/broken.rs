@@ -148,7 +148,7 @@ async fn a_message_contains_the_expectation_and_the_timeline() {
 16 of 17 laws do not hold
 
 limit: a rule admits exactly its limit
-  under TokenBucket(TokenBucket(token-bucket 5/1h)): the store answers
+  under AnyRule(token-bucket 5/1h): the store answers
     allowed, 0 of 5 left, charged 1
   but its rule, at the instant of the answer, decides
     refused, retry after 720s, 0 of 5 left, more after 720s, reset after 3600s
@@ -158,7 +158,7 @@ limit: a rule admits exactly its limit
 ";
     assert!(text.starts_with(begin), "{text}");
     assert!(text.contains(
-        "concurrent callers share one limit\n  under TokenBucket(TokenBucket(token-bucket 5/1h)): \
+        "concurrent callers share one limit\n  under AnyRule(token-bucket 5/1h): \
          6 calls for 1 passed, but its rule lets 5 pass at once\n  after\n    look at hot: allowed, 5 of 5 left\n    \
          8 tasks race for one key, with 2 calls each for 1"
     ));

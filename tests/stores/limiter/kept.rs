@@ -34,7 +34,7 @@ fn bytes(until: Timestamp, level: u8) -> Vec<u8> {
 }
 
 /// Blocks of keys, and rules that write and read their states as they are.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) enum Spy {
     Block(Blockable<TokenBucket>),
     Write(Vec<u8>),
