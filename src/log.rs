@@ -11,7 +11,7 @@ use std::{
 
 use foldhash::fast::RandomState;
 
-use crate::{key::OperatorHelp, policy::Policy, quota::Quota, time::Timestamp};
+use crate::{key::OperatorHelp, policy::Policy, time::Timestamp};
 
 /// Maximum number of mistakes that are remembered: more than a program has, and a bound for messages that contain parts of requests.
 const MOST: usize = 256;
@@ -76,12 +76,13 @@ pub(crate) fn nothing_can_wait(policy: &Policy) {
     });
 }
 
-/// Logs that a layer charges what a layer outside of it has charged, once for each policy.
+/// Logs that a layer decides what a layer outside of it has decided, once for each policy.
 #[cold]
 pub(crate) fn charged_twice(policy: &Policy) {
     let help = OperatorHelp::of_static(
-        "requests are charged twice, because a layer outside of this one has the same limit on the same store: apply the layer once, or give one \
-         of the limits another name by `named`",
+        "requests are charged twice, or refused because the first charge left too little: a layer outside of this one has the same \
+         limit on the same store. Apply the layer once, or give one of the limits another name by `named`. If a handler sends requests \
+         of its own with the extensions of the one that it serves, remove the `Outcome` from them",
     );
     once(policy.name(), &help, |cause| {
         tracing::error!(
@@ -93,13 +94,10 @@ pub(crate) fn charged_twice(policy: &Policy) {
 
 /// Logs that two limits without names share their states, once for their rules.
 #[cold]
-pub(crate) fn unnamed_limits(policy: &Policy, first: (u64, Quota), second: (u64, Quota)) {
-    let text = |(limit, quota): (u64, Quota)| format!("{limit} (at {quota})");
+pub(crate) fn unnamed_limits(policy: &Policy, first: &str, second: &str) {
     let help = OperatorHelp::new(format!(
-        "two limits without names share their states, as both are on one store: one of at most {} and one of at most {}; each is charged for the \
-         requests of the other. Give each a name by `named`",
-        text(first),
-        text(second)
+        "two limits without names share their states, as both are on one store: `{first}` and `{second}`; each is charged for the requests of \
+         the other. Give each a name by `named`"
     ));
     once(policy.name(), &help, |cause| {
         tracing::warn!(

@@ -20,6 +20,7 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
+    algorithm::StateKind,
     decision::{Charge, Decision, Decisions, Verdict},
     error::Error,
     key::Key,
@@ -61,6 +62,8 @@ use crate::{
 #[derive(Clone, Default)]
 pub struct Outcome {
     entries: OutcomeEntries,
+    /// The states of dry runs that are not shown. Boxed, because most outcomes have none.
+    hidden: Option<Box<SmallVec<[StateHash; 4]>>>,
 }
 
 impl Outcome {
@@ -69,77 +72,73 @@ impl Outcome {
         Self::default()
     }
 
-    /// Returns the outcome of a store's decisions, one for each policy and key that asked.
+    /// Returns the outcome of a store's decisions, one for each ask.
     #[inline]
     pub(crate) fn of<'a>(
-        store: Option<StoreId>,
-        mut asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
+        mut asked: impl Iterator<Item = (&'a Policy, &'a Key, StateHash)>,
         decisions: &Decisions,
     ) -> Self {
-        let entry = |policy: &Policy, key: &Key, decision: &Decision| {
-            let state = StateHash::new(store, policy, key);
-            OutcomeEntry::new(policy.for_key(key), *decision, state)
-        };
-        let entries = match (decisions.as_slice(), asked.next()) {
-            ([decision], Some((policy, key))) => OutcomeEntries::One(entry(policy, key, decision)),
-            (decisions, first) => {
-                let asked = first.into_iter().chain(asked);
-                asked
-                    .zip(decisions)
-                    .map(|((policy, key), decision)| entry(policy, key, decision))
-                    .collect()
+        let (decisions, first) = match (decisions.as_slice(), asked.next()) {
+            ([decision], Some((policy, key, state))) => {
+                return Self::one(policy, key, state, decision);
             }
+            others => others,
         };
-        Self { entries }
-    }
-
-    /// Returns the outcome of these decisions.
-    pub(crate) fn of_decisions<'a>(
-        store: Option<StoreId>,
-        decided: impl Iterator<Item = (&'a Policy, &'a Key, Decision)>,
-    ) -> Self {
-        let mut entries = OutcomeEntries::default();
-        for (policy, key, decision) in decided {
-            let state = StateHash::new(store, policy, key);
-            let entry = OutcomeEntry::new(policy.for_key(key), decision, state);
-            entries.append(OutcomeEntries::One(entry));
+        let asked = first.into_iter().chain(asked).zip(decisions);
+        let entries = asked.map(|((policy, key, state), decision)| {
+            OutcomeEntry::new(policy.for_key(key), *decision, state)
+        });
+        Self {
+            entries: entries.collect(),
+            hidden: None,
         }
-        Self { entries }
     }
 
     /// Returns the outcome of one limit.
     #[inline]
-    pub(crate) fn one(
-        store: Option<StoreId>,
-        policy: &Policy,
-        key: &Key,
-        decision: &Decision,
-    ) -> Self {
-        let state = StateHash::new(store, policy, key);
-        let entries = OutcomeEntries::One(OutcomeEntry::new(policy.for_key(key), *decision, state));
-        Self { entries }
+    pub(crate) fn one(policy: &Policy, key: &Key, state: StateHash, decision: &Decision) -> Self {
+        let entry = OutcomeEntry::new(policy.for_key(key), *decision, state);
+        Self {
+            entries: OutcomeEntries::One(entry),
+            hidden: None,
+        }
     }
 
     /// Appends the decision of one more limit.
     #[inline]
     pub fn push(&mut self, policy: Policy, decision: Decision) {
-        self.entries.append(OutcomeEntries::One(OutcomeEntry::new(
-            policy,
-            decision,
-            StateHash::default(),
-        )));
+        self.push_entry(policy, decision, StateHash::default());
     }
 
-    /// Returns `true` if one of the decisions is about this state.
+    /// Appends the decision about a state.
+    #[inline]
+    pub(crate) fn push_entry(&mut self, policy: Policy, decision: Decision, state: StateHash) {
+        let entry = OutcomeEntry::new(policy, decision, state);
+        self.entries.append(OutcomeEntries::One(entry));
+    }
+
+    /// Remembers the state of a dry run that is not shown, for [`has`](Self::has) alone.
+    pub(crate) fn hide(&mut self, state: StateHash) {
+        if state.is_known() {
+            self.hidden.get_or_insert_default().push(state);
+        }
+    }
+
+    /// Returns `true` if a decision is about this state, even that of a dry run that is not shown.
     pub(crate) fn has(&self, state: StateHash) -> bool {
         let mut entries = self.entries.as_slice().iter();
-        state.is_known() && entries.any(|entry| entry.state == state)
+        let mut hidden = self.hidden.iter().flat_map(|hidden| hidden.iter());
+        state.is_known()
+            && (entries.any(|entry| entry.state == state) || hidden.any(|other| *other == state))
     }
 
     /// Appends the decisions of an inner layer's limits.
     #[inline]
     pub fn append(&mut self, inner: Self) {
         self.entries.append(inner.entries);
+        if let Some(hidden) = inner.hidden {
+            self.hidden.get_or_insert_default().extend(*hidden);
+        }
     }
 
     /// Iterates over the decisions in the order of their limits.
@@ -341,18 +340,19 @@ impl FromIterator<OutcomeEntry> for OutcomeEntries {
     }
 }
 
-/// A hash of the store, the policy and the key of a state. 0 if the store has no identity.
+/// A hash of what names a state: its store, policy, key and kind. 0 if the store has no identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StateHash(u64);
 
 impl StateHash {
     #[inline]
-    pub(crate) fn new(store: Option<StoreId>, policy: &Policy, key: &Key) -> Self {
+    pub(crate) fn new(store: Option<StoreId>, policy: &Policy, key: &Key, kind: StateKind) -> Self {
         let Some(store) = store else {
             return Self::default();
         };
+        let limit = policy.digest().rotate_left(32) ^ kind.as_u64();
         // Two keys have one hash by chance only. A client that finds such keys makes a wrong line in the log.
-        Self(key.quick_hash() ^ policy.digest().rotate_left(32) ^ store.number())
+        Self(key.quick_hash() ^ limit ^ store.number())
     }
 
     pub(crate) fn is_known(self) -> bool {

@@ -97,6 +97,14 @@ impl Policy {
         Ok(Self::unchecked(name))
     }
 
+    /// The name of a limit that was given none.
+    const UNNAMED: &str = "default";
+
+    /// Returns `true` if the limit was given no name.
+    pub(crate) fn is_unnamed(&self) -> bool {
+        self.name() == Self::UNNAMED
+    }
+
     /// The end of the names of policies of blocks.
     const OF_BLOCKS: &str = "!blocked";
 
@@ -231,7 +239,7 @@ impl Policy {
 impl Default for Policy {
     /// Returns the policy named `default`.
     fn default() -> Self {
-        Self::unchecked("default")
+        Self::unchecked(Self::UNNAMED)
     }
 }
 

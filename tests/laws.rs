@@ -660,8 +660,9 @@ fn the_middleware_uses_no_algorithm_and_no_concrete_store() {
             continue;
         }
         for name in names_of_the_crate(lines) {
+            // The trait names the kind of a rule's states, and its text.
             assert!(
-                !name.starts_with("algorithm"),
+                name == "algorithm::Algorithm" || !name.starts_with("algorithm"),
                 "{}: uses `crate::{name}`",
                 path.display()
             );

@@ -2,13 +2,16 @@
 
 use crate::{
     observe::Observer,
-    outcome::Outcome,
+    outcome::{Outcome, StateHash},
     store::{Decisions, OwnedAsks, Settlement, Store},
 };
 
 /// Returns the outcome of a request with these decisions, one for each ask.
 pub(super) fn outcome<Rule>(asks: &OwnedAsks<Rule>, decisions: &Decisions) -> Outcome {
-    Outcome::of(None, asks.keys(), decisions)
+    // No layer reads it: the request is over.
+    let asked = asks.parts();
+    let asked = asked.map(|(policy, key, _)| (policy, key, StateHash::default()));
+    Outcome::of(asked, decisions)
 }
 
 /// Gives back the charges of the decisions, one for each ask.

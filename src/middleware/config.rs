@@ -10,6 +10,7 @@ use std::{
 
 use super::{limits::Sealed, role::Role, same_state::SameState};
 use crate::{
+    algorithm::Algorithm,
     charging::{ChargedLimit, SettleCharges, Settling},
     decision::{Charge, Decision, Verdict},
     dry_run::DryRun,
@@ -18,19 +19,20 @@ use crate::{
     outcome::Outcome,
     policy::Policy,
     respond::{Refusal, Respond},
-    store::{Check, Decisions, NeverFails, OwnedAsks, Settlement, Store},
+    store::{AskParts, Check, Decisions, NeverFails, OwnedAsks, Settlement, Store},
 };
 
 /// Settings of a service.
 // Public because a bound of the service names it.
 #[doc(hidden)]
 pub struct Config<L, S, R, O> {
+    // Before the store, see `Registration`.
+    pub(super) same_state: SameState,
     pub(super) limits: L,
     pub(super) store: S,
     pub(super) respond: R,
     pub(super) observer: O,
     pub(super) counts: Arc<Counts>,
-    pub(super) same_state: SameState,
 }
 
 /// Counts of a layer, over all services that it made.
@@ -39,7 +41,6 @@ pub struct Config<L, S, R, O> {
 pub(super) struct Counts {
     cancelled: AtomicU64,
     misconfigured: AtomicU64,
-    collisions: AtomicU64,
 }
 
 impl Counts {
@@ -48,18 +49,9 @@ impl Counts {
         self.cancelled.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a request that was refused, or charged twice, because the server is set up wrongly.
+    /// Counts a request that was refused, or decided twice, because the server is set up wrongly.
     pub(super) fn count_misconfigured(&self) {
         self.misconfigured.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts another limit that shares the states of one without a name.
-    pub(super) fn count_collision(&self) {
-        self.collisions.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn collisions(&self) -> u64 {
-        self.collisions.load(Ordering::Relaxed)
     }
 
     pub(super) fn cancelled(&self) -> u64 {
@@ -83,25 +75,30 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
     #[inline]
     pub(super) fn outcome<'a>(
         &self,
-        asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
+        asked: impl Iterator<Item = AskParts<'a, L::AnyRule>>,
         decisions: &Decisions,
-    ) -> Outcome {
+    ) -> Outcome
+    where
+        L: Sealed<AnyRule: Algorithm + 'a>,
+    {
+        let asked = asked.map(|parts| (parts.0, parts.1, self.same_state.hash(parts)));
         if !L::APART && !L::SETTLES {
-            return Outcome::of(self.same_state.store(), asked, decisions);
+            return Outcome::of(asked, decisions);
         }
-        let decided = asked.zip(decisions.as_slice());
-        let shown = decided.filter(|((policy, key), decision)| {
+        let mut outcome = Outcome::new();
+        for ((policy, key, state), decision) in asked.zip(decisions.as_slice()) {
             let dry_run = self.dry_run_of(policy, key, decision);
-            dry_run.is_none_or(DryRun::is_shown)
-        });
-        let shown = shown.map(|((policy, key), decision)| {
+            if !dry_run.is_none_or(DryRun::is_shown) {
+                outcome.hide(state);
+                continue;
+            }
             let decision = match self.limits.settles(policy) {
                 Some(true) => decision.without_charge(),
                 _ => *decision,
             };
-            (policy, key, decision)
-        });
-        Outcome::of_decisions(self.same_state.store(), shown)
+            outcome.push_entry(policy.for_key(key), decision, state);
+        }
+        outcome
     }
 
     /// Returns the outcome of looks, one for each ask.
@@ -109,12 +106,15 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
         &self,
         asks: &OwnedAsks<L::AnyRule>,
         looks: &Decisions,
-    ) -> Outcome {
+    ) -> Outcome
+    where
+        L: Sealed<AnyRule: Algorithm>,
+    {
         if !L::APART {
-            return Outcome::of(self.same_state.store(), asks.keys(), looks);
+            return self.outcome(asks.parts(), looks);
         }
-        let looks = asks.keys().zip(looks.as_slice());
-        let decision = |((policy, key), look): ((&_, &_), &Decision)| {
+        let looks = asks.parts().zip(looks.as_slice());
+        let decision = |((policy, key, _), look): (AskParts<'_, _>, &Decision)| {
             if self.limits.role(policy, key) == Some(Role::DryRun) {
                 look.as_dry_run()
             } else {
@@ -122,7 +122,7 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
             }
         };
         let decisions = looks.map(decision).collect();
-        self.outcome(asks.keys(), &decisions)
+        self.outcome(asks.parts(), &decisions)
     }
 
     /// Returns the dry run that a decision belongs to; `None` if the decision has effect.
@@ -136,28 +136,28 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
 
     /// Counts the decisions of dry runs.
     #[inline(always)]
-    fn count_dry_runs<'a>(
+    fn count_dry_runs<'a, Rule: 'a>(
         &self,
-        asked: impl Iterator<Item = (&'a Policy, &'a Key)> + Clone,
+        asked: impl Iterator<Item = AskParts<'a, Rule>> + Clone,
         decisions: &Decisions,
     ) {
         let decided = asked.zip(decisions.as_slice());
-        for ((policy, key), decision) in decided.clone() {
+        for ((policy, key, _), decision) in decided.clone() {
             if let Some(dry_run) = self.dry_run_of(policy, key, decision) {
                 let live = dry_run.live().and_then(|live| {
                     let mut others = decided.clone();
-                    others.find(|((policy, _), _)| policy.digest() == live.digest())
+                    others.find(|((policy, ..), _)| policy.digest() == live.digest())
                 });
                 dry_run.count(key, decision, live.map(|(_, decision)| decision));
             }
         }
     }
 
-    /// Reports the decisions of a request, one for each policy and key that asked.
+    /// Reports the decisions of a request, one for each ask.
     #[inline]
-    pub(super) fn observe<'a>(
+    pub(super) fn observe<'a, Rule: 'a>(
         &self,
-        asked: impl Iterator<Item = (&'a Policy, &'a Key)> + Clone,
+        asked: impl Iterator<Item = AskParts<'a, Rule>> + Clone,
         decisions: &Decisions,
     ) where
         O: Observer,
@@ -169,7 +169,7 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
             return;
         }
         let all_admit = decisions.is_admitted();
-        for ((policy, key), decision) in asked.zip(decisions.as_slice()) {
+        for ((policy, key, _), decision) in asked.zip(decisions.as_slice()) {
             if L::APART && self.dry_run_of(policy, key, decision).is_some() {
                 let decision = decision.if_enforced();
                 let event = Event::new(policy, key, &decision);
@@ -193,14 +193,15 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
 impl<L, S, R, O> Config<L, S, R, O> {
     /// Hands the outcome to an admitted request if the responder wants it; returns the annotation for its response.
     #[inline]
-    pub(super) fn admit<'a, Req, Res, Err>(
+    pub(super) fn admit<'a, Req, Res, Err, Rule>(
         &self,
         req: &mut Req,
-        asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
+        asked: impl Iterator<Item = AskParts<'a, Rule>>,
         outcome: impl FnOnce() -> Outcome,
     ) -> Option<R::Annotation>
     where
         R: Respond<Req, Res, Err>,
+        Rule: Algorithm + 'a,
     {
         let wanted = self.respond.wants_outcome();
         wanted.then(|| {
@@ -209,18 +210,46 @@ impl<L, S, R, O> Config<L, S, R, O> {
         })
     }
 
-    /// Notices that a request was charged by one of these limits already.
+    /// Counts a request that an outer layer has decided by one of these limits already, and returns
+    /// `true` for it.
     #[inline(always)]
-    pub(super) fn note_outer<'a, Req, Res, Err>(
+    pub(super) fn note_outer<'a, Req, Res, Err, Rule>(
         &self,
         req: &Req,
-        asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
-    ) where
+        asked: impl Iterator<Item = AskParts<'a, Rule>>,
+    ) -> bool
+    where
+        R: Respond<Req, Res, Err>,
+        Rule: Algorithm + 'a,
+    {
+        let Some(outer) = self.respond.outer_outcome(req) else {
+            return false;
+        };
+        let is_noted = self.same_state.is_decided_by(outer, asked);
+        if is_noted {
+            self.counts.count_misconfigured();
+        }
+        is_noted
+    }
+
+    /// Answers a request that the store refused.
+    #[inline]
+    pub(super) fn refuse_decided<'a, Req, Res, Err>(
+        &self,
+        req: Req,
+        asked: impl Iterator<Item = AskParts<'a, L::AnyRule>> + Clone,
+        decisions: &Decisions,
+    ) -> Result<Res, Err>
+    where
+        L: Sealed<AnyRule: Algorithm + 'a>,
         R: Respond<Req, Res, Err>,
     {
-        if let Some(outer) = self.respond.outer_outcome(req) {
-            self.same_state.note_outer(outer, asked, &self.counts);
+        let refusal = Refusal::decided(self.outcome(asked.clone(), decisions), decisions);
+        let is_noted = self.respond.wants_outcome() && self.note_outer(&req, asked);
+        if is_noted {
+            return self.respond.refuse(req, refusal);
         }
+        self.refuse(req, refusal)
     }
 
     /// Answers a refused request, and counts it if the refusal is the server's fault.

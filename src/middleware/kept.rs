@@ -16,6 +16,7 @@ use super::{
     limits::{Limits, Sealed, SettleByResponse},
 };
 use crate::{
+    algorithm::Algorithm,
     charging::{ChargeHandle, ChargedLimit, KeepCharges, KeepNothing, SettleCharges},
     decision::{Charge, Decision},
     dry_run::DryRun,
@@ -183,6 +184,7 @@ impl<L, S, R, O, Rule> KeptCharges<L, S, R, O, Rule> {
         annotation: &mut Option<R::Annotation>,
         response: &mut Res,
     ) where
+        Rule: Algorithm,
         L: Limits<Req, Rule = Rule>,
         S: Store<Rule, Error: NeverFails>,
         R: Respond<Req, Res, Err>,

@@ -155,7 +155,7 @@ where
     if decisions.is_admitted() {
         return None;
     }
-    config.observe(asks.keys(), decisions);
+    config.observe(asks.parts(), decisions);
     Some(Refusal::new(asks::outcome(asks, decisions)))
 }
 

@@ -138,7 +138,7 @@ fn report<Rule>(observer: &impl Observer, asks: &OwnedAsks<Rule>, decisions: &De
     if !decisions.is_admitted() {
         return;
     }
-    for ((policy, key), decision) in asks.keys().zip(decisions.as_slice()) {
+    for ((policy, key, _), decision) in asks.parts().zip(decisions.as_slice()) {
         if let Some(charge) = decision.charge() {
             observer.settled(policy, key, 0, charge.cost);
         }

@@ -7,7 +7,7 @@ use tower_layer::Layer;
 use super::{
     config::{Config, Counts},
     limits::{LimitsBy, Sealed, check_fit, check_names},
-    same_state::SameState,
+    same_state::{Registration, SameState},
     service::RateLimit,
 };
 use crate::{
@@ -60,6 +60,8 @@ use crate::{
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it is added to a service"]
 pub struct RateLimitLayer<L, S, R, O = ()> {
+    // Before the store, see `Registration`.
+    pub(super) registration: Arc<Registration>,
     pub(super) limits: L,
     pub(super) store: S,
     pub(super) respond: R,
@@ -70,6 +72,7 @@ pub struct RateLimitLayer<L, S, R, O = ()> {
 impl<L, S, R> RateLimitLayer<L, S, R> {
     pub(super) fn from_parts(limits: L, store: S, respond: R) -> Self {
         Self {
+            registration: Arc::default(),
             limits,
             store,
             respond,
@@ -82,6 +85,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
 impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     pub(super) fn map_limits<M>(self, change: impl FnOnce(L) -> M) -> RateLimitLayer<M, S, R, O> {
         RateLimitLayer {
+            registration: Arc::default(),
             limits: change(self.limits),
             store: self.store,
             respond: self.respond,
@@ -134,6 +138,7 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     {
         check_fit(&self.limits, &store)?;
         Ok(RateLimitLayer {
+            registration: Arc::default(),
             limits: self.limits,
             store,
             respond: self.respond,
@@ -193,6 +198,7 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     #[doc(alias("error handler", "429"))]
     pub fn respond<T>(self, respond: T) -> RateLimitLayer<L, S, T, O> {
         RateLimitLayer {
+            registration: self.registration,
             limits: self.limits,
             store: self.store,
             respond,
@@ -235,6 +241,7 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     #[doc(alias = "metrics")]
     pub fn observe<T: Observer>(self, observer: T) -> RateLimitLayer<L, S, R, (O, T)> {
         RateLimitLayer {
+            registration: self.registration,
             limits: self.limits,
             store: self.store,
             respond: self.respond,
@@ -294,26 +301,41 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
         self.counts.cancelled()
     }
 
-    /// Returns the number of requests that were refused because the server is set up wrongly, over all clones and services.
+    /// Returns the number of requests that were refused or decided twice because the server is set
+    /// up wrongly, over all clones and services.
     ///
     /// Anything but 0 is a mistake on the server, which the feature `tracing` logs with the remedy:
     ///
-    /// - [the server lacks](crate::key::MissingKey::is_server_fault) what a key is made of, whatever the status of the answer,
+    /// - [the server lacks](crate::key::MissingKey::is_server_fault) what a key is made of,
+    ///   whatever the status of the answer,
     /// - the store [does not support](crate::store::Error::unsupported) a rule or a state,
     /// - a rule delayed a request, and no runtime of tokio could hold it,
-    /// - a request was charged twice, and admitted, because a layer outside of this one has the same limit on the same
-    ///   [store](crate::store::Backend::id): a layer that is applied to a router and to a route, or to a nested router. Noticed where
-    ///   requests carry their [outcome](crate::respond::Http::outcome).
+    /// - a layer outside of this one has decided the request by the same limit on the same
+    ///   [store](crate::store::Backend::id), so the request is charged twice, or refused because
+    ///   the first charge left too little. A layer that is applied to a router and to a route, or
+    ///   to a nested router, is the usual reason. Noticed where requests carry their
+    ///   [outcome](crate::respond::Http::outcome).
+    ///
+    /// A handler that sends requests of its own through the same limit must not copy the
+    /// [`Outcome`](crate::Outcome) of the request that it serves into their extensions, or each of
+    /// them is counted here: `extensions.remove::<Outcome>()`.
     pub fn misconfigured(&self) -> u64 {
         self.counts.misconfigured()
     }
 
-    /// Returns the number of limits of other layers that share the states of this layer's limit by mistake: both were given no name,
-    /// have different rules, and decide requests on one [store](crate::store::Backend::id). Each request of one is also
-    /// charged to the other, so a login limit that is spent refuses the whole API.
+    /// Returns the number of limits that share the states of this layer's limit by mistake now:
+    /// both were given no name, have different rules of one
+    /// [kind](crate::algorithm::Algorithm::state_kind), and decide requests on one
+    /// [store](crate::store::Backend::id). Each request of one is also charged to the other, so a
+    /// login limit that is spent refuses the whole API.
     ///
-    /// The feature `tracing` logs both rules once. A layer with a new rule that takes the place of an old one is counted too, while
-    /// the old one exists. To separate them, [name](Self::named) each.
+    /// Clones of a layer and all services that they make are one limit. It counts from its first
+    /// request until the last of them is dropped. So an old layer whose place another one has taken
+    /// is counted while its services are in use. The feature `tracing` logs both rules once. To
+    /// separate limits, [name](Self::named) each.
+    ///
+    /// Limits with a rule [for each request](Self::rule) are not compared. A clone with another
+    /// limit or store than this layer has is a limit of its own, with its own number.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -328,9 +350,11 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     ///     drop(layer.layer(service).call(Request::new(())));
     /// }
     /// assert_eq!((login.collisions(), api.collisions()), (1, 1));
+    /// drop(login);
+    /// assert_eq!(api.collisions(), 0);
     /// ```
     pub fn collisions(&self) -> u64 {
-        self.counts.collisions()
+        self.registration.collisions()
     }
 
     /// Returns a handle on the limit of this name, for checks without requests on the same budget: WebSocket messages, jobs, an
@@ -415,20 +439,20 @@ where
 
     fn layer(&self, inner: Svc) -> Self::Service {
         let Self {
+            registration,
             limits,
             store,
             respond,
             observer,
             counts,
         } = self.clone();
-        let same_state = SameState::new(&store);
         let config = Config {
+            same_state: SameState::new(&store, registration),
             limits,
             store,
             respond,
             observer,
             counts,
-            same_state,
         };
         RateLimit::new(inner, Arc::new(config))
     }

@@ -10,6 +10,7 @@ use super::{
     role::Role,
 };
 use crate::{
+    algorithm::Algorithm,
     charging::{ByResponse, ChargeHandle, Charging, Keeps},
     dry_run::{DryRun, Enforcement},
     error::Error,
@@ -164,7 +165,7 @@ where
 /// ```
 pub trait Limits<Req>: Sealed<AnyRule = Self::Rule> {
     /// The type of all rules.
-    type Rule;
+    type Rule: Algorithm;
 
     /// The asks for one request; none by default.
     // A type of its own for one limit, the common case: it needs no list.
@@ -195,15 +196,16 @@ pub trait Limits<Req>: Sealed<AnyRule = Self::Rule> {
         false
     }
 
+    /// Returns the policy and the rule of the limit that was given no name, if it has one rule for
+    /// all requests.
+    #[doc(hidden)]
+    fn unnamed(&self) -> Option<(&Policy, &Self::Rule)>;
+
     /// Adds the asks for `req` to an empty list; none if the request is exempt.
     ///
     /// # Errors
     ///
     /// When a key is missing. Then the store must not be asked.
-    /// Returns the policy of the limit that has no name of its own, and one rule for all requests.
-    #[doc(hidden)]
-    fn unnamed(&self) -> Option<&Policy>;
-
     // In place: the words of a returned ask would be copied right after they were written, which is slow.
     #[doc(hidden)]
     fn add_asks<'a>(
@@ -247,6 +249,7 @@ impl<'a, Rule> IntoIterator for OneAsk<'a, Rule> {
 
 impl<Req, Rule, P, K, C, E, B> Limits<Req> for Limit<Rule, P, K, C, E, B>
 where
+    Rule: Algorithm,
     P: SelectRule<Req, Rule>,
     K: KeyExtractor<Req>,
     C: RequestCost<Req>,
@@ -305,9 +308,9 @@ where
         Ok(())
     }
 
-    fn unnamed(&self) -> Option<&Policy> {
-        let has_no_name = P::IS_FIXED && self.policy == Policy::default();
-        has_no_name.then_some(&self.policy)
+    fn unnamed(&self) -> Option<(&Policy, &Rule)> {
+        let is_compared = P::IS_FIXED && self.policy.is_unnamed();
+        is_compared.then_some((&self.policy, &self.rule))
     }
 }
 
@@ -359,7 +362,7 @@ where
         Ok(())
     }
 
-    fn unnamed(&self) -> Option<&Policy> {
+    fn unnamed(&self) -> Option<(&Policy, &L::Rule)> {
         let first = self.0.unnamed();
         first.or_else(|| self.1.unnamed())
     }

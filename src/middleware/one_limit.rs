@@ -1,5 +1,7 @@
 //! The settings of a layer that has one limit.
 
+use std::sync::Arc;
+
 use super::{layer::RateLimitLayer, limit::Limit, per_request::FixedRule};
 use crate::{
     charging::{AddCondition, Charging, ForCandidate, HandOver, LookFirst},
@@ -157,6 +159,7 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
         E: Enforcement,
     {
         Ok(RateLimitLayer {
+            registration: Arc::default(),
             limits: self.limits.try_enforce_for(percent)?,
             store: self.store,
             respond: self.respond,

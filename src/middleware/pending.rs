@@ -176,14 +176,11 @@ where
             let decisions = ready!(span.in_scope(poll));
             // Closes the span.
             this.stage.set(Stage::Decided);
-            this.config.observe(this.asks.keys(), &decisions);
+            this.config.observe(this.asks.parts(), &decisions);
             let Config {
-                limits,
-                same_state,
-                counts,
-                ..
+                limits, same_state, ..
             } = &**this.config;
-            same_state.compare(|| limits.unnamed(), this.asks.keys(), &decisions, counts);
+            same_state.register(|| limits.unnamed(), this.asks.parts());
             if let Some(resumed) = self.as_mut().decide(decisions) {
                 return Poll::Ready(resumed);
             }
@@ -200,8 +197,8 @@ where
         match Disposition::of(&decisions) {
             Disposition::Pass => {
                 let (mut service, mut req) = taken(this.call);
-                let annotation = this.config.admit(&mut req, this.asks.keys(), || {
-                    this.config.outcome(this.asks.keys(), &decisions)
+                let annotation = this.config.admit(&mut req, this.asks.parts(), || {
+                    this.config.outcome(this.asks.parts(), &decisions)
                 });
                 let (config, asks) = (this.config, this.asks.iter());
                 let kept = L::Keeps::keep(config, &mut req, asks, &decisions, *this.at_once);
@@ -215,9 +212,9 @@ where
             Disposition::Refuse => {
                 let (service, req) = taken(this.call);
                 drop(service);
-                let outcome = this.config.outcome(this.asks.keys(), &decisions);
-                let refusal = Refusal::decided(outcome, &decisions);
-                Some(Resumed::Answered(this.config.refuse(req, refusal)))
+                let asked = this.asks.parts();
+                let answer = this.config.refuse_decided(req, asked, &decisions);
+                Some(Resumed::Answered(answer))
             }
             Disposition::Delay => {
                 if let Some((service, _)) = this.call {
@@ -253,17 +250,17 @@ where
             this.config.counts.count_misconfigured();
             #[cfg(feature = "tracing")]
             this.asks
-                .keys()
-                .for_each(|(policy, _)| crate::log::nothing_can_wait(policy));
+                .parts()
+                .for_each(|(policy, ..)| crate::log::nothing_can_wait(policy));
             let decisions = decisions.as_slice().iter();
             let refused = decisions.map(|decision| decision.without_delay()).collect();
-            let outcome = this.config.outcome(this.asks.keys(), &refused);
+            let outcome = this.config.outcome(this.asks.parts(), &refused);
             let refusal = Refusal::decided(outcome, &refused);
             return Err(this.config.respond.refuse(req, refusal));
         };
         let annotation = this.call.as_mut().and_then(|(_, req)| {
-            this.config.admit(req, this.asks.keys(), || {
-                this.config.outcome(this.asks.keys(), &decisions)
+            this.config.admit(req, this.asks.parts(), || {
+                this.config.outcome(this.asks.parts(), &decisions)
             })
         });
         this.stage.set(Stage::Delayed {

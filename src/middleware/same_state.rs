@@ -1,127 +1,172 @@
 //! Limits that charge one state by mistake: a layer that is applied twice, and limits without names on one store.
 
 use std::sync::{
-    Arc, Mutex, PoisonError, Weak,
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
 
-use super::config::Counts;
 use crate::{
-    decision::Decisions,
-    key::Key,
+    algorithm::Algorithm,
     outcome::{Outcome, StateHash},
     policy::Policy,
-    quota::Quota,
-    store::{Backend, StoreId},
+    store::{AskParts, Backend, StoreId},
 };
 
-/// What a layer knows of the store of its states.
+/// The identity of a service's store, and the registration of its layer.
 pub(super) struct SameState {
+    registration: Arc<Registration>,
     store: Option<StoreId>,
-    /// The limit without a name was compared with those of other layers, or there is none.
-    is_compared: AtomicBool,
+    /// Set if nothing is left to register.
+    is_registered: AtomicBool,
 }
-
-/// A limit without a name that has decided requests.
-struct Unnamed {
-    store: StoreId,
-    /// Those of its layer: while they live, so does the store.
-    counts: Weak<Counts>,
-    rule: (u64, Quota),
-}
-
-static UNNAMED: Mutex<Vec<Unnamed>> = Mutex::new(Vec::new());
-
-/// The most limits without names that are compared: more than a program has.
-const MOST: usize = 256;
 
 impl SameState {
-    pub(super) fn new(store: &impl Backend) -> Self {
+    pub(super) fn new(store: &impl Backend, registration: Arc<Registration>) -> Self {
         let store = store.id();
+        let is_registered = store.is_none() || registration.0.get().is_some();
         Self {
+            registration,
             store,
-            is_compared: AtomicBool::new(store.is_none()),
+            is_registered: AtomicBool::new(is_registered),
         }
     }
 
-    pub(super) fn store(&self) -> Option<StoreId> {
-        self.store
+    /// Returns the hash of the state that an ask charges.
+    #[inline]
+    pub(super) fn hash<Rule: Algorithm>(
+        &self,
+        (policy, key, rule): AskParts<'_, Rule>,
+    ) -> StateHash {
+        StateHash::new(self.store, policy, key, rule.state_kind())
     }
 
-    /// Notices that an outer layer has charged the state of one of these limits for this request.
+    /// Returns `true` if an outer layer has decided by one of these limits, and logs it.
     #[cold]
-    pub(super) fn note_outer<'a>(
+    pub(super) fn is_decided_by<'a, Rule: Algorithm + 'a>(
         &self,
         outer: &Outcome,
-        mut asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
-        counts: &Counts,
-    ) {
-        let twice = asked.find(|(policy, key)| outer.has(StateHash::new(self.store, policy, key)));
-        if let Some((policy, _)) = twice {
-            counts.count_misconfigured();
-            #[cfg(feature = "tracing")]
+        mut asked: impl Iterator<Item = AskParts<'a, Rule>>,
+    ) -> bool {
+        let twice = asked.find(|parts| outer.has(self.hash(*parts)));
+        #[cfg(feature = "tracing")]
+        if let Some((policy, ..)) = twice {
             crate::log::charged_twice(policy);
-            #[cfg(not(feature = "tracing"))]
-            let _ = policy;
         }
+        twice.is_some()
     }
 
-    /// Compares the limit without a name with those of other layers, when it decides its first request.
+    /// Registers the limit without a name when it decides its first request.
     // Not when the layer is built: many are that never decide.
     #[inline]
-    pub(super) fn compare<'a, 'p>(
+    pub(super) fn register<'a, 'l, Rule: Algorithm + 'a + 'l>(
         &self,
-        unnamed: impl FnOnce() -> Option<&'p Policy>,
-        asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
-        decisions: &Decisions,
-        counts: &Arc<Counts>,
+        unnamed: impl FnOnce() -> Option<(&'l Policy, &'l Rule)>,
+        asked: impl Iterator<Item = AskParts<'a, Rule>>,
     ) {
-        if !self.is_compared.load(Ordering::Relaxed) {
-            self.compare_first(unnamed(), asked, decisions, counts);
+        if !self.is_registered.load(Ordering::Relaxed) {
+            self.register_first(unnamed(), asked);
         }
     }
 
     #[cold]
-    fn compare_first<'a>(
+    fn register_first<'a, Rule: Algorithm + 'a>(
         &self,
-        unnamed: Option<&Policy>,
-        mut asked: impl Iterator<Item = (&'a Policy, &'a Key)>,
-        decisions: &Decisions,
-        counts: &Arc<Counts>,
+        unnamed: Option<(&Policy, &Rule)>,
+        mut asked: impl Iterator<Item = AskParts<'a, Rule>>,
     ) {
-        let (Some(unnamed), Some(store)) = (unnamed, self.store) else {
-            return self.is_compared.store(true, Ordering::Relaxed);
-        };
-        let decision = asked
-            .position(|(policy, _)| policy.digest() == unnamed.digest())
-            .and_then(|index| decisions.as_slice().get(index));
-        let rule = decision.and_then(|decision| Some((decision.limit()?, decision.quota()?)));
-        // The store could not decide, or the request is exempt from this limit.
-        let Some(rule) = rule else { return };
-        self.is_compared.store(true, Ordering::Relaxed);
-        let mut known = UNNAMED.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|other| other.counts.strong_count() > 0);
-        let others = known
-            .iter()
-            .filter(|other| other.store == store && other.rule != rule);
-        let other = others
-            .filter_map(|other| Some((other.counts.upgrade()?, other.rule)))
-            .find(|(other, _)| !Arc::ptr_eq(other, counts));
-        if known.len() < MOST {
-            known.push(Unnamed {
-                store,
-                counts: Arc::downgrade(counts),
-                rule,
+        let registered = &self.registration.0;
+        if let (Some((policy, rule)), Some(store)) = (unnamed, self.store) {
+            if !asked.any(|(asked, ..)| asked.digest() == policy.digest()) {
+                // The request is exempt from this limit.
+                return;
+            }
+            let mut other = None;
+            let limit = registered.get_or_init(|| {
+                let limit = UnnamedLimit::register(store, rule);
+                other = limit.another();
+                Some(limit)
             });
-        }
-        drop(known);
-        if let Some((other, other_rule)) = other {
-            other.count_collision();
-            counts.count_collision();
             #[cfg(feature = "tracing")]
-            crate::log::unnamed_limits(unnamed, other_rule, rule);
+            if let (Some(limit), Some(other)) = (limit, other) {
+                crate::log::unnamed_limits(policy, &other, &limit.0.rule);
+            }
             #[cfg(not(feature = "tracing"))]
-            let _ = other_rule;
+            let _ = (limit, other);
+        } else {
+            registered.get_or_init(|| None);
+        }
+        self.is_registered.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The limit of a layer that was given no name, from its first request on; `None` inside if all
+/// have names.
+///
+/// Clones of the layer and their services share it. Each drops it before its store: the identity of
+/// a store is used again once the store is gone.
+#[derive(Default)]
+pub(super) struct Registration(OnceLock<Option<UnnamedLimit>>);
+
+impl Registration {
+    /// Returns the number of limits with another rule on the same states.
+    pub(super) fn collisions(&self) -> u64 {
+        let limit = self.0.get().and_then(Option::as_ref);
+        limit.map_or(0, |limit| limit.collisions() as u64)
+    }
+}
+
+/// A limit without a name that has decided a request. While it is there, its entry is listed.
+struct UnnamedLimit(Entry);
+
+#[derive(Clone, PartialEq)]
+struct Entry {
+    /// The numbers of the store, and of the kind of the states.
+    states: (u64, u64),
+    /// The text of the rule.
+    rule: Arc<str>,
+}
+
+/// The entries of all such limits, one for each: equal ones stand for different limits.
+static UNNAMED: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+
+fn unnamed_limits() -> MutexGuard<'static, Vec<Entry>> {
+    UNNAMED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl UnnamedLimit {
+    fn register(store: StoreId, rule: &impl Algorithm) -> Self {
+        let entry = Entry {
+            states: (store.number(), rule.state_kind().as_u64()),
+            rule: format!("{rule:?}").into(),
+        };
+        unnamed_limits().push(entry.clone());
+        Self(entry)
+    }
+
+    /// Returns `true` for the entry of a limit with another rule on the same states.
+    fn collides_with(&self, other: &Entry) -> bool {
+        other.states == self.0.states && other.rule != self.0.rule
+    }
+
+    fn collisions(&self) -> usize {
+        let limits = unnamed_limits();
+        let others = limits.iter().filter(|other| self.collides_with(other));
+        others.count()
+    }
+
+    /// Returns the rule of one of these.
+    fn another(&self) -> Option<Arc<str>> {
+        let limits = unnamed_limits();
+        let mut others = limits.iter().filter(|other| self.collides_with(other));
+        others.next().map(|other| Arc::clone(&other.rule))
+    }
+}
+
+impl Drop for UnnamedLimit {
+    fn drop(&mut self) {
+        let mut limits = unnamed_limits();
+        if let Some(index) = limits.iter().position(|entry| *entry == self.0) {
+            limits.swap_remove(index);
         }
     }
 }

@@ -18,12 +18,10 @@ use super::{
     pending::PendingCall,
 };
 use crate::{
-    key::Key,
     observe::Observer,
     outcome::Outcome,
-    policy::Policy,
     respond::{Refusal, Respond},
-    store::{Ask, Decisions, NeverFails, Store},
+    store::{Ask, AskParts, Decisions, NeverFails, Store},
 };
 
 /// Limits the rate of requests to an inner service. Made by a [`RateLimitLayer`](crate::RateLimitLayer).
@@ -137,7 +135,7 @@ where
         if asks.is_empty() {
             config.observer.exempt();
             // An exemption is an outcome, too. Its response gets no annotation.
-            drop(config.admit(&mut req, std::iter::empty(), Outcome::new));
+            drop(config.admit(&mut req, asked(&asks), Outcome::new));
             let kept = Self::keep(config, &mut req, &asks, &Decisions::default());
             return Self::calling(inner.call(req), None, kept);
         }
@@ -152,8 +150,7 @@ where
             Asked::Decided(decisions) => {
                 config.observe(asked(&asks), &decisions);
                 let unnamed = || config.limits.unnamed();
-                let same_state = &config.same_state;
-                same_state.compare(unnamed, asked(&asks), &decisions, &config.counts);
+                config.same_state.register(unnamed, asked(&asks));
                 match Disposition::of(&decisions) {
                     Disposition::Pass => {
                         if !respond.wants_outcome() {
@@ -169,8 +166,9 @@ where
                         };
                         // A copy of the key, so that the ask can stay in registers.
                         config.note_outer(&req, asked(&asks));
-                        let store = config.same_state.store();
-                        let outcome = Outcome::one(store, ask.policy(), &{ *ask.key() }, decision);
+                        let (policy, key) = (ask.policy(), *ask.key());
+                        let state = config.same_state.hash((policy, &key, ask.rule()));
+                        let outcome = Outcome::one(policy, &key, state, decision);
                         // Bound again: a parameter that is borrowed would be copied on the other paths, too.
                         let mut req = req;
                         let annotation = respond.admit(&mut req, outcome);
@@ -225,9 +223,7 @@ where
         decisions: Decisions,
     ) -> Self {
         drop(take_ready(inner));
-        let outcome = config.outcome(asked(&asks), &decisions);
-        let refusal = Refusal::decided(outcome, &decisions);
-        Self::answered(config.refuse(req, refusal))
+        Self::answered(config.refuse_decided(req, asked(&asks), &decisions))
     }
 
     /// Begins the delay of a request.
@@ -254,10 +250,8 @@ fn take_ready<Svc: Clone>(inner: &mut Svc) -> Svc {
     mem::replace(inner, fresh)
 }
 
-/// Returns the policy and the key of each ask.
+/// Returns the policy, the key and the rule of each ask.
 #[inline]
-fn asked<'a, Rule>(
-    asks: &'a [Ask<'_, Rule>],
-) -> impl Iterator<Item = (&'a Policy, &'a Key)> + Clone {
-    asks.iter().map(|ask| (ask.policy(), ask.key()))
+fn asked<'a, Rule>(asks: &'a [Ask<'_, Rule>]) -> impl Iterator<Item = AskParts<'a, Rule>> + Clone {
+    asks.iter().map(Ask::parts)
 }

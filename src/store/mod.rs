@@ -54,11 +54,6 @@ mod wrappers;
 
 #[cfg(any(feature = "introspect", all(feature = "http-body", feature = "tokio")))]
 pub(crate) use self::engine::stats;
-pub(crate) use self::{
-    ask::Spend,
-    engine::{Counter, Progress, Steps, StepsFuture, run},
-    wrappers::BlockFuture,
-};
 pub use self::{
     ask::{Ask, OwnedAsks, Settlement, StateKey},
     boxed::{BoxFuture, BoxStore},
@@ -75,6 +70,11 @@ pub use self::{
         FailureMode, Fallback, FallbackBuilder, FallbackDone, FallbackFuture, ForgetFuture,
         OnFailure, OnFailureFuture, RememberFuture, RememberRefusals, Scalable,
     },
+};
+pub(crate) use self::{
+    ask::{AskParts, Spend},
+    engine::{Counter, Progress, Steps, StepsFuture, run},
+    wrappers::BlockFuture,
 };
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]

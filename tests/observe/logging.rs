@@ -236,6 +236,50 @@ async fn a_mistake_is_logged_once_for_each_cause_and_policy_and_counted() {
     assert_eq!((by_key.misconfigured(), log.take().len()), (0, 0));
 }
 
+#[tokio::test(flavor = "current_thread")]
+async fn limits_that_share_a_state_by_mistake_are_logged_once_with_what_to_do() {
+    let (log, _guard) = Log::start();
+    let store = Local::<TokenBucket>::new();
+    let layer = |limit| RateLimitLayer::new(TokenBucket::per_day(limit)).store(store.clone());
+    let (login, api) = (layer(3_003), layer(100_100));
+    for _ in 0..2 {
+        for layer in [&login, &api] {
+            let response = layer.layer(Inner).oneshot(Request::new(())).await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK);
+        }
+    }
+    // One unit for two applications.
+    let twice = layer(1).named("applied twice");
+    for _ in 0..2 {
+        let service = twice.layer(twice.layer(Inner));
+        let response = service.oneshot(Request::new(())).await.unwrap();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    }
+    let logged: Vec<_> = log
+        .take()
+        .into_iter()
+        .map(|mut event| (event.remove("policy"), event.remove("message")))
+        .collect();
+    let [
+        (Some(unnamed), Some(collision)),
+        (Some(policy), Some(applied)),
+    ] = &logged[..]
+    else {
+        panic!("{logged:#?}");
+    };
+    assert_eq!(
+        (&**unnamed, &**policy),
+        ("default", "applied twice"),
+        "{logged:#?}"
+    );
+    for part in ["token-bucket 3003/1d", "token-bucket 100100/1d", "`named`"] {
+        assert!(collision.contains(part), "{collision}");
+    }
+    for part in ["Apply the layer once", "`named`", "`Outcome`"] {
+        assert!(applied.contains(part), "{applied}");
+    }
+}
+
 #[cfg(feature = "axum")]
 #[tokio::test(flavor = "current_thread")]
 async fn a_forgotten_layer_is_logged_once_for_each_route() {

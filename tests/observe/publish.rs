@@ -278,11 +278,37 @@ async fn a_layer_publishes_what_it_counts() {
     }
     let expected = lines(
         "tollgate_layer_cancelled_total{layer=api} 2
-        tollgate_layer_collisions_total{layer=api} 0
+        tollgate_layer_collisions{layer=api} 0
         tollgate_layer_misconfigured_total{layer=api} 0
         tollgate_layer_unsettled_total{layer=api} 0",
     );
     assert_eq!(published(|| layer.publish("api")), expected);
+}
+
+/// A reload makes limits collide until the last service of the old one is gone.
+#[tokio::test]
+async fn collisions_are_published_as_a_number_that_falls() {
+    let store = memory();
+    let layer = |rule: &str| {
+        let rule: AnyRule = rule.parse().unwrap();
+        RateLimitLayer::new(rule).store(store.clone())
+    };
+    let inner =
+        || service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+    let (old, new) = (layer("token-bucket 3/1h"), layer("token-bucket 5/1h"));
+    let connection = old.layer(inner());
+    connection.clone().oneshot(Request::new(())).await.unwrap();
+    let response = new.layer(inner()).oneshot(Request::new(())).await;
+    response.unwrap();
+    drop(old);
+    let recorder = DebuggingRecorder::new();
+    let collisions = || {
+        metrics::with_local_recorder(&recorder, || new.publish("api"));
+        values(&recorder.snapshotter())["tollgate_layer_collisions{layer=api}"].clone()
+    };
+    assert_eq!(collisions(), "1");
+    drop(connection);
+    assert_eq!(collisions(), "0");
 }
 
 #[cfg(feature = "axum")]

@@ -166,7 +166,7 @@ fn a_scrape_shows_exactly_what_was_sent() {
         ("tollgate_exempt_total", 4.0),
         ("tollgate_missing_keys_total{fault=\"client\"}", 2.0),
         ("tollgate_layer_cancelled_total{layer=\"api\"}", 0.0),
-        ("tollgate_layer_collisions_total{layer=\"api\"}", 0.0),
+        ("tollgate_layer_collisions{layer=\"api\"}", 0.0),
         ("tollgate_layer_misconfigured_total{layer=\"api\"}", 0.0),
         ("tollgate_layer_unsettled_total{layer=\"api\"}", 0.0),
         // Three clients, and one key of all.

@@ -94,10 +94,10 @@ families! {
         // Published for a layer.
         LAYER_CANCELLED = "tollgate_layer_cancelled_total" Counter Count ["`layer`"]
             "Delayed requests that were dropped before their turn";
-        LAYER_COLLISIONS = "tollgate_layer_collisions_total" Counter Count ["`layer`"]
-            "Limits of other layers that share the states of this one, as both have no name";
+        LAYER_COLLISIONS = "tollgate_layer_collisions" Gauge Count ["`layer`"]
+            "Limits that share the states of this layer's now, as both have no name";
         LAYER_MISCONFIGURED = "tollgate_layer_misconfigured_total" Counter Count ["`layer`"]
-            "Requests that were refused, or charged twice, because the server is set up wrongly";
+            "Requests that were refused, or decided twice, because the server is set up wrongly";
         LAYER_UNSETTLED = "tollgate_layer_unsettled_total" Counter Count ["`layer`"]
             "Charges that may not have been corrected, in the layer's store";
 
