@@ -1,4 +1,4 @@
-//! An amount per period, and how it is written.
+//! An amount per period, and its text; durations as text.
 
 use std::{cmp::Ordering, fmt, num::NonZeroU64, str::FromStr, time::Duration};
 
@@ -12,10 +12,7 @@ use crate::error::Error;
 ///
 /// # Text
 ///
-/// `amount/period`, where the period is a whole number, which may be left out
-/// for 1, and one of the units `ns`, `us`, `ms`, `s`, `m`, `h`, `d`. Printing
-/// uses the largest unit that divides the period, and `10/s` for one second;
-/// what is printed parses back.
+/// `amount/period`. The period is a whole number and one of the units `ns`, `us`, `ms`, `s`, `m`, `h`, `d`; without a number it is one unit, as in `10/s`. Printing uses the largest unit that divides the period, and `10/s` for one second. The output parses back.
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,7 +58,7 @@ impl Misfit {
 }
 
 impl Quota {
-    /// The greatest amount, 2⁴⁰ units. Costs and capacities reach as far.
+    /// The greatest amount, 2⁴⁰ units. It is also the greatest cost and capacity.
     pub const MAX_AMOUNT: u64 = 1 << 40;
     /// The longest period, 2⁶³ − 1 ns.
     pub const MAX_PERIOD: Duration = Duration::from_nanos(i64::MAX as u64);
@@ -166,7 +163,7 @@ impl Quota {
         Self::literal(amount, 86_400 * SECOND)
     }
 
-    /// Returns the time in which the quota grants so many units, in nanoseconds, rounded down.
+    /// Returns the time in which the quota grants `units`, in nanoseconds, rounded down.
     pub(crate) fn time_of(self, units: u64) -> u128 {
         u128::from(units) * u128::from(self.period.get()) / u128::from(self.amount.get())
     }
@@ -277,14 +274,15 @@ impl<'de> serde::Deserialize<'de> for Quota {
     }
 }
 
-/// Digits only: `u64::from_str` would also take a plus sign.
+/// Parses digits only: `u64::from_str` would also accept a plus sign.
 pub(crate) fn parse_number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if digits { text.parse().ok() } else { None }
 }
 
+/// The reason why a text is not a duration.
 pub(crate) enum DurationProblem {
-    /// The number is missing, or above 64 bits of nanoseconds.
+    /// The duration is above 2⁶⁴ − 1 ns.
     Number,
     /// The unit at this byte is unknown.
     Unit(usize),

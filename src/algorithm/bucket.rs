@@ -37,7 +37,7 @@ use crate::{
 };
 
 /// The level of a bucket at its last write, as the time that it has been filling.
-// Packed: 20 bytes.
+// `packed(4)`: 20 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub(super) struct BucketLevel {

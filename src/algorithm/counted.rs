@@ -12,16 +12,15 @@ use crate::{
 
 /// A rule that counters can run: its state is the number of admitted units in each slice of time.
 ///
-/// The totals of counters become the rule's own state, and [`Algorithm::step`] decides on that state as in any other store.
+/// The totals of the counters become a state of the rule, and [`Algorithm::step`] decides on it as in any other store.
 ///
 /// # Laws
 ///
-/// Beside those of [`Algorithm`]:
+/// In addition to those of [`Algorithm`]:
 ///
-/// - A call at `now` counts in the slice of `now`, and only that slice and the [older](Slicing::older) ones before it count then.
-/// - An admission adds its cost to the counter of its slice, a settlement corrects the counter of the slice
-///   that was charged, and nothing else changes a counter.
-/// - The more a counter holds, the less passes.
+/// - A call at `now` is counted in the slice of `now`. Only that slice and the [older](Slicing::older) slices before it count for the decision.
+/// - An admission adds its cost to the counter of its slice. A settlement corrects the counter of the slice that was charged. Nothing else changes a counter.
+/// - A greater total never admits more.
 #[diagnostic::on_unimplemented(
     message = "the rule `{Self}` cannot be run by counters, which only add and tell the total",
     label = "not a window that can be counted",
@@ -35,13 +34,12 @@ pub trait Counted: Algorithm {
     ///
     /// # Errors
     ///
-    /// When the windows do not depend on time alone, as those that begin with a key's first call.
+    /// When the windows do not depend on time alone, such as those that begin with a key's first call.
     fn slicing(&self) -> Result<Slicing, Error>;
 
-    /// Returns the state of a key with these totals: the first one is of the slice of `at`, the next ones of the
-    /// [older](Slicing::older) slices before it. The last write was at `at`.
+    /// Returns the state of a key with these totals, as written at `at`. `None` if the key has counted nothing.
     ///
-    /// Totals that are not given are 0. `None` is a key that has counted nothing.
+    /// The first total is that of the slice of `at`. The next ones are those of the [older](Slicing::older) slices, newest first. Missing totals are 0.
     fn state_of_totals(&self, totals: &[u64], at: Timestamp) -> Option<Self::State>;
 }
 
@@ -73,11 +71,11 @@ pub struct Slicing {
 }
 
 impl Slicing {
-    /// Creates windows that begin `offset`, less than their length, later than those of the calendar; only the current one counts.
+    /// Creates windows that begin `offset` later than those of the calendar. Only the current window counts.
     ///
     /// # Errors
     ///
-    /// When windows have no length, or the offset is not below it.
+    /// When `window` is 0 or above 2⁶³ − 1 ns, or `offset` is not below `window`.
     pub fn windows(window: Duration, offset: Duration) -> Result<Self, Error> {
         let (window, offset) = (nanos(window)?, offset.as_nanos());
         let left = u128::from(window.get()).saturating_sub(offset);
@@ -95,12 +93,11 @@ impl Slicing {
         })
     }
 
-    /// Creates windows of the calendar in `count` slices. One slice more than a window has counts.
+    /// Creates windows of the calendar, each cut into `count` slices. The current slice and `count` older ones count, the oldest in part.
     ///
     /// # Errors
     ///
-    /// When windows have no length, or slices would have none; or when there are none or more than
-    /// [`SlidingWindow::MAX_SLICES`].
+    /// When `window` is 0 or above 2⁶³ − 1 ns, when `count` is 0 or above [`SlidingWindow::MAX_SLICES`], or when slices would be shorter than a nanosecond.
     pub fn sliding(window: Duration, count: u64) -> Result<Self, Error> {
         let window = nanos(window)?;
         match NonZeroU64::new(count) {
@@ -120,20 +117,20 @@ impl Slicing {
         }
     }
 
-    /// Returns the number of slices before the current one that still count, the last of them in part.
+    /// Returns the number of slices before the current one that still count, the oldest of them in part.
     pub const fn older(&self) -> u64 {
         self.older
     }
 
     /// Returns the number of the slice that contains an instant.
     pub fn slice(&self, at: Timestamp) -> u64 {
-        // At most 2^65 times a number of slices.
+        // No overflow: at most 2^65 times the number of slices.
         let since = u128::from(at.as_nanos()) + u128::from(self.ahead);
         let slice = since * u128::from(self.count.get()) / u128::from(self.window.get());
         u64::try_from(slice).unwrap_or(u64::MAX)
     }
 
-    /// Returns the beginning of a slice: the epoch if it began before it, and [`Timestamp::MAX`] if it lies beyond all time.
+    /// Returns the beginning of a slice, limited to the range from the epoch to [`Timestamp::MAX`].
     pub fn begin(&self, slice: u64) -> Timestamp {
         let since = u128::from(slice) * u128::from(self.window.get());
         let since = since.div_ceil(u128::from(self.count.get()));
@@ -141,7 +138,7 @@ impl Slicing {
         Timestamp::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Returns the instant from which on a slice no longer counts.
+    /// Returns the instant from which a slice no longer counts.
     pub fn over(&self, slice: u64) -> Timestamp {
         self.begin(slice.saturating_add(self.older).saturating_add(1))
     }
@@ -160,8 +157,9 @@ fn nanos(window: Duration) -> Result<NonZeroU64, Error> {
 }
 
 impl fmt::Display for Slicing {
-    /// Writes a text that identifies the slicing: the window, the number of slices if it slides, and the time from the beginning
-    /// of the first window to the epoch if there is one: `1m`, `1m/1`, `1m/4`, `1m+50s`.
+    /// Writes a text that identifies the slicing: `1m`, `1m/1`, `1m/4`, `1m+50s`.
+    ///
+    /// It contains the window, the number of slices if the window slides, and the time from the beginning of the first window to the epoch if that is not 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt_duration(self.window.get(), f)?;
         if self.older > 0 {
@@ -181,10 +179,9 @@ impl fmt::Debug for Slicing {
     }
 }
 
-/// A rule chosen at run time, of those that counters can run: a fixed window of the calendar, or a sliding one.
+/// A rule for counters, chosen at run time: a fixed window of the calendar, or a sliding window.
 ///
-/// Parses from the text that [`AnyRule`] has, prints what parses back, and reads from serde as a string (feature
-/// `serde`).
+/// It parses from the same text as [`AnyRule`], and its output parses back. With the feature `serde`, it is serialized as a string.
 ///
 /// ```
 /// use tollgate::{AnyRule, CountedRule};
@@ -197,12 +194,12 @@ impl fmt::Debug for Slicing {
 /// assert!(error.to_string().contains("expected `fixed-window` or `sliding-window`"));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-// Always a window that counters can run.
+// Invariant: a window that counters can run.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct CountedRule(AnyRule);
 
 impl CountedRule {
-    /// Returns the rule for stores that run any algorithm.
+    /// Returns the rule as an [`AnyRule`], for stores that run any algorithm.
     pub const fn as_any(&self) -> &AnyRule {
         &self.0
     }
@@ -213,7 +210,7 @@ impl TryFrom<AnyRule> for CountedRule {
 
     /// # Errors
     ///
-    /// When counters cannot run the rule. The error names those that they can run, and what to use for this one.
+    /// When counters cannot run the rule. The error names the rules that they can run, and what to use for this one.
     fn try_from(rule: AnyRule) -> Result<Self, Error> {
         slicing_of(&rule).map(|_| Self(rule))
     }

@@ -1,7 +1,8 @@
-//! Rules: each computes a decision from a key's state, the time and a cost.
+//! Rate limiting rules: each computes a decision from a key's state, the time and a cost.
 //!
-//! Everything here is pure: no clock is read, no lock taken, no random number drawn. A step
-//! may be run again for the same request after a lost race.
+//! The [guide](crate::guide#which-rule) compares the rules. [`Algorithm`] is the trait that all of them implement.
+//!
+//! Rules are pure: they read no clock, take no lock and draw no random number. So a store can run a step again for the same request after a lost race.
 
 mod all;
 mod any;
@@ -62,35 +63,30 @@ pub use self::{
 
 registry::algorithms!(modules);
 
-/// A rule: decides on a call from the state of its key.
+/// A rule, which decides on a call from the state of its key.
 ///
-/// A value of this type is small and travels along with each call; a
-/// [store](crate::store::Store) remembers only the [`State`](Self::State). So a rule can be swapped while
-/// running. Within one algorithm, a swap adds no allowance for a key that has a state: an
-/// exhausted client stays exhausted, and usage is cut to the new capacity. A rule of another algorithm has a state of its
-/// own beside it ([`state_kind`](Self::state_kind)).
+/// A rule is a small value that is passed with each call; a [store](crate::store::Store) keeps only the [`State`](Self::State) of each key. So a rule can be replaced at run time. A new rule of the same algorithm adds no allowance for a key that has a state: an exhausted client stays exhausted, and usage above the new capacity is cut to it. A rule of another algorithm keeps a separate state ([`state_kind`](Self::state_kind)).
 ///
 /// # Laws
 ///
-/// Stores rely on them, and `tests/core/extend.rs` of this crate shows how to test them:
+/// Stores rely on these laws. `tests/core/extend.rs` of this crate shows how to test them.
 ///
-/// - A refused call returns [`Step::Kept`] and leaves the state alone. The exceptions are the first sight of a key whose
-///   rule does not start at rest, and the first call that carries a count over from a window of another rule.
+/// - A refused call returns [`Step::Kept`] and leaves the state unchanged. There are two exceptions: the first call of a key whose rule does not start at rest, such as a bucket that starts empty, and the first call that carries a count over from a window of another rule.
 /// - A cost above the capacity is always refused, without a retry time.
 /// - `remaining` is the greatest cost that passes at the same instant, and
 ///   `retry_after` the least wait after which the same call passes.
 /// - From [`forgettable_at`](Self::forgettable_at) on, a key without a state gets the same decisions.
-/// - If `now` lies before the state's last write, time stands still at that write.
+/// - If `now` is before the state's last write, the rule decides as at the time of that write.
 /// - A rule that can delay a call returns `true` from [`may_delay`](Self::may_delay).
 /// - Rules of one [kind](Self::state_kind) read each other's states, and a rule [for one key](Self::for_key) keeps the kind.
-/// - The numbers of decisions come out the same on every machine: no floats.
+/// - Decisions have the same numbers on every machine, so rules use no floating point.
 /// - Rules that decide differently differ in their [`Debug`](fmt::Debug) text, and equal ones do
 ///   not, as with a derived one. A layer [compares](crate::RateLimitLayer::collisions) limits by
 ///   it, and logs it.
 ///
-/// # A rule of one's own
+/// # A rule of your own
 ///
-/// A quota for a lifetime: `n` units in all, never refilled.
+/// A lifetime quota: `n` units in total, never refilled.
 ///
 /// ```
 /// use std::num::NonZeroU64;
@@ -150,14 +146,14 @@ registry::algorithms!(modules);
             (`\"token-bucket 100/1m\".parse::<AnyRule>()?`), or a type of your own that implements `Algorithm`"
 )]
 pub trait Algorithm: Clone + fmt::Debug {
-    /// The state of one key; small.
+    /// The state of one key. Keep it small: stores hold one for each key.
     ///
-    /// The state types of this crate's rules have no other name than this one: `<TokenBucket as Algorithm>::State`.
+    /// The state types of this crate's rules have no public name of their own. Write `<TokenBucket as Algorithm>::State`.
     type State: Clone;
 
     /// Spends `cost` if the rule allows it.
     ///
-    /// May be run again after a lost race. `None` is a key that is new or forgotten.
+    /// `None` is the state of a key that is new or forgotten. A store may call this again for the same request after a lost race.
     fn step(&self, state: &mut Option<Self::State>, now: Timestamp, cost: Cost) -> Step;
 
     /// Returns the decision that a call of one unit would get. Changes nothing.
@@ -167,38 +163,32 @@ pub trait Algorithm: Clone + fmt::Debug {
 
     /// Corrects an earlier charge to the `actual` cost in units.
     ///
-    /// A lower cost refunds units (0 refunds all), a higher one is charged by force, even into debt. Never restores what
-    /// refill has restored already, and never reaches out of the window that was charged.
+    /// A lower cost refunds units (0 refunds all). A higher one is charged even if the key goes into debt. Units that refill has restored already are not refunded again, and a correction stays within the window that was charged.
     fn settle(&self, state: &mut Option<Self::State>, charge: &Charge, now: Timestamp, actual: u64);
 
-    /// Returns the instant from which on a key without a state gets the same decisions as one with this state.
+    /// Returns the instant from which a key with this state gets the same decisions as a key without a state.
     ///
     /// Stores derive expiry and eviction from it.
     fn forgettable_at(&self, state: &Self::State) -> Timestamp;
 
     /// Returns the kind of state that this rule keeps.
     ///
-    /// Two rules of one kind read each other's states, so a change of numbers carries a client's usage over. States of
-    /// different kinds lie side by side under a key, and neither rule sees what the other one charged: while two
-    /// releases or tenants use rules of different kinds, a key gets at most the limit of each. A rule
-    /// [for one key](Self::for_key) has the kind of the rule that it was made of.
+    /// Rules of the same kind read each other's states, so a client keeps its usage when the numbers of a rule change. States of different kinds are stored side by side under a key, and neither rule sees the charges of the other: while two releases or tenants use rules of different kinds, a key gets at most the limit of each. A rule [for one key](Self::for_key) keeps the kind of the rule that it was made from.
     ///
-    /// By default all rules have one common kind. A rule of your own that other rules may meet under one policy returns a
-    /// [kind of its own](StateKind::named).
+    /// By default all rules have the same kind. If a policy may use other rules beside your own, return a [kind of its own](StateKind::named).
     #[inline]
     fn state_kind(&self) -> StateKind {
         StateKind::default()
     }
 
-    /// Returns the number of bits of [`Charge::class`] that this rule's classes take. The default, 0, is for a single class.
+    /// Returns the number of bits that this rule uses of [`Charge::class`]. The default, 0, is for a single class.
     fn class_bits(&self) -> u32 {
         0
     }
 
     /// Returns `true` if the allowance of a key can shrink while the key is idle.
     ///
-    /// A warm-up cools, and a bucket that is forgotten may begin with less than it held. A [pair](#impl-Algorithm-for-(A,+B))
-    /// with such a rule evaluates its members at the instant of a wait before it returns the wait. `false` by default.
+    /// For example, a warm-up cools, and a bucket that was forgotten may start with less than it held. A [pair](#impl-Algorithm-for-(A,+B)) with such a rule evaluates its members at the end of a wait before it returns the wait. `false` by default.
     #[inline]
     fn may_shrink_when_idle(&self) -> bool {
         false
@@ -212,7 +202,7 @@ pub trait Algorithm: Clone + fmt::Debug {
         false
     }
 
-    /// Returns the most bytes that an [encoded](Codec) state can take, if that grows with the usage of a key.
+    /// Returns the maximum size of an [encoded](Codec) state in bytes, if the size grows with a key's usage.
     ///
     /// A store that transfers whole states with each call [refuses](crate::store::Store::fits) a rule whose states take more than 64 KiB. 0, the
     /// default, is for states of a few hundred bytes at most.
@@ -220,16 +210,16 @@ pub trait Algorithm: Clone + fmt::Debug {
         0
     }
 
-    /// Returns the rule for one key, by the key's digest, if the rule differs between keys.
+    /// Returns the rule for the key with this digest, if the rule differs between keys.
     ///
-    /// Stores call this before they decide. `None`, the default, is for a rule that is the same for all keys.
+    /// Stores call this before they decide. `None`, the default, means that the rule is the same for all keys.
     #[inline]
     fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
         let _ = digest;
         None
     }
 
-    /// Returns `true` if [`settle`](Self::settle) refunds nothing of a charge because too many were refunded before. Stores count these.
+    /// Returns `true` if [`settle`](Self::settle) refunds nothing because too many charges were refunded before. Stores count these cases.
     #[doc(hidden)]
     fn forgets(
         &self,
@@ -242,24 +232,23 @@ pub trait Algorithm: Clone + fmt::Debug {
         false
     }
 
-    /// Returns the rule as a block if it is one, of a wrapper further out. Only [`Blocks`](crate::store::Blocks) calls this.
+    /// Returns the block if this rule is one that an outer wrapper made. Only [`Blocks`](crate::store::Blocks) calls this.
     #[doc(hidden)]
     fn as_block(&self) -> Option<&Block> {
         None
     }
 
-    /// Returns the instant of the charge by which units are granted to a key after a look. Only a [`Limiter`](crate::Limiter) calls this.
+    /// Returns the instant of the charge that a grant corrects, from a look at the key. Only a [`Limiter`](crate::Limiter) calls this.
     ///
-    /// By default that of the look. A log returns the instant of its newest entry.
+    /// The default is the instant of the look. A log returns the instant of its newest entry.
     #[doc(hidden)]
     fn grant_at(&self, look: &Decision) -> Timestamp {
         look.at()
     }
 
-    /// Returns the units by which the charge of a grant, and its actual cost, exceed the grant. Only a [`Limiter`](crate::Limiter) calls this.
+    /// Returns the slack of a grant in units. Only a [`Limiter`](crate::Limiter) calls this.
     ///
-    /// A bucket refunds no more of a charge than what refill cannot have restored since. The slack keeps that above the grant for a
-    /// minute after the look. `None` is for a rule that only reads charges which it has made.
+    /// A grant corrects a charge of the granted units and the slack to the slack alone. A bucket refunds only the part of a charge that refill cannot have restored since; the slack keeps that part above the grant for a minute after the look. `None` is for a rule that settles only charges that it has made.
     #[doc(hidden)]
     fn grant_slack(&self) -> Option<u64> {
         Some(0)
@@ -267,8 +256,7 @@ pub trait Algorithm: Clone + fmt::Debug {
 
     /// Returns the rule as a [`PackedRule`] if its states fit into a word each. Only the store in memory calls this.
     ///
-    /// `None`, the default, is always right. A packed rule overrides [`pack`](Self::pack) and
-    /// [`unpack`](Self::unpack), too.
+    /// `None`, the default, is always correct. A packed rule overrides [`pack`](Self::pack) and [`unpack`](Self::unpack), too.
     #[doc(hidden)]
     #[inline]
     fn packed_rule(&self) -> Option<PackedRule<'_>> {
@@ -299,7 +287,7 @@ pub trait Algorithm: Clone + fmt::Debug {
 
     /// Returns the rule as two buckets if [two words](Self::to_two_words) are their states. Only the store in memory calls this.
     ///
-    /// `None`, the default, is always right. A rule with two buckets overrides the next two functions, too.
+    /// `None`, the default, is always correct. A rule with two buckets overrides the next two functions, too.
     #[doc(hidden)]
     #[inline]
     fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
@@ -323,7 +311,7 @@ pub trait Algorithm: Clone + fmt::Debug {
     }
 }
 
-/// The result of [`Algorithm::step`]: the decision, as [`Wrote`](Self::Wrote) if the state has changed.
+/// The result of [`Algorithm::step`]: the decision, and whether the state has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The state is unchanged, so a store writes nothing.
@@ -378,7 +366,7 @@ const PRIME: u64 = 0x0100_0000_01b3;
 impl StateKind {
     /// Returns the kind of this name, which is the 64-bit FNV-1a hash of the name in UTF-8.
     ///
-    /// Stores write it beside states: a kind whose name changes loses the states that it has.
+    /// Stores write the kind beside each state. If the name changes, existing states are no longer found.
     pub const fn named(name: &str) -> Self {
         let bytes = name.as_bytes();
         let (mut hash, mut n) = (BASIS, 0);
@@ -391,8 +379,7 @@ impl StateKind {
 
     /// Returns the kind of a composition of this kind and one more member.
     ///
-    /// Begin with the name of the composition: then the order of the members counts. It is one more round of FNV-1a, with the
-    /// other kind as one word of 64 bits in the place of a byte.
+    /// Start with the kind that is named after the composition, so that the order of the members counts. This is one more round of FNV-1a, with the 64 bits of the other kind in place of a byte.
     #[must_use]
     pub const fn with(self, member: Self) -> Self {
         Self((self.0 ^ member.0).wrapping_mul(PRIME))
@@ -413,7 +400,7 @@ impl StateKind {
 mod tests {
     use crate::algorithm::*;
 
-    /// They are written into stores that several releases share.
+    /// Kinds are written into stores that several releases share.
     #[test]
     fn kinds_stay_as_they_are() {
         // The test vectors of the authors of FNV.

@@ -12,7 +12,7 @@
 /// - `name`: the first word of the rule's text, and the name of its [kind of state](super::StateKind);
 /// - `tag`: the first byte of an encoded state, with the algorithm in the upper five bits and the version of the encoding in
 ///   the lower three;
-/// - `kind`: the number by which scripts know the algorithm, which is the first number of every part of a rule or a state;
+/// - `kind`: the number that identifies the algorithm in scripts; every part of a rule or a state begins with it;
 /// - `grants`: `true` if scripts grant units ahead, for which `script.lua` has a section `remaining`;
 /// - `text`: examples of the rule's text, for the documentation of [`AnyRule`](super::AnyRule).
 ///

@@ -19,12 +19,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// A part of a rule or of a state in the whole numbers of a script: its kind, then its settings or values.
+/// A part of a rule or of a state as whole numbers for a script: its kind, then its settings or values.
 ///
-/// Times are in microseconds. All numbers lie between ±2⁵³, which the numbers of a script hold exactly.
+/// Times are in microseconds. All numbers lie between ±2⁵³, a range in which the numbers of a script are exact.
 pub(crate) type ScriptTuple = Vec<i64>;
 
-/// The gain of a microsecond, the price of a token and the burst of a rule that is one token bucket, which starts full.
+/// Returns the gain of a microsecond, the price of a token and the burst, if the rule is a single token bucket that starts full.
 #[cfg(feature = "redis")]
 pub(crate) fn lone_bucket(parts: &[ScriptTuple]) -> Option<[i64; 3]> {
     let [part] = parts else { return None };

@@ -29,7 +29,7 @@ pub(super) const PARTS_PER_NANO: i128 = (PER_NANO as i128) << PART_BITS;
 /// A signed span of time in 96 bits.
 ///
 /// Up to ±2⁹⁴ parts of a tick (13 million years). From there up to 2⁹⁵ ns in whole nanoseconds, rounded down.
-// Packed, because states consist of these.
+// `packed(4)`, because states consist of these.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub(super) struct Ticks {

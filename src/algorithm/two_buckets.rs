@@ -61,7 +61,7 @@ impl<'a> TwoBuckets<'a> {
     }
 
     /// Spends `cost` if the rule allows it; returns the new words if so.
-    // Always inlined: most callers read a part of the decision.
+    // Always inlined: most callers read only a part of the decision, and the compiler drops the rest.
     #[inline(always)]
     pub(crate) fn step(
         self,

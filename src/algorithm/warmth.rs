@@ -164,7 +164,7 @@ impl fmt::Display for Factor {
 }
 
 /// A span of time in 96 bits: up to 2⁶⁴ ns (584 years), in ticks of 2⁻³² ns.
-// Packed: states consist of these.
+// `packed(4)`, because states consist of these.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub(super) struct Span {

@@ -1,4 +1,4 @@
-//! Blocks of keys: closed for some time, whatever the limit.
+//! Blocks, which refuse a key for some time regardless of its limit.
 //!
 //! A block is a state of its own, not a field of the rule's state: the instant of its end, and a
 //! level, which is 0 today and leaves room for penalties that grow. A charge moves the end to the
@@ -27,14 +27,11 @@ use crate::{
     time::Timestamp,
 };
 
-/// A block of a key for some time, as [`Blocks`](crate::store::Blocks) makes it: one charge, at once for all nodes that share the store.
+/// A block, which refuses a key for some time. [`Blocks`](crate::store::Blocks) makes it with one charge, for all nodes that share the store at once.
 ///
-/// This is no limit, and costs do not count. A charge is admitted if it blocks the key, or blocks it for longer than before. It is refused, and changes nothing,
-/// if the key is blocked for as long already. Of blocks that several nodes make at once the longest holds, whatever their order. A look is refused
-/// while the key is blocked, and [`reset_after`](crate::Decision::reset_after) is the time that is left.
+/// A block is not a limit, and ignores costs. A charge is admitted if it blocks the key, or extends an earlier block. It is refused, and changes nothing, if the key is already blocked for at least as long. If several nodes block a key at the same time, the longest block wins, in any order. A look is refused while the key is blocked, and [`reset_after`](crate::Decision::reset_after) is the time that remains.
 ///
-/// A key's state is the instant until which it is blocked, and a level of 0 to 255. The level is room for penalties that grow with each
-/// offence, without another form of the state: it is 0 today, and a longer block leaves it as it is.
+/// A key's state is the end of the block, and a level of 0 to 255. The level is reserved for penalties that grow with each offence, so that they need no new format of the state. It is 0 today, and a longer block keeps it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,19 +51,19 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Block {
     millis: u64,
-    /// `true` if a block that ends sooner is made longer.
+    /// `true` if an earlier block that ends sooner is extended.
     extends: bool,
 }
 
 impl Block {
-    /// The name of the kind of states.
+    /// The name of the [kind of state](StateKind).
     const NAME: &'static str = "block";
     /// The first byte of an encoded state.
     pub(super) const TAG: u8 = 0x59;
-    /// The script kind of blocks.
+    /// The number that identifies blocks in scripts.
     pub(super) const KIND: i64 = 11;
 
-    /// The rule by which keys are looked at. A look does not depend on the length.
+    /// The block that looks use. A look does not depend on the duration.
     pub(crate) const LOOK: Self = Self {
         millis: 1,
         extends: false,
@@ -93,7 +90,7 @@ impl Block {
         })
     }
 
-    /// Returns the block of a key that is not blocked yet. It leaves one that is blocked for less as it is.
+    /// Returns a block that applies only to keys that are not blocked yet. It does not extend an earlier block.
     #[must_use]
     pub const fn of_new_key(self) -> Self {
         Self {
@@ -102,14 +99,14 @@ impl Block {
         }
     }
 
-    /// Returns the time for which a key is blocked.
+    /// Returns the duration of the block.
     pub const fn duration(&self) -> Duration {
         Duration::from_millis(self.millis)
     }
 }
 
 /// The state of a blocked key.
-// Packed, as the states of rules are.
+// `packed(4)` like the states of rules: 12 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub struct BlockState {
@@ -119,7 +116,7 @@ pub struct BlockState {
     level: u8,
 }
 
-/// The limit in decisions: a key that is not blocked takes one charge, as if by a limit of one.
+/// The limit that decisions report: a key that is not blocked takes one charge, as under a limit of 1.
 const LIMIT: (NonZeroU64, Quota) = (NonZeroU64::MIN, Quota::new(1, Duration::from_millis(1)));
 
 /// Returns the decision about a key that is blocked for another `left`.
@@ -136,7 +133,7 @@ fn decision(verdict: Verdict, now: Timestamp, cost: u64, left: Duration) -> Deci
 impl Algorithm for Block {
     type State = BlockState;
 
-    /// A clock that steps back moves no end.
+    /// If the clock steps back, the end of an earlier block stays as it is.
     fn step(&self, state: &mut Option<BlockState>, now: Timestamp, cost: Cost) -> Step {
         let before = state.filter(|state| { state.until } > now);
         let until = now.saturating_add(self.duration());
@@ -159,7 +156,7 @@ impl Algorithm for Block {
         Step::Wrote(decision(Verdict::Allow, now, cost.get(), left))
     }
 
-    /// Refuses while the key is blocked, for however long the rule blocks.
+    /// Refuses while the key is blocked. The rule's own duration does not matter.
     fn look(&self, state: Option<&BlockState>, now: Timestamp) -> Decision {
         let left = state.map_or(Duration::ZERO, |state| {
             { state.until }.saturating_since(now)
@@ -171,7 +168,7 @@ impl Algorithm for Block {
         decision(verdict, now, 0, left).with_retry_after(Some(left))
     }
 
-    /// A block is not corrected: it is removed, or made longer.
+    /// Does nothing: a block is removed or extended, but never corrected.
     fn settle(&self, _: &mut Option<BlockState>, _: &Charge, _: Timestamp, _: u64) {}
 
     fn forgettable_at(&self, state: &BlockState) -> Timestamp {
@@ -183,7 +180,7 @@ impl Algorithm for Block {
         const { StateKind::named(Self::NAME) }
     }
 
-    /// No charge is refunded.
+    /// `None`, because charges are never refunded.
     fn grant_slack(&self) -> Option<u64> {
         None
     }
@@ -194,7 +191,7 @@ impl Algorithm for Block {
 }
 
 impl BlockState {
-    /// Returns `true` if bytes begin as those of a block do, of whichever version.
+    /// Returns `true` if the first byte is that of a block, in any version of the encoding.
     pub(super) fn begins(bytes: &[u8]) -> bool {
         let first = bytes.first().map(|byte| tag::family(*byte));
         first == Some(tag::family(Block::TAG))

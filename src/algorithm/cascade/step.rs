@@ -243,7 +243,7 @@ impl<'a, N: Width> CascadeInWidth<'a, N> {
             })
     }
 
-    /// Refuses a call that can come again when some bucket can pay `asked`.
+    /// Returns a refusal whose `retry_after` ends when some bucket can pay `asked`.
     #[inline(always)]
     fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &BucketLevels<N>) -> Decision {
         let wait = self.soonest(levels, asked);
@@ -261,7 +261,7 @@ impl<'a, N: Width> CascadeInWidth<'a, N> {
             .min()
     }
 
-    // Always inlined: less is left of it for plain buckets.
+    // Always inlined, so that the compiler drops the parts that plain buckets do not need.
     #[inline(always)]
     fn step(&self, state: &mut Option<CascadeState>, now: Timestamp, cost: Cost) -> Step {
         let cost = cost.get();

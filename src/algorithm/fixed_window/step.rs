@@ -69,7 +69,7 @@ impl FixedWindow {
             })
     }
 
-    /// Refuses a call that can come again when `asked` passes.
+    /// Returns a refusal whose `retry_after` ends when `asked` passes.
     #[inline(always)]
     fn refuse(&self, now: Timestamp, cost: u64, asked: u64, count: u64, left: u64) -> Decision {
         let retry_after = (asked <= self.limit().get()).then(|| Duration::from_nanos(left));
@@ -349,7 +349,7 @@ impl StepPacked for FixedWindow {
         PackedKind::window(self.ticks())
     }
 
-    // Always inlined: most callers read a part of the decision.
+    // Always inlined: most callers read only a part of the decision, and the compiler drops the rest.
     #[inline(always)]
     fn step_packed(
         &self,

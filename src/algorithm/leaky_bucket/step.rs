@@ -86,7 +86,7 @@ impl<N: Width> QueueInWidth<'_, N> {
     }
 
     /// Adds `cost` to the backlog if it passes; returns the new backlog, and the decision.
-    // Always inlined: most callers read a part of the decision.
+    // Always inlined: most callers read only a part of the decision, and the compiler drops the rest.
     #[inline(always)]
     fn decide(&self, backlog: Backlog<N>, now: Timestamp, cost: Cost) -> (Option<N>, Decision) {
         let cost = cost.get();
@@ -109,7 +109,7 @@ impl<N: Width> QueueInWidth<'_, N> {
         }
     }
 
-    /// Refuses a call that can come again when `asked` passes.
+    /// Returns a refusal whose `retry_after` ends when `asked` passes.
     #[inline(always)]
     fn refuse(&self, now: Timestamp, cost: u64, asked: u64, backlog: &Backlog<N>) -> Decision {
         let retry_after = (asked <= self.rule.capacity.get()).then(|| {
@@ -209,7 +209,7 @@ impl StepPacked for LeakyBucket {
         PackedKind::QUEUE
     }
 
-    // Always inlined: most callers read a part of the decision.
+    // Always inlined: most callers read only a part of the decision, and the compiler drops the rest.
     #[inline(always)]
     fn step_packed(
         &self,

@@ -45,7 +45,7 @@ impl StepPacked for SlidingWindow {
         PackedKind::slices(packed_slices(&self.slices))
     }
 
-    // Always inlined: most callers read a part of the decision.
+    // Always inlined: most callers read only a part of the decision, and the compiler drops the rest.
     #[inline(always)]
     fn step_packed(
         &self,

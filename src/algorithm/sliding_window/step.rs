@@ -1,5 +1,4 @@
-//! The counters and their arithmetic; and the calendar of slices, apart from the counters in them: when each slice begins and ends,
-//! also where slices differ in length, and which part of a slice lies in the window.
+//! The counters of a key, and the decisions that follow from them. Then the calendar of slices, without counters: when each slice begins and ends, and which part of it lies in the window.
 
 use std::{
     borrow::Cow,
@@ -24,11 +23,11 @@ pub struct SlidingWindowState {
     pub(super) written_at: Timestamp,
     /// The window of the rule that wrote the state, in nanoseconds.
     pub(super) window: u64,
-    /// One counter more than that rule has slices.
+    /// One counter more than that rule has slices, because the window usually begins within the oldest slice.
     pub(super) counters: SliceCounters,
 }
 
-/// The counters, the one of the newest slice first. Those of a window of one slice take no allocation.
+/// The counters, newest slice first. A window of one slice needs no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SliceCounters {
     Two([u64; 2]),
@@ -36,7 +35,7 @@ pub(super) enum SliceCounters {
 }
 
 impl SliceCounters {
-    /// Returns zeros for a number of slices.
+    /// Returns the counters of a window with this number of slices, all zero.
     #[inline]
     pub(super) fn zero(slices: u64) -> Self {
         if slices == 1 {
@@ -91,7 +90,7 @@ impl SlidingWindowState {
         self.window == slices.window() && self.counters.len() as u64 == slices.count() + 1
     }
 
-    /// Returns how many slices have begun between the last write and `at`, which lies at `position` and is not earlier.
+    /// Returns the number of slices that have begun between the last write and `at`. `position` is that of `at`, which is not before the last write.
     #[inline]
     fn passed(&self, slices: &Slices, at: Timestamp, position: &SlicePosition) -> u64 {
         if at.nanos_since(self.written_at) <= position.length - position.rest {
@@ -119,10 +118,9 @@ impl SlidingWindowState {
         self.written_at = at;
     }
 
-    /// Counts the same calls in other slices.
+    /// Returns the state with its calls counted in other slices.
     ///
-    /// Each call counts as late as it can have come: in the last nanosecond of its old slice, but not after the last
-    /// write.
+    /// Each call is dated as late as possible: in the last nanosecond of its old slice, but not after the last write.
     #[cold]
     fn converted(&self, slices: &Slices) -> Self {
         let mut converted = Self::empty(slices, self.written_at);
@@ -156,7 +154,7 @@ struct View<'a> {
     position: SlicePosition,
     /// The number of slices that have begun since the last write.
     passed: u64,
-    /// The counters that still count, the newest first. The last one is that of the oldest slice, if all still count.
+    /// The counters that still count, newest slice first. The last one is that of the oldest slice, of which only a part lies in the window.
     counting: &'a [u64],
     /// The sum of all but the oldest, at most `u64::MAX`.
     whole: u64,
@@ -191,7 +189,7 @@ impl SlidingWindow {
         let counting = state.map_or(&[][..], |state| state.counting(passed));
         let (whole, oldest) = split(counting);
         let whole = sum(whole);
-        // Costs are whole numbers, so rounding the estimate up decides as the exact estimate does.
+        // Costs are whole numbers, so rounding the estimate up gives the same decision as the exact estimate.
         let estimate = whole.saturating_add(self.slices.inside(oldest, &position));
         View {
             at,
@@ -203,7 +201,7 @@ impl SlidingWindow {
         }
     }
 
-    /// Returns the nanoseconds until `cost` passes, which is more than remains and at most the limit.
+    /// Returns the nanoseconds until `cost` passes. The cost is more than what remains, and at most the limit.
     #[inline]
     fn wait(&self, view: &View<'_>, cost: u64) -> u64 {
         let free = self.limit.get() - cost;
@@ -216,7 +214,7 @@ impl SlidingWindow {
         }
     }
 
-    // Does not take the view, which would then have to lie in memory.
+    // Takes fields instead of the view, which would then have to be written to memory.
     fn wait_for_slice(&self, slice: u64, rest: u64, counting: &[u64], free: u64) -> u64 {
         let after = |slices| self.slices.after(slice, slices);
         until_free(free, counting.iter().copied(), rest, after)
@@ -326,7 +324,7 @@ impl Algorithm for SlidingWindow {
             } = view;
             let state = state.get_or_insert_with(|| SlidingWindowState::empty(&self.slices, at));
             state.advance(at, passed);
-            // At most the limit, as the sum of all that count in full is.
+            // At most the limit, because the sum of all counters that count in full is.
             state.counters[0] += cost;
             view = View {
                 at,
@@ -351,7 +349,7 @@ impl Algorithm for SlidingWindow {
         self.answer(view.remaining > 0, now, 0, 1, &view)
     }
 
-    /// Corrects the counter of the slice that the clock showed for the call, while that slice counts.
+    /// Corrects the counter of the slice that contains the charge's time, while that slice counts.
     ///
     /// The slices are those of the rule that wrote the state.
     fn settle(
@@ -428,7 +426,7 @@ pub(super) struct Slices {
     window: u64,
     /// The length of a slice in nanoseconds, rounded down.
     length: u64,
-    /// `2^(63 + shift) / length`, rounded up, where `2^shift` is the first power of two from `length` on.
+    /// `2^(63 + shift) / length`, rounded up, where `2^shift` is the smallest power of two that is at least `length`.
     reciprocal: u64,
     shift: u32,
     /// The number of slices in a window: at least 1, at most [`SlidingWindow::MAX_SLICES`] and `window`.
@@ -437,7 +435,7 @@ pub(super) struct Slices {
     longer: u32,
 }
 
-/// The position of an instant.
+/// The position of an instant in its slice.
 #[derive(Clone, Copy)]
 pub(super) struct SlicePosition {
     /// The number of its slice.
@@ -453,7 +451,7 @@ impl Slices {
     pub(super) const fn new(window: u64, count: u32) -> Self {
         let length = window / count as u64;
         let shift = u64::BITS - (length - 1).leading_zeros();
-        // The length is above half of that power of two, so the quotient fits into a word.
+        // `length` is more than half of `2^shift`, so the quotient fits into a word.
         let reciprocal = (1_u128 << (63 + shift)).div_ceil(length as u128) as u64;
         Self {
             window,
@@ -489,8 +487,7 @@ impl Slices {
 
     /// Returns `number / length`, rounded down.
     ///
-    /// Multiplies below 2⁶³: the reciprocal is too large by less than 1, which adds less than
-    /// `1 / length` to the quotient (Granlund and Montgomery, "Division by Invariant Integers using
+    /// Multiplies by the reciprocal if `number` is below 2⁶³. The reciprocal is too large by less than 1, which adds less than `1 / length` to the quotient (Granlund and Montgomery, "Division by Invariant Integers using
     /// Multiplication", 1994).
     #[inline]
     fn per_length(&self, number: u64) -> u64 {
@@ -527,14 +524,15 @@ impl Slices {
         (windows * self.count() + nth, into - self.begin(nth))
     }
 
-    /// Returns when the `nth` slice begins, at most two windows after the first one of its window.
+    /// Returns the nanoseconds from the beginning of a window to that of its `nth` slice, counted from 0, up to twice the number of slices.
     #[inline]
     fn begin(&self, nth: u64) -> u64 {
         nth * self.length + (nth * u64::from(self.longer)).div_ceil(self.count())
     }
 
-    /// Returns the total length of the `slices` slices after `slice`, at most a window of them, and the length of the last
-    /// one, or of `slice` itself for none.
+    /// Returns the total length of the next `slices` slices after `slice`, and the length of the last of them.
+    ///
+    /// `slices` is at most a window of them. If it is 0, the second length is that of `slice` itself.
     #[inline]
     pub(super) fn after(&self, slice: u64, slices: u64) -> (u64, u64) {
         if self.longer == 0 {
@@ -573,7 +571,7 @@ pub(super) fn until_free(
     let mut slices = counters.len() as u64;
     for count in counters {
         slices -= 1;
-        // Once this one is the oldest, the cost fits with the newer ones and a part of this one.
+        // Once this slice is the oldest, the cost fits beside the newer ones and a part of this one.
         let Some(left) = free.checked_sub(count) else {
             let (between, length) = after(slices);
             return until_inside(free, count, rest + between, length);
@@ -595,8 +593,9 @@ pub(super) fn empty_in(
     Some(rest + after((count - 1 - newest) as u64).0)
 }
 
-/// Returns the nanoseconds until at most `free` of the `count` calls of a slice of this length lie in the window, which
-/// leaves the slice in `end` nanoseconds.
+/// Returns the nanoseconds until at most `free` of the `count` calls of a slice lie in the window.
+///
+/// The slice has this length, and has left the window in `end` nanoseconds.
 #[inline]
 fn until_inside(free: u64, count: u64, end: u64, length: u64) -> u64 {
     if count == 0 {

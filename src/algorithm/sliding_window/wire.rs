@@ -1,4 +1,4 @@
-//! The state as bytes, rule and state in the numbers of a script, and the totals of counters.
+//! Encodings: the state as bytes, the rule and its state as numbers for scripts, and the state from the totals of counters.
 
 use super::{SlidingWindow, SlidingWindowState, step::SliceCounters};
 use crate::{

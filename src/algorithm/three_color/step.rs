@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The state of a key under a [`ThreeColor`]: the levels of both buckets at the last write.
-// Packed, as a token bucket's state is: 32 bytes, and the four that a slot dates itself with.
+// `packed(4)`: 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub struct ThreeColorState {
@@ -33,7 +33,7 @@ struct ColorLevels<N> {
     at: Timestamp,
 }
 
-/// A rule, with the numbers of both buckets in one width.
+/// A rule with the numbers of both buckets in one width: 64 bits if both buckets are plain, else 128.
 struct Marker<'a, N> {
     rule: &'a ThreeColor,
     committed: Bucket<'a, N>,
@@ -168,7 +168,7 @@ impl<N: Width> Marker<'_, N> {
 
     #[cold]
     fn numbers(&self, levels: &ColorLevels<N>, stalled: u64, is_red: bool) -> Numbers {
-        // Nothing that was given red passes, now or later.
+        // A call that was marked red before never passes.
         let (remaining, more) = if is_red {
             (0, None)
         } else {
@@ -188,7 +188,7 @@ impl<N: Width> Marker<'_, N> {
         }
     }
 
-    /// Refuses a call that can come again when the peak bucket can pay `asked`.
+    /// Returns a refusal whose `retry_after` ends when the peak bucket can pay `asked`.
     #[inline(always)]
     fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &ColorLevels<N>) -> Decision {
         let wait = self.peak.until(levels.peak, asked);
@@ -198,7 +198,7 @@ impl<N: Width> Marker<'_, N> {
             .with_retry_after(wait.map(|wait| after(stalled, wait)))
     }
 
-    // Always inlined: less is left of it for plain buckets.
+    // Always inlined, so that the compiler drops the parts that plain buckets do not need.
     #[inline(always)]
     fn step(&self, state: &mut Option<ThreeColorState>, now: Timestamp, cost: Cost) -> Step {
         let (levels, cost) = (self.levels(state.as_ref(), now), cost.get());
@@ -218,7 +218,7 @@ impl<N: Width> Marker<'_, N> {
     }
 }
 
-/// Computes the numbers of a marker that is counted in ticks: those of its peak bucket, and what the emptier one lacks.
+/// Computes the numbers of a marker that counts in ticks: `remaining` and `more_after` of the peak bucket, and `reset_after` of the bucket that lacks more.
 const DEFERRED: Compute = Compute {
     remaining: bucket::remaining,
     reset_after: |&[_, _, _, stalled, lacking, _]| after_ticks(stalled, lacking),
@@ -256,8 +256,7 @@ impl Algorithm for ThreeColor {
         }
     }
 
-    /// Corrects the buckets that a call of its colour spends, as a
-    /// [`TokenBucket`](crate::TokenBucket) is corrected.
+    /// Corrects the buckets that a call of the charge's colour spends, as a [`TokenBucket`](crate::TokenBucket) is corrected.
     fn settle(
         &self,
         state: &mut Option<ThreeColorState>,
@@ -281,7 +280,7 @@ impl Algorithm for ThreeColor {
         }
         let peak = new_peak.or(peak.copied());
         let committed = new_committed.or(committed.copied());
-        // One is corrected where it was charged and the other one now, if that has filled up meanwhile.
+        // The two may be corrected at different times: that of the charge, or now if the bucket has filled up meanwhile. The state has the later time.
         let written_at = [peak, committed]
             .into_iter()
             .flatten()
@@ -310,11 +309,11 @@ impl Algorithm for ThreeColor {
         committed.max(self.peak.at_rest_from(&peak))
     }
 
-    /// One bit is enough, because red calls are never charged.
     fn grant_slack(&self) -> Option<u64> {
         self.peak.grant_slack().max(self.committed.grant_slack())
     }
 
+    /// One bit is enough, because red calls are never charged.
     fn class_bits(&self) -> u32 {
         1
     }

@@ -63,7 +63,7 @@ impl<N: Width> Bucket<'_, N> {
     }
 
     /// Pays `cost` if the bucket holds it; returns the level that is left, and the decision.
-    // Always inlined: most callers read a part of the decision.
+    // Always inlined: most callers read only a part of the decision, and the compiler drops the rest.
     #[inline(always)]
     fn decide(
         &self,
@@ -86,7 +86,7 @@ impl<N: Width> Bucket<'_, N> {
         (None, self.refuse(now, cost, cost, &fill, refunded))
     }
 
-    /// Refuses a call that can come again when the bucket holds `asked`.
+    /// Returns a refusal whose `retry_after` ends when the bucket holds `asked`.
     #[inline(always)]
     fn refuse(
         &self,
@@ -150,7 +150,7 @@ impl<N: Width> Bucket<'_, N> {
         fill.at.as_nanos().saturating_add(nanos.unwrap_or(u64::MAX))
     }
 
-    // Always inlined: less is left of it for a plain bucket.
+    // Always inlined, so that the compiler drops the parts that a plain bucket does not need.
     #[inline(always)]
     fn step(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
         let mut fill = self.fill(state.as_ref().map(|state| &state.level), now);
@@ -230,7 +230,7 @@ impl StepPacked for TokenBucket {
         self.full_in_ticks() as u64 <= packed_kind.lasts()
     }
 
-    // Always inlined: most callers read a part of the decision.
+    // Always inlined: most callers read only a part of the decision, and the compiler drops the rest.
     #[inline(always)]
     fn step_packed(
         &self,

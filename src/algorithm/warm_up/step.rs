@@ -19,7 +19,7 @@ use crate::{
 pub(super) const SECOND: u64 = 1_000_000_000;
 
 /// The state of a key under a [`WarmUp`]: its warmth at the beginning of its last second, and the usage in that second.
-// Packed: 28 bytes.
+// `packed(4)`: 28 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub struct WarmUpState {

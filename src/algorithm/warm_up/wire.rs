@@ -1,4 +1,4 @@
-//! The state as bytes, and rule and state in the numbers of a script.
+//! Encodings: the state as bytes, and the rule and its state as numbers for scripts.
 
 use super::{WarmUp, WarmUpState, step::SECOND};
 use crate::{

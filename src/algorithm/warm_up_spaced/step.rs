@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The state of a key under a [`WarmUpSpaced`]: the next departure, and the warmth at it.
-// Packed: 32 bytes.
+// `packed(4)`: 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub struct WarmUpSpacedState {

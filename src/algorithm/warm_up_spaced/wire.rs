@@ -1,4 +1,4 @@
-//! The state as bytes, and rule and state in the numbers of a script.
+//! Encodings: the state as bytes, and the rule and its state as numbers for scripts.
 
 use super::{
     WarmUpSpaced, WarmUpSpacedState,
@@ -35,7 +35,7 @@ impl Codec for WarmUpSpacedState {
 }
 
 impl WarmUpSpaced {
-    /// Returns the factors by which a script multiplies, reduced: the cooling `most / over` and the line `rise / (2 step)`.
+    /// Returns two fractions in lowest terms, by which scripts multiply: the cooling `most / over`, and the slope of the line `rise / (2 step)`.
     fn shares(&self) -> [u64; 4] {
         let curve = &self.curve;
         let gcd = |a: u64, b: u64| gcd(a.into(), b.into()) as u64;
@@ -50,7 +50,7 @@ impl WarmUpSpaced {
         ]
     }
 
-    /// Returns the finest ticks in which all numbers of a script stay exact.
+    /// Returns the finest resolution at which all numbers of a script stay exact; `None` if there is none.
     fn resolution_in_script(&self) -> Option<Resolution> {
         let curve = &self.curve;
         let [most, over, climb] = [curve.most, curve.over, curve.climb].map(u128::from);
@@ -75,17 +75,17 @@ impl WarmUpSpaced {
 }
 
 impl Resolution {
-    /// Returns a span in multiples, rounded down.
+    /// Returns a span in multiples of the unit, rounded down.
     fn low(self, span: Span) -> u128 {
         span.ticks() / self.unit()
     }
 
-    /// Returns a span in multiples, rounded up.
+    /// Returns a span in multiples of the unit, rounded up.
     fn high(self, span: Span) -> u128 {
         span.ticks().div_ceil(self.unit())
     }
 
-    /// Returns the span of a number of multiples, or the longest span.
+    /// Returns the span of a number of multiples of the unit, at most the longest span.
     fn span(self, multiples: u128) -> Span {
         Span::from_ticks(multiples.min(LONGEST / self.unit()) * self.unit())
     }
