@@ -1,19 +1,19 @@
-//! The span of a decision that a store does not make at once.
+//! The tracing span of a decision that is not ready at once.
 
 use crate::store::{Ask, Backend};
 
-/// The span `tollgate.decide`, from the call to the store's answer; empty without the feature `tracing`.
+/// The span `tollgate.decide`, from the call to the store's answer. Does nothing without the feature `tracing`.
 pub(crate) struct DecisionSpan {
     #[cfg(feature = "tracing")]
     span: tracing::Span,
 }
 
 impl DecisionSpan {
-    /// Opens the span of a call with some asks.
+    /// Creates the span of a call with these asks.
     pub(crate) fn new<Rule>(asks: &[Ask<'_, Rule>], store: &impl Backend) -> Self {
         let _ = (asks, store);
         Self {
-            // The fields are evaluated only if somebody reads the span.
+            // The fields are evaluated only if a subscriber enables the span.
             #[cfg(feature = "tracing")]
             span: tracing::debug_span!(
                 "tollgate.decide",
@@ -31,7 +31,7 @@ impl DecisionSpan {
     }
 }
 
-/// Joins the names of the policies by commas.
+/// Joins the names of the policies with commas.
 #[cfg(feature = "tracing")]
 fn policies<Rule>(asks: &[Ask<'_, Rule>]) -> String {
     let names: Vec<&str> = asks.iter().map(|ask| ask.policy().name()).collect();

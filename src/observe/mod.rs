@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | [`EventCounters`] | | counts the events of a layer | 4 KiB |
 //! | [`TopRefused`] | | finds the keys that are refused and nearly refused most | 200 bytes per key of the capacity |
-//! | `Metrics` | `metrics` | reports events by policy through the facade `metrics`, as for Prometheus | the recorder's |
+//! | `Metrics` | `metrics` | reports events by policy through the facade `metrics`, for example to Prometheus | the recorder's |
 //! | `RefusalLog` | `tracing` | logs a sample of refusals | |
 //!
 //! Observers of your own can use [`TopKeys`], the most frequent keys of any events, and [`DistinctKeys`], the number of distinct keys. `Publish` (feature
@@ -40,11 +40,9 @@ use crate::{
     policy::Policy,
 };
 
-/// Receives the events of a layer, one method for each.
+/// Receives the events of a layer, with one method per event.
 ///
-/// Given to [`RateLimitLayer::observe`](crate::RateLimitLayer::observe). The methods are called within the request, so they must be fast and
-/// must not block; all of them do nothing unless implemented. A layer with several limits reports each limit by itself. A pair of
-/// observers is an observer that calls both, and `()` does nothing.
+/// Pass an observer to [`RateLimitLayer::observe`](crate::RateLimitLayer::observe). The methods run within the request, so they must be fast and must not block. By default they do nothing. A layer with several limits reports each limit separately. A pair of observers calls both, and `()` does nothing.
 ///
 /// | event of a limit | when |
 /// |---|---|
@@ -76,7 +74,7 @@ use crate::{
 /// ```
 #[doc(alias = "metrics")]
 pub trait Observer {
-    /// `true` if no method does anything, so that a layer need not prepare events.
+    /// `true` if no method does anything, so that a layer prepares no events.
     #[doc(hidden)]
     const SILENT: bool = false;
 
@@ -114,10 +112,9 @@ pub trait Observer {
         let _ = missing;
     }
 
-    /// Called when a charge of `charged` units is corrected to `actual` units. A charge that is made [after the response](crate::Limit::charge_after) is one
-    /// from 0 units.
+    /// Called when a charge of `charged` units is corrected to `actual` units. A charge that is made [after the response](crate::Limit::charge_after) is reported as a correction from 0 units.
     ///
-    /// It is reported when the settlement is made; a store may still fail to make it, which it [counts](crate::store::Backend::unsettled).
+    /// The event is reported when the layer settles. If the store then fails to apply the settlement, it [counts](crate::store::Backend::unsettled) the failure.
     #[inline]
     fn settled(&self, policy: &Policy, key: &Key, charged: u64, actual: u64) {
         let _ = (policy, key, charged, actual);
@@ -201,11 +198,11 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
 /// use std::sync::atomic::{AtomicU64, Ordering};
 /// use tollgate::observe::{Event, Observer};
 ///
-/// /// Counts the units that clients were refused.
+/// /// Counts the refusals of one policy.
 /// #[derive(Default)]
-/// struct Units(AtomicU64);
+/// struct RefusedUploads(AtomicU64);
 ///
-/// impl Observer for Units {
+/// impl Observer for RefusedUploads {
 ///     fn refused(&self, event: &Event<'_>) {
 ///         if event.policy().name() == "uploads" {
 ///             self.0.fetch_add(1, Ordering::Relaxed);

@@ -3,11 +3,10 @@
 //! | the inner service | responder | refusals |
 //! |---|---|---|
 //! | HTTP, gRPC, or both on one port | [`Http`], the default | 429 with a problem document, or 413 if the request can never pass; gRPC by the request's method and content type |
-//! | gRPC with a body that is `Default`, as tonic's | [`Grpc`] | `RESOURCE_EXHAUSTED` with `RetryInfo` |
+//! | gRPC with a body that is `Default`, such as tonic's | [`Grpc`] | `RESOURCE_EXHAUSTED` with `RetryInfo` |
 //! | anything without HTTP | [`AsError`] | the service's error, [`From<Refused>`](Refused) |
 //!
-//! A responder of your own implements [`Respond`], whose page has an example. If clients upload over HTTP/1, add `.drain_bodies()` to [`Http`], so
-//! that they see a refusal instead of a reset (features `http-body` and `tokio`, which `axum` enables).
+//! A responder of your own implements [`Respond`], whose page has an example. If clients upload over HTTP/1, add `.drain_bodies()` to [`Http`], so that they see a refusal instead of a connection reset (features `http-body` and `tokio`, which `axum` enables).
 //!
 //! # Fields
 //!
@@ -71,12 +70,11 @@ use crate::outcome::Outcome;
 /// Turns refusals into responses or errors of the inner service, and annotates admitted responses.
 ///
 /// `Req`, `Res` and `Err` are the request, response and error of the inner service. [`Http`] answers `http`
-/// requests, including gRPC; [`Grpc`] answers all of them as gRPC; [`AsError`] makes a refusal
-/// the service's error, for services without HTTP.
+/// requests, including gRPC; [`Grpc`] answers all of them as gRPC; [`AsError`] turns a refusal into the service's error, for services without HTTP.
 ///
 /// # Examples
 ///
-/// A responder for a service of lines, as in a text protocol:
+/// A responder for a text protocol of lines:
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -129,7 +127,7 @@ use crate::outcome::Outcome;
             `.layer(tower_http::map_response_body::MapResponseBodyLayer::new(Body::new))` with the `Body` of axum or tonic"
 )]
 pub trait Respond<Req, Res, Err> {
-    /// The data that [`admit`](Self::admit) hands to [`annotate`](Self::annotate).
+    /// The data that [`admit`](Self::admit) passes to [`annotate`](Self::annotate).
     type Annotation;
 
     /// Returns `true` if admitted requests or their responses carry their outcome.
@@ -153,7 +151,7 @@ pub trait Respond<Req, Res, Err> {
     }
 
     /// Annotates the response of an admitted request, for example with header fields.
-    // No `self`: the response future need not share the layer's settings.
+    // No `self`, so that the response future does not hold the layer's settings.
     fn annotate(annotation: Self::Annotation, res: &mut Res);
 
     /// Updates the annotation of a request whose charges were corrected before its response. `outcome` has the corrected decisions.
@@ -182,7 +180,7 @@ pub trait Respond<Req, Res, Err> {
 /// ```
 /// use tollgate::respond::{Refusal, RefuseLate};
 ///
-/// /// A responder of a service of lines.
+/// /// A responder for a text protocol of lines.
 /// struct Lines;
 ///
 /// impl<E> RefuseLate<String, E> for Lines {

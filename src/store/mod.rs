@@ -1,4 +1,4 @@
-//! Stores keep the states of keys, and decide.
+//! Stores, which keep the states of keys and decide.
 //!
 //! A store answers "may this key spend this cost now?" and remembers what was spent. Its atomic operations determine which rules
 //! it can run:
@@ -7,24 +7,22 @@
 //! |---|---|---|---|
 //! | local | anything, in this process | [`Local`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //! | script | a program beside the data | `Redis` (feature `redis`), anything that implements `Evaluate` | every rule that is [`Scripted`](crate::algorithm::Scripted) |
-//! | compare-and-swap | replace a value that nobody has written since | `Memcached` (feature `memcached`), `Optimistic` (feature `tokio`) over anything that implements `CompareAndSwap` | every rule whose state has a [`Codec`](crate::algorithm::Codec) |
+//! | compare-and-swap | replace a value if it has not been written since it was read | `Memcached` (feature `memcached`), `Optimistic` (feature `tokio`) over anything that implements `CompareAndSwap` | every rule whose state has a [`Codec`](crate::algorithm::Codec) |
 //! | counter | add, and return the total | `MemcachedCounters` (feature `memcached`), `Counters` (feature `tokio`) over anything that implements `Increment` | `FixedWindow`, `SlidingWindow`, `CountedRule` |
 //! | transaction | a lock, or a transaction, in this process | [`Transactional`] over anything that implements [`Transact`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //! | your own | as you choose | anything that implements [`Store`], by a [`Transaction`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //!
 //! # When a store can fail
 //!
-//! A layer accepts only a store whose [`Error`](Backend::Error) can never happen. The wrappers of [`StoreExt`] make one of any
-//! other store. If the store fails,
+//! A layer accepts only a store whose [`Error`](Backend::Error) can never happen. The wrappers of [`StoreExt`] turn any other store into one. If the store fails,
 //!
 //! - [`fail_open`](StoreExt::fail_open) admits the request;
 //! - [`fail_closed`](StoreExt::fail_closed) refuses it with 503;
-//! - [`fall_back_to`](StoreExt::fall_back_to) decides it by a local store.
+//! - [`fall_back_to`](StoreExt::fall_back_to) decides with a local store.
 //!
-//! A decision of the first two is [undecided](crate::Verdict::Undecided): it has no numbers, so the response has no
-//! `RateLimit` fields for it.
+//! With the first two, the decision is [undecided](crate::Verdict::Undecided): it has no numbers, so the response has no `RateLimit` fields for it.
 //!
-//! A call that the store [does not support](Error::is_unsupported) is refused with 500 under each of them.
+//! A call that the store [does not support](Error::is_unsupported) is refused with 500 under any of them.
 //!
 //! A store that [lost every race](Error::is_contended) for a key has not failed. The answer to such a call can be
 //! [set separately](OnFailure::when_contended).

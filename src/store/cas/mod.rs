@@ -1,4 +1,4 @@
-//! Stores that compare and swap: they replace a value if nobody has written it since.
+//! Stores that compare and swap: they replace a value if it has not been written since it was read.
 //!
 //! | file | |
 //! |---|---|
@@ -20,7 +20,7 @@ use std::{future::Future, time::Duration};
 pub use self::store::{CasStats, Optimistic, OptimisticBuilder};
 use crate::{store::Error, time::Timestamp};
 
-/// Loads values, and replaces them if nobody has written them since.
+/// Loads values, and replaces them if they have not been written since.
 ///
 /// Values are opaque, most of them shorter than 120 bytes. Keys are `prefix:2:{client}:policy` in UTF-8; as long as prefix and
 /// policy are printable ASCII without spaces, so are they. A store whose keys may not be that long, or not of such bytes,

@@ -1,4 +1,4 @@
-//! The protocol of memcached: meta commands (`protocol.txt`, "Meta commands") and their responses.
+//! Encodes meta commands of memcached and parses their responses (memcached `protocol.txt`, "Meta commands").
 //!
 //! The server processes flags in order, so a flag that creates a value comes before one that returns it.
 
@@ -6,7 +6,7 @@ use std::{borrow::Cow, fmt, time::Duration};
 
 use crate::store::Error;
 
-/// Commands that are sent together, with one response each.
+/// A batch of encoded commands. Each method appends one command, and the server sends one response to each.
 pub(super) struct Commands<'a> {
     bytes: &'a mut Vec<u8>,
     /// The server's Unix time in seconds.
@@ -67,7 +67,7 @@ impl<'a> Commands<'a> {
         self.end()
     }
 
-    /// Adds to a counter, which is created if necessary, and returns the total.
+    /// Adds to a counter, which is created if absent, and returns the total.
     pub(super) fn add(&mut self, key: &[u8], amount: u64, keep: Duration) -> &mut Self {
         let expiry = expiry(keep, self.now);
         self.begin("ma", key);
@@ -101,7 +101,7 @@ impl<'a> Commands<'a> {
     }
 }
 
-/// The condition under which a write takes place.
+/// The condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precondition {
     /// No condition.
@@ -122,19 +122,20 @@ impl fmt::Display for Precondition {
     }
 }
 
-/// Limit of a key in bytes (memcached `protocol.txt`, "Keys").
+/// The maximum length of a key in bytes (memcached `protocol.txt`, "Keys").
 const MAX_LENGTH: usize = 250;
 
-/// First byte of digested keys; a key that starts with it is digested too.
+/// The first byte of digested keys. A key that starts with it is digested too, so that it cannot equal the digest of another key.
 const DIGEST_MARK: u8 = b'~';
 
-/// Returns the key, or `~` and its BLAKE3 digest of 128 bits in hexadecimal digits if it is longer than 250 bytes, or contains
-/// spaces, control characters or bytes beyond ASCII.
+/// Returns the key in a form that memcached accepts.
+///
+/// A key is replaced by `~` and 128 bits of its BLAKE3 digest in hexadecimal digits if it is empty, longer than 250 bytes, starts with `~`, or contains spaces, control characters or bytes beyond ASCII.
 fn wire_key(key: &[u8]) -> Cow<'_, [u8]> {
     let is_plain = !key.is_empty()
         && key.len() <= MAX_LENGTH
         && key[0] != DIGEST_MARK
-        // Without an early exit, so that it is vectorized.
+        // No early exit, so that the loop is vectorized.
         && key.iter().fold(true, |all, byte| all & byte.is_ascii_graphic());
     if is_plain {
         return Cow::Borrowed(key);
@@ -146,11 +147,10 @@ fn wire_key(key: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(name)
 }
 
-/// The longest relative expiry in seconds, 30 days; above it the server reads a date (memcached `protocol.txt`, "Expiration
-/// times").
+/// The longest relative expiry in seconds, 30 days. The server reads a greater number as a Unix time (memcached `protocol.txt`, "Expiration times").
 const MAX_RELATIVE: u64 = 60 * 60 * 24 * 30;
 
-/// The latest date in Unix seconds: servers read 32 bits with a sign.
+/// The latest expiry date in Unix seconds: servers parse it as a signed 32-bit number.
 const MAX_DATE: u64 = i32::MAX as u64;
 
 /// Returns the expiry of a value that must be kept for `keep`, in the server's format; 0 means never.
@@ -181,7 +181,7 @@ pub(super) enum Response {
     Conflict,
     /// `VERSION`: the version of the server.
     Version(String),
-    /// The lines of `stats`.
+    /// `STAT` lines up to `END`: the names and values that `stats` reports.
     Lines(Vec<(String, String)>),
     /// `ERROR`, `CLIENT_ERROR`, `SERVER_ERROR`: the whole line.
     Error(String),
@@ -191,11 +191,11 @@ pub(super) enum Response {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ProtocolError(pub(super) String);
 
-/// Limit of a line in bytes; those of `stats` have at most a hundred.
+/// The maximum length of a line in bytes. Lines of `stats` have at most a hundred.
 const MAX_LINE: usize = 8 * 1024;
-/// Limit of a value in bytes; above the largest item of any server (`-I`).
+/// The maximum length of a value in bytes, above the largest item of any server (`-I`).
 const MAX_VALUE: usize = 1 << 30;
-/// Limit of the lines of `stats`; many times those of `stats settings`.
+/// The maximum number of lines of `stats`, many times the number that `stats settings` returns.
 const MAX_LINES: usize = 10_000;
 
 impl Response {
@@ -224,7 +224,7 @@ impl Response {
                     bytes: rest[..length].to_vec(),
                 }
             }
-            // `OK` in the first releases with these commands.
+            // The first releases with meta commands send `OK`.
             b"HD" | b"OK" => Self::Done { cas: cas(words) },
             b"EN" | b"NF" => Self::Absent,
             b"NS" | b"EX" => Self::Conflict,
@@ -278,13 +278,13 @@ fn lines(bytes: &[u8]) -> Result<Option<(Vec<(String, String)>, usize)>, Protoco
     Err(protocol_error(bytes))
 }
 
-/// Returns the cas unique, the number after the flag `c`. It is 0 if nothing was written, or with `-C`.
+/// Returns the cas unique, the number after the flag `c`. `None` if it is 0: nothing was written, or the server runs with `-C`.
 fn cas<'a>(mut flags: impl Iterator<Item = &'a [u8]>) -> Option<u64> {
     let flag = flags.find(|flag| flag.first() == Some(&b'c'))?;
     number(&flag[1..]).filter(|cas| *cas != 0)
 }
 
-/// Parses decimal digits, up to 2⁶⁴ − 1.
+/// Parses decimal digits only, up to 2⁶⁴ − 1.
 pub(super) fn number(digits: &[u8]) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     let digits = std::str::from_utf8(digits).ok().filter(|_| is_number)?;
@@ -295,25 +295,24 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
-/// Returns an error with the first 60 bytes.
+/// Returns an error that quotes the first 60 bytes.
 fn protocol_error(bytes: &[u8]) -> ProtocolError {
     ProtocolError(bytes[..bytes.len().min(60)].escape_ascii().to_string())
 }
 
-/// The response to an addition to a value that is not a number.
+/// The response to an increment or decrement of a value that is not a number.
 pub(super) const NOT_A_NUMBER: &str =
     "CLIENT_ERROR cannot increment or decrement non-numeric value";
 
 /// The response to a write whose value is too large; the server reads and discards the value.
 pub(super) const TOO_LARGE: &str = "SERVER_ERROR object too large";
 
-/// Returns `true` for the response to a write, or to an addition that creates a counter, without memory; the words differ by
-/// command.
+/// Returns `true` if the server reports that it is out of memory. The text differs between commands.
 pub(super) fn is_out_of_memory(line: &str) -> bool {
     line.starts_with("SERVER_ERROR") && line.to_ascii_lowercase().contains("out of memory")
 }
 
-/// Converts an unexpected response.
+/// Converts an unexpected response, or a missing one, into an error that says what to do.
 pub(super) fn unexpected(response: Option<&Response>) -> Error {
     let Some(Response::Error(line)) = response else {
         return Error::other(format!(
@@ -330,7 +329,7 @@ pub(super) fn unexpected(response: Option<&Response>) -> Error {
         let text = format!(
             "memcached answered {line:?}: expected room for a state; give it more memory (-m), or let it evict (without -M)"
         );
-        // Without the response to a read, not even a refusal can be decided.
+        // Without the value that was read, no decision is possible, not even a refusal.
         return match line.contains("get response") {
             true => Error::other(text),
             false => Error::unwritten(text),
@@ -404,7 +403,7 @@ mod tests {
         }
     }
 
-    /// No key can be chosen so that it equals the digest of another one.
+    /// No key equals the digest of another one.
     #[test]
     fn keys_do_not_collide_with_digests() {
         let long = [b'k'; 300];
@@ -449,7 +448,7 @@ mod tests {
         Response::Value { cas, bytes }
     }
 
-    /// Bytes as a server of version 1.6.18 sends them.
+    /// Responses as memcached 1.6.18 sends them.
     #[test]
     fn responses_are_parsed() {
         let settings = [("cas_enabled", "yes"), ("inter", "")];
@@ -462,7 +461,7 @@ mod tests {
             (b"HD c9\r\n", Response::Done { cas: Some(9) }),
             (b"EN\r\n", Response::Absent),
             (b"NF c0\r\n", Response::Absent),
-            // A conflict with a flag that only success has.
+            // A conflict that carries the cas flag of a success.
             (b"EX c12\r\n", Response::Conflict),
             (b"NS c0\r\n", Response::Conflict),
             (
