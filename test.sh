@@ -168,6 +168,7 @@ computing_tests() {
   for program in core local stores wrappers http grpc observe laws waiting replay; do
     timed "${members[@]}" --test $program
   done
+  timed "${members[@]}" --example recipes
   cargo test "${members[@]}" --test messages
   env "$runner=env -u RUSTC_WORKSPACE_WRAPPER" cargo test "${members[@]}" --test one_more_algorithm
 }
@@ -251,7 +252,8 @@ step_quick_tests() {
   local -x TOLLGATE_TEST_SERVERS=none
   # A sixteenth of the random cases.
   local -x PROPTEST_CASES=16 LEASE_SCHEDULES=6000 SYNC_SCHEDULES=6000
-  timed --locked --all-features --lib --test core --test local --test grpc --test observe --test laws --test waiting
+  timed --locked --all-features --lib --test core --test local --test grpc --test observe --test laws --test waiting \
+    --example recipes
   timed --locked --all-features --test stores --test wrappers --test http --test charges --test fleet \
     -- --skip redis --skip memcached --skip processes::
 }

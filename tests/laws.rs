@@ -212,6 +212,17 @@ fn every_test_program_and_every_step_is_run() {
         }
     }
     assert!(programs > 20, "{programs}");
+    // Examples that have tests.
+    let manifest = read("Cargo.toml");
+    let examples = manifest.split("\n[[example]]\n").skip(1);
+    let tested = examples.filter(|example| example.contains("test = true"));
+    let names = tested.filter_map(|example| example.split('"').nth(1));
+    let names: Vec<_> = names.collect();
+    assert!(names.contains(&"recipes"), "{names:?}");
+    for name in names {
+        let run = format!("--example {name}");
+        assert!(script.contains(&run), "test.sh does not run {name}");
+    }
     let steps = script
         .lines()
         .filter_map(|line| line.trim().strip_prefix("steps"));
@@ -851,20 +862,124 @@ fn comments_wrap_at_a_hundred_columns() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
-/// Recipes are to be copied, so they are short. Hidden lines begin with `# `.
+/// Returns the names of the recipes in `examples/recipes`, and the code between their markers.
+fn recipes() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/recipes");
+    let mut recipes = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        if ["main", "client"].contains(&name.as_str()) {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let parts: Vec<_> = text.split("// Copy from here.\n").collect();
+        let [head, rest] = parts[..] else {
+            panic!("{name}.rs: expected one line `// Copy from here.`");
+        };
+        let parts: Vec<_> = rest.split("// Copy to here.\n").collect();
+        let [code, tail] = parts[..] else {
+            panic!("{name}.rs: expected one line `// Copy to here.`");
+        };
+        // The code is complete as it is copied.
+        let is_outside = |line: &str| !line.is_empty() && !line.starts_with("//!");
+        assert!(
+            !head.lines().any(is_outside),
+            "{name}.rs: only documentation comes before the code to copy"
+        );
+        assert!(
+            !tail.lines().any(|line| line.starts_with("use ")),
+            "{name}.rs: the code to copy contains what it imports"
+        );
+        assert!(
+            text.contains("::test"),
+            "{name}.rs: expected a test of the recipe"
+        );
+        recipes.push((name, code.to_owned()));
+    }
+    assert!(recipes.len() >= 10, "{} recipes", recipes.len());
+    recipes.sort();
+    recipes
+}
+
+/// Recipes are to be copied, so they are short.
 #[test]
 fn recipes_have_at_most_forty_lines() {
-    let (mut title, mut shown, mut in_code, mut recipes) = ("", 0, false, 0);
-    for line in include_str!("../src/recipes.md").lines() {
-        if line.starts_with("```") {
-            in_code = !in_code;
-        } else if !in_code && line.starts_with("# ") {
-            (title, shown) = (line, 0);
-            recipes += 1;
-        } else if in_code && !line.is_empty() && !line.starts_with("# ") {
-            shown += 1;
-            assert!(shown <= 40, "the recipe `{title}` is too long");
+    for (name, code) in recipes() {
+        let lines = code.lines().filter(|line| !line.is_empty()).count();
+        assert!(lines > 0, "the recipe `{name}` is empty");
+        assert!(lines <= 40, "the recipe `{name}` has {lines} lines");
+    }
+}
+
+/// The programs own the code, and the page repeats it.
+#[test]
+fn the_page_of_recipes_shows_the_code_of_all() {
+    let page = include_str!("../src/recipes.md");
+    let programs = include_str!("../examples/recipes/main.rs");
+    let (_, listed) = programs.split_once("= recipes![\n").unwrap();
+    let listed: Vec<_> = listed
+        .lines()
+        .map_while(|line| line.trim().strip_suffix(','))
+        .collect();
+    let recipes = recipes();
+    let (mut shown, mut titles, mut label, mut code) = (Vec::new(), Vec::new(), "", None);
+    for line in page.lines() {
+        match &mut code {
+            None if line.starts_with("```") => {
+                assert_eq!(line, "```rust,ignore", "`{label}`");
+                code = Some(String::new());
+            }
+            None => {
+                titles.extend(line.strip_prefix("# "));
+                let name = line.strip_prefix("`examples/recipes/");
+                label = name
+                    .and_then(|name| name.strip_suffix(".rs`:"))
+                    .unwrap_or(label);
+            }
+            Some(text) if line == "```" => {
+                let recipe = recipes.iter().find(|(name, _)| name == label);
+                let (_, copied) = recipe.unwrap_or_else(|| panic!("no recipe `{label}`"));
+                assert_eq!(
+                    text, copied,
+                    "`{label}`: copy the code from examples/recipes/{label}.rs to src/recipes.md"
+                );
+                shown.push(label);
+                code = None;
+            }
+            Some(text) => {
+                text.push_str(line);
+                text.push('\n');
+            }
         }
     }
-    assert!(recipes >= 10, "{recipes} recipes");
+    assert_eq!(
+        shown, listed,
+        "the page has all recipes in the order of the program"
+    );
+    shown.sort_unstable();
+    let names: Vec<_> = recipes.iter().map(|(name, _)| name).collect();
+    assert_eq!(shown, names, "the program lists all recipes");
+
+    let links = page.lines().filter(|line| line.starts_with("| "));
+    let links: Vec<_> = links.filter(|line| line.contains("](#")).collect();
+    assert_eq!(
+        links.len(),
+        titles.len(),
+        "the index has a line for each title"
+    );
+    for (title, link) in titles.iter().zip(links) {
+        let anchor: String = title
+            .chars()
+            .filter_map(|character| match character {
+                ' ' => Some('-'),
+                _ if character.is_alphanumeric() || character == '-' => {
+                    Some(character.to_ascii_lowercase())
+                }
+                _ => None,
+            })
+            .collect();
+        let expected = format!("[{title}](#{anchor})");
+        assert!(link.contains(&expected), "`{link}`: expected {expected}");
+    }
 }

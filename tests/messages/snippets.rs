@@ -1,6 +1,7 @@
 //! The examples of the pages, compiled where users put them: in a task that is spawned, which must be `Send`.
 //!
-//! Each example runs as a test of the documentation, but there in `main`, whose future may be anything.
+//! Each example of README and guide runs as a test of the documentation, but there in `main`, whose
+//! future may be anything. The recipes run as tests, which may be anything, too.
 
 use std::{fmt::Write, fs, process::Command};
 
@@ -80,16 +81,49 @@ fn spawned(name: &str, code: &str) -> String {
     format!("fn {name}() {{\n{future}\n}}\n")
 }
 
+/// Returns a module of `examples/recipes`, whose tests are spawned instead of run.
+fn recipe(name: &str, text: &str) -> String {
+    let (mut module, mut spawned) = (String::new(), false);
+    for line in text.lines() {
+        let code = line.trim();
+        if code.starts_with("#[tokio::test") {
+            spawned = true;
+            continue;
+        }
+        if std::mem::take(&mut spawned) {
+            let test = code.strip_prefix("async fn ");
+            let test = test.and_then(|test| test.strip_suffix("() {"));
+            let test = test.expect("an asynchronous test without arguments");
+            writeln!(module, "const _: fn() = || crate::spawn({test}());")
+                .expect("a string takes text");
+        }
+        if code != "#[cfg(test)]" {
+            writeln!(module, "{line}").expect("a string takes text");
+        }
+    }
+    format!("mod {name} {{\n{module}}}\n")
+}
+
 #[test]
 fn examples_compile_in_a_spawned_task() {
     let mut program =
         "#![allow(warnings)]\nfn spawn(_: impl Future + Send + 'static) {}\n".to_owned();
     let mut count = 0;
-    for page in ["README.md", "src/guide.md", "src/recipes.md"] {
+    for page in ["README.md", "src/guide.md"] {
         let text = fs::read_to_string(page).expect("a page");
         let name = page.rsplit('/').next().unwrap_or(page).replace(".md", "");
         for (line, code) in examples(&text) {
             program += &spawned(&format!("{}_{line}", name.to_lowercase()), &code);
+            count += 1;
+        }
+    }
+    for entry in fs::read_dir("examples/recipes").expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_stem().and_then(|name| name.to_str());
+        let name = name.expect("a name").to_owned();
+        if name != "main" {
+            let text = fs::read_to_string(&path).expect("a recipe");
+            program += &recipe(&name, &text);
             count += 1;
         }
     }
@@ -115,6 +149,6 @@ fn examples_compile_in_a_spawned_task() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "the functions are named by page and line:\n{errors}"
+        "the functions are named by page and line, the modules are recipes:\n{errors}"
     );
 }
