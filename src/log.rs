@@ -4,7 +4,7 @@
 //! mistakes and 32 failures. So causes made from requests fill neither memory nor the log.
 
 use std::{
-    hash::BuildHasher,
+    hash::{BuildHasher, Hash},
     sync::{LazyLock, Mutex, PoisonError},
     time::Duration,
 };
@@ -35,7 +35,7 @@ enum Fate {
 static LOGGED: LazyLock<Mutex<Logged>> = LazyLock::new(Mutex::default);
 
 impl Logged {
-    fn record(&mut self, place: &str, cause: &str) -> Fate {
+    fn record(&mut self, place: impl Hash, cause: &str) -> Fate {
         let hash = self.seed.hash_one((place, cause));
         if self.hashes.len() >= MOST || self.hashes.contains(&hash) {
             return Fate::Skip;
@@ -57,6 +57,19 @@ pub(crate) fn missing_key(policy: &Policy, status: u16, help: &OperatorHelp) {
             policy = policy.name(),
             status,
             "{cause} (logged once for each policy and cause, counted in `RateLimitLayer::misconfigured`)"
+        );
+    });
+}
+
+/// Logs the reason why requests have no key on a dry run, once for each policy and cause.
+#[cold]
+pub(crate) fn missing_key_on_dry_run(policy: &Policy, help: &OperatorHelp) {
+    // A place of its own: the limit may be enforced later.
+    once((policy.name(), "dry run"), help, |cause| {
+        tracing::warn!(
+            policy = policy.name(),
+            "{cause} (the limit is on a dry run and refuses nothing; logged once for each policy and cause, counted in \
+             `DryRunReport::missing_key`)"
         );
     });
 }
@@ -135,7 +148,7 @@ pub(crate) fn unsupported(policies: &str, cause: String, address: Option<&str>) 
 }
 
 /// Logs a mistake of the program once for each `place`, a policy or a route. `log` writes the line.
-pub(crate) fn once(place: &str, help: &OperatorHelp, log: impl FnOnce(&str)) {
+pub(crate) fn once(place: impl Hash, help: &OperatorHelp, log: impl FnOnce(&str)) {
     let cause = help.expose_to_operator();
     let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
     let fate = logged.record(place, cause);
@@ -162,7 +175,7 @@ pub(crate) struct OnceAMinute {
 }
 
 impl OnceAMinute {
-    const INTERVAL: Duration = Duration::from_secs(60);
+    pub(crate) const INTERVAL: Duration = Duration::from_secs(60);
 
     /// Returns the number of events since the last line, if this one is logged; otherwise counts it.
     pub(crate) fn record(&mut self, now: Timestamp) -> Option<u64> {

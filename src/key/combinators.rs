@@ -12,6 +12,11 @@ use super::{
 /// None of them replaces an error that is [misconfigured](super::MissingKey::misconfigured), such as a peer's address that the
 /// server does not pass on: it stays the server's fault.
 ///
+/// An absent [`Extension`](super::Extension) is the server's fault only if nothing says that it may
+/// be absent. Each of [`or`](Self::or), [`or_shared`](Self::or_shared),
+/// [`or_exempt`](Self::or_exempt) and [`or_refuse`](Self::or_refuse) says so. If there is no key
+/// after all, the request is at fault: nothing is logged or counted as misconfigured.
+///
 /// Closures get these methods through [`from_fn`](super::from_fn), and extractors of your own through
 /// `impl KeyExtractorExt for Mine {}`.
 ///
@@ -19,9 +24,12 @@ use super::{
 ///
 /// ```
 /// use http::Request;
-/// use tollgate::key::{Header, KeyExtractor, KeyExtractorExt, PeerIp, cors_preflight, paths};
+/// use tollgate::key::{Extension, KeyExtractor, KeyExtractorExt, PeerIp, cors_preflight, paths};
 ///
-/// let key = Header::new("x-api-key") // checked by an outer layer
+/// /// Inserted by an outer layer that has checked the user's token.
+/// struct User { id: u64 }
+///
+/// let key = Extension::new(|user: &User| user.id)
 ///     .or(PeerIp::new())
 ///     .exempt_if(cors_preflight)
 ///     .exempt_if(paths(["/health"]))
@@ -34,11 +42,14 @@ use super::{
 pub trait KeyExtractorExt: Sized {
     /// Uses the key of `other` for requests without a key.
     ///
-    /// An exemption is not a missing key. If neither finds a key, the error of `other` is returned, unless the first one is
-    /// the server's fault.
+    /// An exemption is not a missing key. If neither finds a key, the error of `other` is returned;
+    /// if `other` is an absent [`Extension`](super::Extension), that of the first.
     ///
-    /// **Whoever can send a request without a key, or invent one, chooses which key counts.** The first one must be checked by an
-    /// outer layer, or clients invent a key for each request and are never limited.
+    /// **Clients choose which key counts, by a request without a key or with an invented one.** An
+    /// outer layer must check the first one, or clients invent a key for each request and are never
+    /// limited, as under `Header::new("x-api-key").or(PeerIp::new())`. Use an
+    /// [`Extension`](super::Extension) that only a layer with a check inserts, or
+    /// [two limits](crate::guide#which-key).
     ///
     /// Equal input from two sources gives equal keys. If only one source is checked, a client can spend the budget of
     /// another by sending that one's id through the other source. Use [`tagged`](Self::tagged) to keep them apart.
@@ -194,9 +205,10 @@ where
 /// An extractor with an alternative: made by [`or`](KeyExtractorExt::or).
 ///
 /// ```
-/// use tollgate::key::{Header, KeyExtractorExt, Or, PeerIp};
+/// use tollgate::key::{BearerToken, Cookie, KeyExtractorExt, Or};
 ///
-/// let key: Or<Header, PeerIp> = Header::new("x-api-key").or(PeerIp::new());
+/// // An outer layer checks both.
+/// let key: Or<BearerToken, Cookie> = BearerToken.or(Cookie::new("session"));
 /// # let _ = key;
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -222,14 +234,10 @@ where
             Err(missing) if missing.may_be_replaced() => missing,
             result => return result,
         };
-        self.second.extract(req).map_err(|second| {
-            // The error of a misconfigured server must reach its operator.
-            if first.is_server_fault() && second.may_be_replaced() {
-                first
-            } else {
-                second
-            }
-        })
+        match self.second.extract(req) {
+            Err(second) if second.is_absent() => Err(first.combined()),
+            result => result,
+        }
     }
 }
 
@@ -314,7 +322,9 @@ impl<E> OrRefuse<E> {
 impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrRefuse<E> {
     fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
         match self.inner.extract(req) {
-            Err(missing) if missing.may_be_replaced() => Err(missing.with_status(self.status)),
+            Err(missing) if missing.may_be_replaced() => {
+                Err(missing.combined().with_status(self.status))
+            }
             result => result,
         }
     }

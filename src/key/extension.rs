@@ -11,10 +11,18 @@ use super::{Extracted, IntoKey, KeyExtractor, MissingKey, OperatorHelp};
 /// Extractors are synchronous. A look-up (of a session, a tenant or a plan) belongs in an outer layer, which can also
 /// reject the request.
 ///
-/// A missing value is the server's fault, answered with 500, because the layer that inserts it may have been forgotten. If
-/// requests without a value are valid, insert an `Option`, whose `None` is an ordinary missing key, or add
-/// [`or`](super::KeyExtractorExt::or), [`or_shared`](super::KeyExtractorExt::or_shared), or another method that says what to do
-/// with them. Then a layer that was forgotten goes unnoticed.
+/// A missing value is the server's fault, answered with 500, because the layer that inserts it may
+/// have been forgotten.
+///
+/// Requests without a value, such as those of users who are not logged in, are valid in one of two
+/// ways:
+///
+/// - [`or`](super::KeyExtractorExt::or), [`or_shared`](super::KeyExtractorExt::or_shared),
+///   [`or_exempt`](super::KeyExtractorExt::or_exempt) or
+///   [`or_refuse`](super::KeyExtractorExt::or_refuse) says that the value may be absent. Then it is
+///   never the server's fault, and a layer that was forgotten goes unnoticed.
+/// - The outer layer inserts an `Option`. Its `None` is an ordinary missing key. A layer that was
+///   forgotten is noticed, unless one of these methods is used as well.
 ///
 /// # Examples
 ///

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Key, MissingKey};
+use super::{Key, MissingKey, missing_key::NO_KEY};
 
 /// Derives the key of a request.
 ///
@@ -124,18 +124,32 @@ impl<Req: ?Sized, K: KeyExtractor<Req> + ?Sized> KeyExtractor<Req> for Arc<K> {
 macro_rules! tuples {
     ($($name:ident)+) => {
         /// The joined key of all parts. The request is exempt if one of the parts is.
+        ///
+        /// If parts have no key, the first error is returned, unless one is
+        /// [misconfigured](MissingKey::misconfigured).
         impl<Req: ?Sized, $($name: KeyExtractor<Req>),+> KeyExtractor<Req> for ($($name,)+) {
             fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
                 #[allow(non_snake_case)]
                 let ($($name,)+) = self;
+                let mut first = None;
                 $(
                     #[allow(non_snake_case)]
-                    let $name = match $name.extract(req)? {
-                        Extracted::Key(key) => key,
-                        Extracted::Exempt => return Ok(Extracted::Exempt),
+                    let $name = match $name.extract(req) {
+                        Ok(Extracted::Key(key)) => key,
+                        Ok(Extracted::Exempt) if first.is_none() => return Ok(Extracted::Exempt),
+                        Ok(Extracted::Exempt) => Key::GLOBAL,
+                        // The parts behind it may lack what a combinator must not hide.
+                        Err(missing) if missing.may_be_replaced() => {
+                            first.get_or_insert(missing);
+                            Key::GLOBAL
+                        }
+                        Err(fault) => return Err(fault),
                     };
                 )+
-                Ok(Extracted::Key(Key::join([$($name),+])))
+                match first {
+                    None => Ok(Extracted::Key(Key::join([$($name),+]))),
+                    Some(missing) => Err(missing),
+                }
             }
         }
     };
@@ -265,10 +279,7 @@ impl IntoKey for Extracted {
 
 impl<T: IntoKey> IntoKey for Option<T> {
     fn into_key(self) -> Result<Extracted, MissingKey> {
-        self.map_or_else(
-            || Err(MissingKey::new("there must be a key in the request")),
-            T::into_key,
-        )
+        self.map_or_else(|| Err(MissingKey::new(NO_KEY)), T::into_key)
     }
 }
 

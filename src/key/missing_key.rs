@@ -56,12 +56,16 @@ pub struct MissingKey {
 enum MissingKeyText {
     Client(SharedText),
     Operator(OperatorHelp),
-    /// As `Operator`, but a combinator may replace it by something else.
+    /// As `Operator`, but a combinator says that the value may be absent, which makes it the
+    /// request's fault.
     Absent(OperatorHelp),
 }
 
 /// The text for clients if the server is at fault.
 const INTERNAL: &str = "internal error";
+
+/// The text for clients if an extractor knows nothing else.
+pub(super) const NO_KEY: &str = "there must be a key in the request";
 
 impl MissingKey {
     /// Creates an error for a request that lacks something.
@@ -95,9 +99,24 @@ impl MissingKey {
             .with_status(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// Creates an error of a server that has no value for a request. Combinators may replace it by something else.
+    /// Creates an error of a server that has no value for a request. It is the server's fault
+    /// unless a combinator says that the value may be absent.
     pub(super) fn absent(help: OperatorHelp) -> Self {
         Self::from_text(MissingKeyText::Absent(help)).with_status(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// Returns `true` if the value may be absent under a combinator.
+    pub(super) fn is_absent(&self) -> bool {
+        matches!(self.text, MissingKeyText::Absent(_))
+    }
+
+    /// Returns the error under a combinator: an absent value is the request's fault.
+    pub(super) fn combined(self) -> Self {
+        if self.is_absent() {
+            Self::new(NO_KEY)
+        } else {
+            self
+        }
     }
 
     /// Returns `true` if a combinator may replace the error.

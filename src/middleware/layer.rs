@@ -307,7 +307,9 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     /// Anything but 0 is a mistake on the server, which the feature `tracing` logs with the remedy:
     ///
     /// - [the server lacks](crate::key::MissingKey::is_server_fault) what a key is made of,
-    ///   whatever the status of the answer,
+    ///   whatever the status of the answer: a peer's address, or an
+    ///   [`Extension`](crate::key::Extension) that no [combinator](crate::key::KeyExtractorExt)
+    ///   allows to be absent,
     /// - the store [does not support](crate::store::Error::unsupported) a rule or a state,
     /// - a rule delayed a request, and no runtime of tokio could hold it,
     /// - a layer outside of this one has decided the request by the same limit on the same
@@ -319,6 +321,9 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     /// A handler that sends requests of its own through the same limit must not copy the
     /// [`Outcome`](crate::Outcome) of the request that it serves into their extensions, or each of
     /// them is counted here: `extensions.remove::<Outcome>()`.
+    ///
+    /// A request without a key for a [dry run](Self::dry_run) is not refused, and not counted here
+    /// but in [`DryRunReport::missing_key`](crate::DryRunReport::missing_key).
     pub fn misconfigured(&self) -> u64 {
         self.counts.misconfigured()
     }

@@ -283,26 +283,10 @@ where
         selected: &'a mut Option<Rule>,
         asks: &mut OneAsk<'a, Rule>,
     ) -> Result<(), MissingKey> {
-        let extracted = self.key.extract(req);
-        if let Err(missing) = &extracted
-            && let Some(help) = missing.help()
-        {
-            #[cfg(feature = "tracing")]
-            crate::log::missing_key(&self.policy, missing.status().as_u16(), help);
-            help.write_if_unheard(&self.policy);
-        }
-        let key = match extracted {
+        let key = match self.key.extract(req) {
             Ok(Extracted::Key(key)) => key,
             Ok(Extracted::Exempt) => return Ok(()),
-            Err(missing) => {
-                return match self.enforcement.dry_run() {
-                    Some(dry_run) if dry_run.spares_missing_keys() => {
-                        dry_run.count_missing_key();
-                        Ok(())
-                    }
-                    _ => Err(missing),
-                };
-            }
+            Err(missing) => return self.without_key(missing),
         };
         asks.0 = Some(self.ask(req, selected, key));
         Ok(())
@@ -318,6 +302,33 @@ impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
     /// Returns `true` if this is the limit's policy. The names of a layer's limits differ.
     fn has(&self, policy: &Policy) -> bool {
         self.policy.digest() == policy.digest()
+    }
+
+    /// Logs a fault of the server, and counts the request on a dry run.
+    ///
+    /// # Errors
+    ///
+    /// The error, unless a dry run lets the request proceed.
+    #[cold]
+    fn without_key(&self, missing: MissingKey) -> Result<(), MissingKey>
+    where
+        E: Enforcement,
+    {
+        let dry_run = self.enforcement.dry_run();
+        if let Some(dry_run) = dry_run.filter(|dry_run| dry_run.spares_missing_keys()) {
+            #[cfg(feature = "tracing")]
+            if let Some(help) = missing.help() {
+                crate::log::missing_key_on_dry_run(&self.policy, help);
+            }
+            dry_run.count_missing_key();
+            return Ok(());
+        }
+        if let Some(help) = missing.help() {
+            #[cfg(feature = "tracing")]
+            crate::log::missing_key(&self.policy, missing.status().as_u16(), help);
+            help.write_if_unheard(&self.policy);
+        }
+        Err(missing)
     }
 
     /// Returns the ask for a request with this key.
@@ -393,6 +404,7 @@ where
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limit by a `{Rule}`, as the others of this layer are",
     label = "expected a limit by a `{Rule}`",
+    note = "`.also(…)` takes a `Limit`, made by `Limit::new(rule)`, and no second layer",
     note = "the limits of one layer have rules of one type: make each of them an `AnyRule`, by `AnyRule::from(rule)` or \
             `\"token-bucket 100/1m\".parse::<AnyRule>()?`"
 )]

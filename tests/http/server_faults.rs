@@ -2,7 +2,7 @@
 
 use http::{Request, StatusCode};
 use tollgate::key::{
-    Extension, Extracted, Forwarded, ForwardedFor, Global, Header, Key, KeyExtractor,
+    BearerToken, Extension, Extracted, Forwarded, ForwardedFor, Global, Header, Key, KeyExtractor,
     KeyExtractorExt, MissingKey, PeerIp, from_fn, paths,
 };
 
@@ -42,6 +42,22 @@ macro_rules! under_every_combinator {
         check(
             "tuple",
             (Global, by()).or_exempt().extract(&Request::new(())),
+        );
+        // A part in front of it that has no key does not hide it.
+        let absent = || Extension::new(|user: &u64| *user);
+        check(
+            "tuple, behind an absent extension",
+            (absent(), by()).or_exempt().extract(&Request::new(())),
+        );
+        check(
+            "tuple, behind a missing header",
+            (Header::new("x"), by()).extract(&Request::new(())),
+        );
+        check(
+            "tuple, last of four",
+            (Header::new("x"), Global, absent(), by())
+                .or_refuse(StatusCode::FORBIDDEN)
+                .extract(&Request::new(())),
         );
         check(
             "twice",
@@ -97,12 +113,29 @@ fn users_who_are_not_logged_in_may_have_a_key_of_their_own() {
         .or_refuse(StatusCode::UNAUTHORIZED)
         .extract(&request);
     assert_eq!(refused.unwrap_err().status(), StatusCode::UNAUTHORIZED);
-    // Neither of them has a key: the operator hears of it, of the server's address first.
-    let none = by_user()
-        .or(Header::new("x"))
-        .extract(&request)
-        .unwrap_err();
-    assert!(none.is_server_fault());
+    // Neither of them has a key: it is the visitor's fault, in either order.
+    let none = by_user().or(Header::new("x")).extract(&request);
+    assert_eq!(none, Header::new("x").extract(&request));
+    let none = Header::new("x").or(by_user()).extract(&request);
+    assert_eq!(none, Header::new("x").extract(&request));
+    let none = BearerToken.or(by_user()).extract(&request).unwrap_err();
+    assert_eq!(none.challenge(), Some("Bearer"));
+    let none = by_user().or(by_user().tagged("b")).extract(&request);
+    let none = none.unwrap_err();
+    assert_eq!(
+        (none.status(), none.is_server_fault()),
+        (StatusCode::BAD_REQUEST, false)
+    );
+    assert_eq!(none.detail(), "there must be a key in the request");
+    let refused = by_user()
+        .tagged("a")
+        .labelled()
+        .or_refuse(StatusCode::UNAUTHORIZED);
+    assert!(!refused.extract(&request).unwrap_err().is_server_fault());
+    // What only changes a key does not say that it may be absent.
+    let tagged = by_user().tagged("a").labelled().exempt_if(paths(["/x"]));
+    assert!(tagged.extract(&request).unwrap_err().is_server_fault());
+    // The operator hears of the server's address.
     let none = by_user().or(PeerIp::new()).extract(&request).unwrap_err();
     let help = none.help().unwrap().expose_to_operator();
     assert!(
@@ -154,6 +187,23 @@ async fn unheard_server() {
     if std::env::var_os(CHILD).is_none() {
         return;
     }
+    // Neither a dry run nor a visitor who is not logged in uses up the line.
+    let dry = RateLimitLayer::new(TokenBucket::per_hour(1))
+        .named("dry")
+        .key(PeerIp::new())
+        .respond(Http::empty())
+        .dry_run();
+    let by_user = Extension::new(|user: &u64| *user).or_refuse(StatusCode::UNAUTHORIZED);
+    let visitors = RateLimitLayer::new(TokenBucket::per_hour(1))
+        .named("visitors")
+        .key(by_user)
+        .respond(Http::empty());
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(http::Response::new(())));
+    let answer = dry.layer(inner).oneshot(Request::new(())).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    let answer = visitors.layer(inner).oneshot(Request::new(())).await;
+    assert_eq!(answer.unwrap().status(), StatusCode::UNAUTHORIZED);
+    assert_eq!((dry.misconfigured(), visitors.misconfigured()), (0, 0));
     for name in ["first", "second"] {
         let layer = RateLimitLayer::new(TokenBucket::per_hour(1))
             .named(name)

@@ -53,6 +53,26 @@ use crate::{
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 ///
+/// With tonic, the peers of a `UnixListenerStream` have a `UdsConnectInfo`:
+///
+#[cfg_attr(all(unix, feature = "tonic"), doc = "```")]
+#[cfg_attr(not(all(unix, feature = "tonic")), doc = "```ignore")]
+/// use std::net::{IpAddr, Ipv4Addr};
+/// use tollgate::{RateLimitLayer, TokenBucket, key::ForwardedFor};
+/// use tonic::transport::{Server, server::UdsConnectInfo};
+///
+/// let clients = ForwardedFor::try_trusting(["127.0.0.1"])?.peer_from(|extensions| {
+///     let peer = extensions.get::<UdsConnectInfo>();
+///     peer.map(|_| IpAddr::V4(Ipv4Addr::LOCALHOST))
+/// });
+/// # let mut request = http::Request::builder().header("x-forwarded-for", "192.0.2.7").body(()).unwrap();
+/// # request.extensions_mut().insert(UdsConnectInfo { peer_addr: None, peer_cred: None });
+/// # assert_eq!(clients.client(&request), Some(IpAddr::from([192, 0, 2, 7])));
+/// let server = Server::builder().layer(RateLimitLayer::new(TokenBucket::per_second(10)).key(clients));
+/// # let _ = server;
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+///
 /// # Examples
 ///
 /// ```
@@ -179,6 +199,11 @@ impl ForwardedFor {
     ///
     /// It is the address itself, whatever the prefixes are, and not the IPv4 address in one that NAT64 has translated.
     ///
+    /// **`None` is the server's fault.** A closure that makes it an ordinary missing key, as
+    /// `clients.client(request).map(Key::from)` does, hides that: under
+    /// [`or_exempt`](crate::key::KeyExtractorExt::or_exempt) everybody is exempt. Use the extractor
+    /// itself as the key, or return [`MissingKey::misconfigured`]:
+    ///
     /// ```
     /// use http::{Request, StatusCode};
     /// use tollgate::key::{ForwardedFor, IpNet, Key, MissingKey};
@@ -291,6 +316,11 @@ impl Forwarded {
     /// Returns the client's address, unmapped from IPv6; `None` if the server does not pass on the peer's.
     ///
     /// It is the address itself, whatever the prefixes are, and not the IPv4 address in one that NAT64 has translated.
+    ///
+    /// **`None` is the server's fault.** A closure that makes it an ordinary missing key, as
+    /// `clients.client(request).map(Key::from)` does, hides that: under
+    /// [`or_exempt`](crate::key::KeyExtractorExt::or_exempt) everybody is exempt. Use the extractor
+    /// itself as the key, or return [`MissingKey::misconfigured`]:
     ///
     /// ```
     /// use http::{Request, StatusCode};

@@ -70,6 +70,8 @@ macro_rules! address_settings {
 
         /// Exempts clients in these networks from the limit. To select them for something else, see [`in_networks`](Self::in_networks).
         ///
+        /// Without a peer's address nobody is exempt: the request is refused as the server's fault.
+        ///
         /// ```
         /// use std::net::{IpAddr, SocketAddr};
         /// use http::Request;
@@ -110,6 +112,12 @@ macro_rules! address_settings {
         }
 
         /// Returns a predicate that selects the requests of clients in these networks.
+        ///
+        /// Without a peer's address it selects nobody. The extractor that it is given to reports
+        /// that only if it reads the address itself: `Header::new("x-api-key").exempt_if(office)`
+        /// exempts nobody then, and nothing is logged. Where the exemption matters, use a closure
+        /// that returns [`MissingKey::misconfigured`](crate::key::MissingKey::misconfigured) if
+        /// [`client`](Self::client) is `None`.
         pub fn in_networks<I>(self, networks: I) -> crate::key::InNetworks<Self>
         where
             I: IntoIterator<Item: Into<ipnet::IpNet>>,

@@ -67,6 +67,12 @@ impl PeerIp {
     address_settings!();
 
     /// Returns the peer's address, unmapped from IPv6; `None` if the server does not pass it on.
+    ///
+    /// **`None` is the server's fault.** A closure that makes it an ordinary missing key, as
+    /// `clients.client(request).map(Key::from)` does, hides that: under
+    /// [`or_exempt`](crate::key::KeyExtractorExt::or_exempt) everybody is exempt. Use the extractor
+    /// itself as the key, or return [`MissingKey::misconfigured`], as the example of
+    /// [`ForwardedFor::client`](super::ForwardedFor::client) does.
     pub fn client<B>(&self, req: &Request<B>) -> Option<IpAddr> {
         let peer = self.find(req.extensions(), |peer| peer.to_canonical());
         peer.ok()

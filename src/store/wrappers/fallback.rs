@@ -543,7 +543,10 @@ where
         asks: &[Ask<'_, Rule>],
     ) -> Check<Self> {
         let (remote, local) = match operation.run(stores.remote.get_ref(), asks) {
-            Check::Ready(Ok(decisions)) => return Check::Ready(Ok(decisions)),
+            Check::Ready(Ok(decisions)) => {
+                stores.remote.answered();
+                return Check::Ready(Ok(decisions));
+            }
             Check::Ready(Err(error)) => match stores.fall_back(error, operation, asks) {
                 ControlFlow::Break(decisions) => return Check::Ready(Ok(decisions)),
                 ControlFlow::Continue(answer) => (None, Some(answer)),
@@ -668,5 +671,112 @@ fn is_done<F: Future>(mut future: Pin<&mut Option<F>>, cx: &mut Context<'_>) -> 
 impl<R, L> fmt::Debug for FallbackDone<R, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FallbackDone").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "tracing"))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::{
+        decision::Cost,
+        store::{BoxFuture, Local},
+    };
+
+    /// A store that answers at once or later, and fails while it is down.
+    struct Flaky {
+        inner: Local<TokenBucket>,
+        at_once: bool,
+        is_down: Arc<AtomicBool>,
+    }
+
+    impl Flaky {
+        fn answer<T: Send + 'static, F>(
+            &self,
+            answer: Check<F>,
+        ) -> Check<BoxFuture<Result<T, Error>>>
+        where
+            F: Future<Output = Result<T, Infallible>>,
+        {
+            let answer = match answer {
+                _ if self.is_down.load(Ordering::Relaxed) => Err(Error::unavailable("refused")),
+                Check::Ready(answer) => Ok(answer.unwrap_or_else(NeverFails::never)),
+                Check::Pending(_) => unreachable!("`Local` answers at once"),
+            };
+            if self.at_once {
+                Check::Ready(answer)
+            } else {
+                Check::Pending(Box::pin(async { answer }))
+            }
+        }
+    }
+
+    impl Backend for Flaky {
+        type Error = Error;
+    }
+
+    impl Store<TokenBucket> for Flaky {
+        type Answer = BoxFuture<Result<Decisions, Error>>;
+        type Done = BoxFuture<Result<(), Error>>;
+
+        fn acquire(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
+            self.answer(self.inner.acquire(asks))
+        }
+
+        fn look(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
+            self.answer(Store::look(&self.inner, asks))
+        }
+
+        fn settle(&self, settlements: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> {
+            self.answer(self.inner.settle(settlements))
+        }
+
+        fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+            self.answer(Store::<TokenBucket>::reset(&self.inner, policy, key))
+        }
+    }
+
+    /// Fails, and answers at once and after a minute. Only the latter is a return.
+    async fn check_return<S: Store<TokenBucket, Error = Infallible>>(
+        store: S,
+        is_down: &AtomicBool,
+        age_failure: impl Fn(&S) -> bool,
+    ) {
+        let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(10));
+        let acquire = async || {
+            let asks = [Ask::new(&policy, &rule, Key::from("ann"), Cost::ONE)];
+            store.acquire(&asks).await
+        };
+        assert!(!age_failure(&store));
+        is_down.store(true, Ordering::Relaxed);
+        acquire().await.unwrap();
+        is_down.store(false, Ordering::Relaxed);
+        acquire().await.unwrap();
+        assert!(age_failure(&store), "within the minute");
+        acquire().await.unwrap();
+        assert!(!age_failure(&store), "after the minute");
+    }
+
+    #[tokio::test]
+    async fn a_store_that_answers_at_once_or_later_returns_after_a_minute() {
+        for at_once in [true, false] {
+            let flaky = || {
+                let is_down = Arc::new(AtomicBool::new(false));
+                let flaky = Flaky {
+                    inner: Local::new(),
+                    at_once,
+                    is_down: Arc::clone(&is_down),
+                };
+                (flaky, is_down)
+            };
+            let (store, is_down) = flaky();
+            let open = OnFailure::new(store, FailureMode::Open, "");
+            check_return(open, &is_down, OnFailure::age_failure).await;
+            let (store, is_down) = flaky();
+            let local = FallbackBuilder::new(store, Local::new()).rule(|rule| Some(*rule));
+            let age = |store: &Fallback<_, _, _>| store.stores.remote.age_failure();
+            check_return(local, &is_down, age).await;
+        }
     }
 }

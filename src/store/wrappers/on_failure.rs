@@ -95,9 +95,10 @@ use crate::{log::OnceAMinute, time::Timestamp};
 /// | `unlogged` | number of failures of that policy and cause that were not logged since the last such event |
 ///
 /// The first failure of each policy and cause is logged at once, and later ones at most once a minute; at most 32 events a
-/// minute are logged for each store. The first answer of the server after such an event is one of level `WARN`, with `address` and
-/// `failures`. Contention is not logged. An unsupported call is logged once for each policy and cause,
-/// with the fields `policy`, `cause` and `address`.
+/// minute are logged for each store. After such an event, the first answer that follows a minute
+/// without a failure is one of level `WARN`, with `address` and `failures`. Contention is not
+/// logged. An unsupported call is logged once for each policy and cause, with the fields `policy`,
+/// `cause` and `address`.
 #[derive(Clone, Debug)]
 #[doc(alias = "fail open")]
 #[doc(alias = "fail closed")]
@@ -161,7 +162,9 @@ impl<S> OnFailure<S> {
         &self.store
     }
 
-    /// Logs that the store has answered a call, if the last event in the log is a failure.
+    /// Logs that the store answers again, if the last event in the log is a failure and none
+    /// followed for a minute.
+    #[inline]
     pub(in crate::store) fn answered(&self) {
         self.counters.answered();
     }
@@ -202,7 +205,10 @@ impl<S> OnFailure<S> {
             settling: (settlements > 0).then(|| self.unsettled.settling(settlements)),
         };
         match check {
-            Check::Ready(Ok(value)) => Check::Ready(Ok(value)),
+            Check::Ready(Ok(value)) => {
+                self.answered();
+                Check::Ready(Ok(value))
+            }
             Check::Ready(Err(error)) => Check::Ready(Ok(handler().substitute(error))),
             Check::Pending(future) => Check::Pending(OnFailureFuture::new(future, handler())),
         }
@@ -394,7 +400,6 @@ where
         let result = ready!(this.future.poll(cx));
         let settling = this.handler.settling.take();
         if result.is_ok() {
-            // Only here: an answer that is ready at once may come from memory, and is no sign of a working server.
             this.handler.counters.answered();
             settling.into_iter().for_each(SettlementGuard::all_made);
         }
@@ -452,7 +457,8 @@ impl FailureCounters {
         }
     }
 
-    /// Logs that the store has answered a call, if the last event in the log is a failure.
+    /// Logs that the store answers again, if the last event in the log is a failure and none
+    /// followed for a minute.
     #[inline]
     fn answered(&self) {
         #[cfg(feature = "tracing")]
@@ -496,9 +502,17 @@ const MAX_LINES: usize = 32;
 struct StoreFailureLog {
     address: Option<Box<str>>,
     consequence: &'static str,
-    lines: Mutex<Vec<FailureLine>>,
-    /// `true` if the last event in the log is a failure.
+    lines: Mutex<FailureLines>,
+    /// `true` if the last event in the log is a failure. Written under the lock.
     is_failing: AtomicBool,
+}
+
+#[cfg(feature = "tracing")]
+#[derive(Debug, Default)]
+struct FailureLines {
+    list: Vec<FailureLine>,
+    /// The time of the last failure, logged or not.
+    failed_at: Timestamp,
 }
 
 /// A line of the log: a cause, and the policies of the call.
@@ -521,18 +535,39 @@ impl StoreFailureLog {
         }
     }
 
-    /// Logs that the store answered, if the last event in the log is a failure. So there are at most as many answers as failures in the log.
+    /// Logs that the store answers again, if the last event in the log is a failure and none
+    /// followed for a minute.
+    ///
+    /// So there are at most as many answers as failures in the log, and a failure after an answer
+    /// is logged at once.
     #[inline]
     fn log_answer(&self, failures: impl FnOnce() -> u64) {
         // Relaxed: the line may come a call late.
-        if self.is_failing.load(Ordering::Relaxed) && self.is_failing.swap(false, Ordering::Relaxed)
-        {
+        if self.is_failing.load(Ordering::Relaxed) {
+            self.log_return(failures());
+        }
+    }
+
+    #[cold]
+    fn log_return(&self, failures: u64) {
+        if self.has_returned(SystemClock::default().now()) {
             tracing::warn!(
                 address = self.address.as_deref(),
-                failures = failures(),
-                "the rate limit store answers again (`failures` counts all so far)"
+                failures,
+                "the rate limit store answers again: no call has failed for a minute (`failures` counts all so far)"
             );
         }
+    }
+
+    /// Returns `true` once after a failure was logged: at the first answer that follows a minute
+    /// without a failure.
+    fn has_returned(&self, now: Timestamp) -> bool {
+        // Whoever holds the lock logs; the next answer comes soon.
+        let Ok(lines) = self.lines.try_lock() else {
+            return false;
+        };
+        let is_calm = lines.failed_at.saturating_add(OnceAMinute::INTERVAL) <= now;
+        is_calm && self.is_failing.swap(false, Ordering::Relaxed)
     }
 
     /// Logs a failure, unless a line of the same policies and cause was logged within the last minute.
@@ -546,7 +581,6 @@ impl StoreFailureLog {
         let (policies, cause) = (names(policies), cause(error));
         let now = SystemClock::default().now();
         if let Some(unlogged) = self.due(&policies, &cause, now) {
-            self.is_failing.store(true, Ordering::Relaxed);
             tracing::error!(
                 policy = policies,
                 cause,
@@ -570,32 +604,39 @@ impl StoreFailureLog {
     /// as unlogged.
     fn due(&self, policies: &str, cause: &str, now: Timestamp) -> Option<u64> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let FailureLines { list, failed_at } = &mut *lines;
+        *failed_at = now;
+        let unlogged = Self::line(list, policies, cause, now)?
+            .failures
+            .record(now)?;
+        self.is_failing.store(true, Ordering::Relaxed);
+        Some(unlogged)
+    }
+
+    /// Returns the line of these policies and this cause; `None` if there is no room for it.
+    fn line<'a>(
+        lines: &'a mut Vec<FailureLine>,
+        policies: &str,
+        cause: &str,
+        now: Timestamp,
+    ) -> Option<&'a mut FailureLine> {
         let known = |line: &FailureLine| line.policies == policies && line.cause == cause;
-        let line = match lines.iter().position(known) {
-            Some(at) => &mut lines[at],
-            None => {
-                // Replaces a line that is older than a minute.
-                let free = lines.len() >= MAX_LINES;
-                let free = free.then(|| lines.iter().position(|line| line.failures.is_due(now)));
-                let new = FailureLine {
-                    policies: policies.to_owned(),
-                    cause: cause.to_owned(),
-                    failures: OnceAMinute::default(),
-                };
-                match free {
-                    None => {
-                        lines.push(new);
-                        lines.last_mut()?
-                    }
-                    Some(free) => {
-                        let line = &mut lines[free?];
-                        *line = new;
-                        line
-                    }
-                }
-            }
+        if let Some(at) = lines.iter().position(known) {
+            return lines.get_mut(at);
+        }
+        let new = FailureLine {
+            policies: policies.to_owned(),
+            cause: cause.to_owned(),
+            failures: OnceAMinute::default(),
         };
-        line.failures.record(now)
+        if lines.len() < MAX_LINES {
+            lines.push(new);
+            return lines.last_mut();
+        }
+        // Replaces a line that is older than a minute.
+        let line = lines.iter_mut().find(|line| line.failures.is_due(now))?;
+        *line = new;
+        Some(line)
     }
 }
 
@@ -617,6 +658,18 @@ fn cause(error: &Error) -> String {
         cause.truncate(end);
     }
     cause
+}
+
+#[cfg(all(test, feature = "tracing"))]
+impl<S> OnFailure<S> {
+    /// Makes the last failure older than a minute. Returns `true` if it is the last event in the
+    /// log.
+    pub(in crate::store) fn age_failure(&self) -> bool {
+        let log = &self.counters.log;
+        let mut lines = log.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.failed_at = Timestamp::default();
+        log.is_failing.load(Ordering::Relaxed)
+    }
 }
 
 #[cfg(all(test, feature = "tracing"))]
@@ -658,7 +711,28 @@ mod tests {
         };
         assert_eq!([0, 1, 59].map(lines), [MAX_LINES, 0, 0]);
         assert_eq!([60, 61].map(lines), [MAX_LINES, 0]);
-        assert_eq!(log.lines.lock().unwrap().len(), MAX_LINES);
+        assert_eq!(log.lines.lock().unwrap().list.len(), MAX_LINES);
+    }
+
+    #[test]
+    fn a_return_is_logged_after_a_minute_without_a_failure_and_once() {
+        let log = StoreFailureLog::new(None, "");
+        assert!(!log.has_returned(at(0)));
+        // Every second call fails, for two minutes.
+        for second in 0..=120 {
+            log.due("a", "refused", at(second));
+            assert!(!log.has_returned(at(second)), "{second}");
+        }
+        // The last failure counts, although it was not logged.
+        log.due("a", "refused", at(130));
+        assert!(!log.has_returned(at(189)));
+        assert!(log.has_returned(at(190)));
+        assert!(!log.has_returned(at(1_000)));
+        // What fails after that is logged at once.
+        assert_eq!(log.due("a", "refused", at(1_001)), Some(10));
+        // A clock that steps back brings no return sooner.
+        assert!(!log.has_returned(at(0)));
+        assert!(log.has_returned(at(1_061)));
     }
 
     #[test]

@@ -447,7 +447,7 @@ struct CircuitLog(Mutex<CircuitLines>);
 #[cfg(feature = "tracing")]
 #[derive(Debug, Default)]
 struct CircuitLines {
-    /// Bounds the openings. A closing is logged if its opening was.
+    /// Bounds the openings, first or repeated. A closing is logged if the last line is an opening.
     openings: OnceAMinute,
     /// `true` if the last line is an opening.
     is_open: bool,
@@ -458,7 +458,7 @@ impl CircuitLines {
     /// Returns `true` if a change is logged.
     fn record(&mut self, change: CircuitChange, outcome: CallOutcome) -> bool {
         match (change, outcome) {
-            (CircuitChange::Opened, CallOutcome::Failed(now))
+            (CircuitChange::Opened | CircuitChange::Reopened, CallOutcome::Failed(now))
                 if self.openings.record(now).is_some() =>
             {
                 self.is_open = true;
@@ -491,7 +491,7 @@ impl CircuitLog {
         if change == CircuitChange::Closed {
             tracing::warn!(
                 address,
-                "the circuit breaker of the rate limit store is closed: the store answers again"
+                "the circuit breaker of the rate limit store is closed: a probe was answered, so calls reach the store"
             );
         } else {
             tracing::error!(
@@ -520,7 +520,8 @@ mod tests {
             (CircuitChange::Closed, CallOutcome::Answered, true),
             (CircuitChange::Opened, failed(59), false),
             (CircuitChange::Closed, CallOutcome::Answered, false),
-            (CircuitChange::Opened, failed(60), true),
+            // A probe that failed: the last line would be wrong for as long as the store is down.
+            (CircuitChange::Reopened, failed(60), true),
             // A clock that steps back brings no line sooner.
             (CircuitChange::Opened, failed(0), false),
             (CircuitChange::Closed, CallOutcome::Answered, true),
