@@ -1,7 +1,8 @@
 //! The cost of a decision of each algorithm in the store in memory, beside a token bucket.
 //!
-//! There are two token buckets: one whose state is packed into a slot without a lock, as those of queues, windows, cascades of two and
-//! markers are, and one whose state is in the map, as those of the other algorithms are.
+//! There are two token buckets: one whose state is packed into a slot without a lock, as those of
+//! queues, windows, cascades of two and markers are, and one whose state is in the map, as those of
+//! the other algorithms are.
 #![allow(
     clippy::float_arithmetic,
     clippy::unwrap_used,
@@ -86,8 +87,8 @@ impl Course {
     }
 }
 
-/// All visits of one key pass, and what each of them spends outlives the run: a key that says nothing any more would be
-/// a newcomer at its next visit.
+/// All visits of one key pass, and what each of them spends outlives the run: a key that says
+/// nothing any more would be a newcomer at its next visit.
 const LARGE: &str = "1/1s burst=30000000";
 const METERED: &str = "token bucket, a mark";
 const MAPPED: &str = "token bucket, in the map";

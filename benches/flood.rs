@@ -1,5 +1,5 @@
-//! The store in memory under attack: ten million distinct keys through room for a million, while a thousand regular
-//! clients go on; and the slowest insertion on the way to a million.
+//! The store in memory under attack: ten million distinct keys through room for a million, while a
+//! thousand regular clients go on; and the slowest insertion on the way to a million.
 #![allow(
     clippy::disallowed_methods,
     clippy::float_arithmetic,
@@ -219,8 +219,8 @@ struct Crowd {
     from: u64,
 }
 
-/// The share that a capped store admits of what one without a cap admits: attackers, clients that were
-/// there before, and clients that come in the middle.
+/// The share that a capped store admits of what one without a cap admits: attackers, clients that
+/// were there before, and clients that come in the middle.
 fn served(mode: &Mode) {
     let capacity = mode.pick(2_000, 200);
     println!("Share that is served of what a store without a cap would serve, per cent;");

@@ -1,7 +1,7 @@
 //! The layer over a service that is always ready, beside those of `tower_governor` and `rate-net`.
 //!
-//! All of them wrap the same service and answer the same requests, which are made before the measurement. The time of
-//! the bare call is subtracted from all results.
+//! All of them wrap the same service and answer the same requests, which are made before the
+//! measurement. The time of the bare call is subtracted from all results.
 #![allow(
     clippy::float_arithmetic,
     clippy::unwrap_used,
@@ -56,8 +56,9 @@ thread_local! {
 /// Answers at once.
 #[derive(Clone, Copy)]
 enum Inner {
-    /// Keeps its requests until the measurement is over. Dropping them takes longer than a decision, and glibc merges freed
-    /// memory beyond 64 KiB, which would be charged to whoever's turn it is.
+    /// Keeps its requests until the measurement is over. Dropping them takes longer than a
+    /// decision, and glibc merges freed memory beyond 64 KiB, which would be charged to whoever's
+    /// turn it is.
     Keeps,
     /// Drops its requests, as a layer does that refuses them.
     Drops,
@@ -82,8 +83,8 @@ impl Service<Request<Body>> for Inner {
     }
 }
 
-/// A request with a few ordinary headers, and the peer's address where each looks first: as axum puts it
-/// for `tower_governor` and us, and plain for `rate-net`.
+/// A request with a few ordinary headers, and the peer's address where each looks first: as axum
+/// puts it for `tower_governor` and us, and plain for `rate-net`.
 fn request(client: &SocketAddr) -> Request<Body> {
     let mut request = Request::new(Body::empty());
     let headers = request.headers_mut();
@@ -284,7 +285,8 @@ fn admitted_without_headers(course: &mut Course<'_>, name: &str) {
     let told = RateLimitLayer::new(rule(MANY))
         .key(PeerIp::new())
         .respond(told);
-    // With few clients it lies in the nearest cache; the default one, with room for a million keys, does not.
+    // With few clients it lies in the nearest cache; the default one, with room for a million keys,
+    // does not.
     let small = RateLimitLayer::new(rule(MANY))
         .key(PeerIp::new())
         .store(
@@ -392,7 +394,8 @@ fn refused_without_body(course: &mut Course<'_>, name: &str) {
     course.race(name, Inner::Drops, contenders, &[("rate-net", "≤ 0.5")]);
 }
 
-/// A problem document of ours, the text of `tower_governor`, and the empty body of `rate-net`, which has no other.
+/// A problem document of ours, the text of `tower_governor`, and the empty body of `rate-net`,
+/// which has no other.
 fn refused_with_body(course: &mut Course<'_>, name: &str) {
     let ours = RateLimitLayer::new(rule(1))
         .key(PeerIp::new())

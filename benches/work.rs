@@ -1,6 +1,7 @@
-//! Measures how the cost of a decision grows with the state of its key: the time of the scripts in Redis, of the store in memory, and
-//! of whole calls to memcached. Columns are microseconds, medians of rounds, and in brackets the ratio to a refusal of a token bucket,
-//! measured each time just before, because the speed of machines varies. Rounds take turns over the rules.
+//! Measures how the cost of a decision grows with the state of its key: the time of the scripts in
+//! Redis, of the store in memory, and of whole calls to memcached. Columns are microseconds,
+//! medians of rounds, and in brackets the ratio to a refusal of a token bucket, measured each time
+//! just before, because the speed of machines varies. Rounds take turns over the rules.
 //!
 //! `cargo bench --all-features --bench work -- redis` measures one store alone.
 #![allow(
@@ -108,8 +109,8 @@ where
         self.each(self.calls, act).await
     }
 
-    /// Returns the microseconds of an admitted call, a refused one, each further refusal of a batch, a look, and a settlement, on a
-    /// state that these calls have filled.
+    /// Returns the microseconds of an admitted call, a refused one, each further refusal of a
+    /// batch, a look, and a settlement, on a state that these calls have filled.
     async fn measure(&self, mut charged: Vec<Decision>) -> [f64; 5] {
         let mut random = Random::new(charged.len() as u64);
         // Places of a queue that do not touch. It takes no call in their place.

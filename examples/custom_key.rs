@@ -58,7 +58,8 @@ async fn find_plan(tenant: &str) -> Result<Plan, StatusCode> {
     })
 }
 
-/// Loads the tenant's plan. Extractors and rules are synchronous, so a layer outside the limit does this.
+/// Loads the tenant's plan. Extractors and rules are synchronous, so a layer outside the limit does
+/// this.
 ///
 /// It also rejects unknown tenants. Otherwise each made-up name would get a budget.
 async fn with_plan(mut req: Request, next: Next) -> Result<Response, StatusCode> {

@@ -1,7 +1,8 @@
-//! One task serves a hundred senders a second. Each has a time slice of 10 ms in turn, and a limit of its own.
+//! One task serves a hundred senders a second. Each has a time slice of 10 ms in turn, and a limit
+//! of its own.
 //!
-//! `cargo run --features tokio --example pace`. One minute passes in tokio's paused time, so the program ends at
-//! once.
+//! `cargo run --features tokio --example pace`. One minute passes in tokio's paused time, so the
+//! program ends at once.
 
 use std::time::Duration;
 
@@ -51,7 +52,8 @@ async fn main() {
         served += 1;
         missed += turn.missed;
         let sender = &mut senders[turn.sender];
-        // Each sender always has messages to send. It stops when the slice is over or the plan is used up.
+        // Each sender always has messages to send. It stops when the slice is over or the plan is
+        // used up.
         while clock.now() < turn.ends && sender.pacer.can_do_work(clock.now()) {
             send(messages).await;
             messages += 1;

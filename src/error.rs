@@ -37,10 +37,11 @@ impl Error {
         }
     }
 
-    /// Creates the error of a state in a format of a newer version, for [codecs](crate::algorithm::Codec).
+    /// Creates the error of a state in a format of a newer version, for
+    /// [codecs](crate::algorithm::Codec).
     ///
-    /// A store replaces a damaged state, but not this one. Otherwise two versions that share a store would reset each
-    /// other's states with every request.
+    /// A store replaces a damaged state, but not this one. Otherwise two versions that share a
+    /// store would reset each other's states with every request.
     pub fn newer_state() -> Self {
         Self {
             is_newer_state: true,

@@ -1,7 +1,8 @@
 //! Keyed rate limiting as tower middleware, for axum, tonic, and any other tower service.
 //!
-//! A [`RateLimitLayer`] limits the requests of each client. A [key] identifies the client, a rule such as [`TokenBucket`] sets the
-//! quota, a [store] keeps the state, and a [responder](respond) answers refused requests. Clones of a service share one budget.
+//! A [`RateLimitLayer`] limits the requests of each client. A [key] identifies the client, a rule
+//! such as [`TokenBucket`] sets the quota, a [store] keeps the state, and a [responder](respond)
+//! answers refused requests. Clones of a service share one budget.
 //!
 //! # Add it
 //!
@@ -109,12 +110,13 @@
 //! | [`Transactional`](store::Transactional) | your own storage that can lock its states or run transactions: two functions | as you decide |
 //! | your own [`Store`](store::Store) | anything else | as you decide |
 //!
-//! A store that can fail is wrapped to choose what happens then: `.fail_open()`, `.fail_closed()` or `.fall_back_to(…)`; see
-//! [`StoreExt`](store::StoreExt).
+//! A store that can fail is wrapped to choose what happens then: `.fail_open()`, `.fail_closed()`
+//! or `.fall_back_to(…)`; see [`StoreExt`](store::StoreExt).
 //!
 //! # Beyond the layer
 //!
-//! - [`Limiter`]: the budget of a limit without a request, for frames, jobs and consoles; blocks of keys.
+//! - [`Limiter`]: the budget of a limit without a request, for frames, jobs and consoles; blocks of
+//!   keys.
 //! - [`pace`]: a worker that should wait rather than refuse jobs awaits a [`Pacer`](pace::Pacer).
 //! - [`backoff`]: retry delays for clients, never shorter than the server's `Retry-After`.
 //!

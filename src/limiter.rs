@@ -26,12 +26,14 @@ use crate::{
 
 /// A limit without requests: a policy, a rule and a store, for anything that has a key and a cost.
 ///
-/// Use it for WebSocket frames, jobs, messages of another transport, and admin consoles. A limiter and a
-/// [layer](crate::RateLimitLayer) share one budget if they have the same store, policy name and kind of rule. A clone is cheap.
+/// Use it for WebSocket frames, jobs, messages of another transport, and admin consoles. A limiter
+/// and a [layer](crate::RateLimitLayer) share one budget if they have the same store, policy name
+/// and kind of rule. A clone is cheap.
 ///
 /// # Examples
 ///
-/// Each call returns a [`Check`]. It can be awaited with any store; with a store in memory, [`at_once`](Check::at_once) needs no runtime.
+/// Each call returns a [`Check`]. It can be awaited with any store; with a store in memory,
+/// [`at_once`](Check::at_once) needs no runtime.
 ///
 /// ```
 /// use tollgate::{Limiter, Policy, prelude::*};
@@ -53,8 +55,8 @@ use crate::{
 ///
 /// # Keys
 ///
-/// Keys of different types are never equal: `"alice"` is not the key of a header with this value. For the clients of a layer, use the key that
-/// its extractor makes:
+/// Keys of different types are never equal: `"alice"` is not the key of a header with this value.
+/// For the clients of a layer, use the key that its extractor makes:
 ///
 /// | extractor of the layer | key |
 /// |---|---|
@@ -68,17 +70,21 @@ use crate::{
 ///
 /// # Errors of the store
 ///
-/// With a store that cannot fail, such as [`Local`](crate::store::Local) or `redis.fail_open()`, calls return plain values. With any other,
-/// they return a `Result` with the store's error ([`MayFail`]).
+/// With a store that cannot fail, such as [`Local`](crate::store::Local) or `redis.fail_open()`,
+/// calls return plain values. With any other, they return a `Result` with the store's error
+/// ([`MayFail`]).
 ///
 /// # Delays
 ///
-/// A rule that delays, such as a [`LeakyBucket`](crate::LeakyBucket), answers with [`Verdict::Delay`](crate::Verdict::Delay). The caller waits: a
-/// [recipe](crate::recipes#one-rate-for-several-processes) paces several processes like that. To let a worker of one process wait for its turn, use a [`Pacer`](crate::pace::Pacer).
+/// A rule that delays, such as a [`LeakyBucket`](crate::LeakyBucket), answers with
+/// [`Verdict::Delay`](crate::Verdict::Delay). The caller waits: a
+/// [recipe](crate::recipes#one-rate-for-several-processes) paces several processes like that. To
+/// let a worker of one process wait for its turn, use a [`Pacer`](crate::pace::Pacer).
 ///
 /// # Grants
 ///
-/// [`grant`](Self::grant) gives units back to a key, at most up to its capacity. After m units were spent at once, a grant of n:
+/// [`grant`](Self::grant) gives units back to a key, at most up to its capacity. After m units were
+/// spent at once, a grant of n:
 ///
 /// | rule | effect |
 /// |---|---|
@@ -92,7 +98,8 @@ use crate::{
 /// | [`LeakyBucket`](crate::LeakyBucket), [`WarmUpSpaced`](crate::WarmUpSpaced) | none: calls behind have their delays already |
 /// | pairs and `… & …` | each rule as above; a log among them keeps its calls |
 ///
-/// A [blocked](crate::store::Blocks) key stays blocked. Unblock a key of a `SlidingLog` before a grant, which otherwise has no effect.
+/// A [blocked](crate::store::Blocks) key stays blocked. Unblock a key of a `SlidingLog` before a
+/// grant, which otherwise has no effect.
 #[doc(alias("handle", "guard", "check"))]
 pub struct Limiter<Rule, S>(Arc<LimiterParts<Rule, S>>);
 
@@ -204,7 +211,8 @@ impl<Rule, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
         call(self.store().reset(self.policy(), &key.into()))
     }
 
-    /// Corrects an earlier charge of a key to its actual cost in units: less gives back, more is taken, even into debt.
+    /// Corrects an earlier charge of a key to its actual cost in units: less gives back, more is
+    /// taken, even into debt.
     ///
     /// ```
     /// use tollgate::{Limiter, Policy, prelude::*};
@@ -237,10 +245,12 @@ impl<Rule, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
 }
 
 impl<Rule: Algorithm, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
-    /// Gives `units` back to a key, for example after an outage: at most up to its capacity. Returns how the key stands afterwards.
+    /// Gives `units` back to a key, for example after an outage: at most up to its capacity.
+    /// Returns how the key stands afterwards.
     ///
-    /// The [table](Self#grants) has the effect under each rule. The store looks at the key, settles, and looks again; a
-    /// [`SlidingLog`](crate::SlidingLog) does that for each call that it gives back. Calls that a log gets meanwhile may be given back, too.
+    /// The [table](Self#grants) has the effect under each rule. The store looks at the key,
+    /// settles, and looks again; a [`SlidingLog`](crate::SlidingLog) does that for each call that
+    /// it gives back. Calls that a log gets meanwhile may be given back, too.
     ///
     /// Nothing is granted if the decision is [undecided](crate::Decision::is_undecided).
     ///
@@ -274,10 +284,12 @@ where
     S: Store<Blockable<Rule>, Error: MayFail>,
     C: Clock + Clone,
 {
-    /// Refuses all calls of a key for `duration`, on every node that keeps [blocks](Blocks) in this store.
+    /// Refuses all calls of a key for `duration`, on every node that keeps [blocks](Blocks) in this
+    /// store.
     ///
-    /// Returns the time for which the key is blocked now: at least `duration`, because an earlier block may last longer. `None` if the
-    /// store failed or had no room, and the key is not blocked.
+    /// Returns the time for which the key is blocked now: at least `duration`, because an earlier
+    /// block may last longer. `None` if the store failed or had no room, and the key is not
+    /// blocked.
     ///
     /// ```
     /// use std::time::Duration;

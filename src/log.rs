@@ -1,4 +1,5 @@
-//! Lines for the operator, at a bounded rate: mistakes of a set-up once each, and failures once a minute.
+//! Lines for the operator, at a bounded rate: mistakes of a set-up once each, and failures once a
+//! minute.
 //!
 //! A mistake is logged where its policy is known, once for each policy and text, in lists of 256
 //! mistakes and 32 failures. So causes made from requests fill neither memory nor the log.
@@ -13,7 +14,8 @@ use foldhash::fast::RandomState;
 
 use crate::{key::OperatorHelp, policy::Policy, time::Timestamp};
 
-/// Maximum number of mistakes that are remembered: more than a program has, and a bound for messages that contain parts of requests.
+/// Maximum number of mistakes that are remembered: more than a program has, and a bound for
+/// messages that contain parts of requests.
 const MOST: usize = 256;
 
 /// Hashes of the mistakes that were logged.
@@ -49,7 +51,8 @@ impl Logged {
     }
 }
 
-/// Logs the reason why requests have no key and are answered as the server's fault, once for each policy and cause.
+/// Logs the reason why requests have no key and are answered as the server's fault, once for each
+/// policy and cause.
 #[cold]
 pub(crate) fn missing_key(policy: &Policy, status: u16, help: &OperatorHelp) {
     once(policy.name(), help, |cause| {
@@ -120,7 +123,8 @@ pub(crate) fn unnamed_limits(policy: &Policy, first: &str, second: &str) {
     });
 }
 
-/// Logs that bodies settle no charge because their requests have several handles, once for their names.
+/// Logs that bodies settle no charge because their requests have several handles, once for their
+/// names.
 #[cfg(feature = "http-body")]
 #[cold]
 pub(crate) fn several_handles(names: &str) {
@@ -133,7 +137,8 @@ pub(crate) fn several_handles(names: &str) {
     });
 }
 
-/// Logs that requests are refused as the server's fault because a store does not support them, once for each policy and cause.
+/// Logs that requests are refused as the server's fault because a store does not support them, once
+/// for each policy and cause.
 #[cold]
 pub(crate) fn unsupported(policies: &str, cause: String, address: Option<&str>) {
     once(policies, &OperatorHelp::new(cause), |cause| {
@@ -177,7 +182,8 @@ pub(crate) struct OnceAMinute {
 impl OnceAMinute {
     pub(crate) const INTERVAL: Duration = Duration::from_secs(60);
 
-    /// Returns the number of events since the last line, if this one is logged; otherwise counts it.
+    /// Returns the number of events since the last line, if this one is logged; otherwise counts
+    /// it.
     pub(crate) fn record(&mut self, now: Timestamp) -> Option<u64> {
         if !self.is_due(now) {
             self.unlogged += 1;

@@ -30,11 +30,11 @@ use crate::{
 
 /// The decisions of a request's limits, each with the name of its policy.
 ///
-/// Stacked layers append to one outcome, the outermost first. Handlers find it in the request's extensions, and outer layers in the
-/// extensions of a refusal.
+/// Stacked layers append to one outcome, the outermost first. Handlers find it in the request's
+/// extensions, and outer layers in the extensions of a refusal.
 ///
-/// A limit that a request is exempt from has no decision, and [`get`](Self::get) returns `None` for it. The outcome
-/// [is empty](Self::is_empty) if no limit applies.
+/// A limit that a request is exempt from has no decision, and [`get`](Self::get) returns `None` for
+/// it. The outcome [is empty](Self::is_empty) if no limit applies.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -167,9 +167,11 @@ impl Outcome {
             .min_by(|a, b| a.nearness(b))
     }
 
-    /// Takes the charge of the limit of this name, to correct it by a [settlement](crate::store::Settlement).
+    /// Takes the charge of the limit of this name, to correct it by a
+    /// [settlement](crate::store::Settlement).
     ///
-    /// All clones of an outcome share its charges: one of them takes a charge, the others get an error.
+    /// All clones of an outcome share its charges: one of them takes a charge, the others get an
+    /// error.
     ///
     /// ```
     /// use tollgate::{Cost, Outcome, Policy, TokenBucket};
@@ -191,8 +193,9 @@ impl Outcome {
     ///
     /// # Errors
     ///
-    /// When no limit of this name decided, when it charged nothing, or when its charge was taken before. Also when the layer settles the
-    /// charge, by a [`charge_handle`](crate::Limit::charge_handle) or a [condition](crate::Limit::charge_if).
+    /// When no limit of this name decided, when it charged nothing, or when its charge was taken
+    /// before. Also when the layer settles the charge, by a
+    /// [`charge_handle`](crate::Limit::charge_handle) or a [condition](crate::Limit::charge_if).
     pub fn take_charge(&self, policy: &str) -> Result<Charge, Error> {
         let mut named = self
             .entries
@@ -238,7 +241,8 @@ impl Outcome {
         self.entries.as_slice().len()
     }
 
-    /// Returns `true` if there are no decisions: the request is exempt from all limits in front of the service.
+    /// Returns `true` if there are no decisions: the request is exempt from all limits in front of
+    /// the service.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.as_slice().is_empty()
@@ -249,7 +253,8 @@ impl Outcome {
         self.iter().all(|(_, decision)| decision.is_admitted())
     }
 
-    /// Returns `true` if a limit refused a cost that it can never admit, so that the request must not be sent again as it is.
+    /// Returns `true` if a limit refused a cost that it can never admit, so that the request must
+    /// not be sent again as it is.
     ///
     /// See [`Decision::is_oversized`].
     pub fn is_oversized(&self) -> bool {
@@ -351,7 +356,8 @@ impl StateHash {
             return Self::default();
         };
         let limit = policy.digest().rotate_left(32) ^ kind.as_u64();
-        // Two keys have one hash by chance only. A client that finds such keys makes a wrong line in the log.
+        // Two keys have one hash by chance only. A client that finds such keys makes a wrong line
+        // in the log.
         Self(key.quick_hash() ^ limit ^ store.number())
     }
 

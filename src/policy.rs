@@ -9,8 +9,10 @@ use crate::{error::Error, key::Key};
 
 /// The name of a limit, in headers, in outcomes, and in a store's keys.
 ///
-/// 1 to 128 printable ASCII characters, so that it can be written as a Structured Field String (RFC 9651 §3.3.3). The name of a policy
-/// of [blocks](crate::store::Blocks) ends with `!blocked`, and no other does. A policy also holds settings for what clients read about the limit. A clone does not allocate.
+/// 1 to 128 printable ASCII characters, so that it can be written as a Structured Field String (RFC
+/// 9651 §3.3.3). The name of a policy of [blocks](crate::store::Blocks) ends with `!blocked`, and
+/// no other does. A policy also holds settings for what clients read about the limit. A clone does
+/// not allocate.
 ///
 /// ```
 /// use tollgate::{Policy, RateLimitLayer, TokenBucket, Unit};
@@ -45,7 +47,8 @@ pub struct Policy {
 #[non_exhaustive]
 #[repr(u64)]
 pub enum Unit {
-    /// Requests, or anything else that one unit of cost stands for. The default, which is not written.
+    /// Requests, or anything else that one unit of cost stands for. The default, which is not
+    /// written.
     #[default]
     Requests,
     /// Bytes of content.
@@ -55,7 +58,8 @@ pub enum Unit {
 }
 
 impl Policy {
-    /// Returns a policy of this name. Meant for literals; see [`try_new`](Self::try_new) for names from data.
+    /// Returns a policy of this name. Meant for literals; see [`try_new`](Self::try_new) for names
+    /// from data.
     ///
     /// # Panics
     ///
@@ -72,8 +76,8 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// When the name is empty, longer than 128 characters, or not printable ASCII, or ends with `!blocked`, as the names do under
-    /// which a store keeps [blocks](crate::store::Blocks).
+    /// When the name is empty, longer than 128 characters, or not printable ASCII, or ends with
+    /// `!blocked`, as the names do under which a store keeps [blocks](crate::store::Blocks).
     pub fn try_new(name: &str) -> Result<Self, Error> {
         if name.is_empty() || name.len() > 128 {
             return Err(Error::new(format!(
@@ -108,7 +112,8 @@ impl Policy {
     /// The end of the names of policies of blocks.
     const OF_BLOCKS: &str = "!blocked";
 
-    /// Returns the policy under which a store keeps the blocks of this one's keys. No other policy has its name.
+    /// Returns the policy under which a store keeps the blocks of this one's keys. No other policy
+    /// has its name.
     pub(crate) fn of_blocks(&self) -> Self {
         Self::unchecked(&format!("{}{}", self.name(), Self::OF_BLOCKS))
     }
@@ -138,8 +143,8 @@ impl Policy {
         Self { unit, ..self }
     }
 
-    /// Declares that only abnormal usage exceeds the limit: a refusal's problem document has the type `abnormal-usage-detected` instead
-    /// of `quota-exceeded`.
+    /// Declares that only abnormal usage exceeds the limit: a refusal's problem document has the
+    /// type `abnormal-usage-detected` instead of `quota-exceeded`.
     ///
     /// ```
     /// use tollgate::Policy;
@@ -154,11 +159,13 @@ impl Policy {
         }
     }
 
-    /// Adds a partition key, `pk`, to the fields of [`Headers::Draft`](crate::respond::Headers::Draft). Unless set, there is none.
+    /// Adds a partition key, `pk`, to the fields of
+    /// [`Headers::Draft`](crate::respond::Headers::Draft). Unless set, there is none.
     ///
-    /// Responses about one key have one `pk`, and those about another key a different one: 128 bits of the key's BLAKE3 digest under
-    /// `secret`. Use at least 16 random bytes, the same on every node. Anyone who has the secret can find
-    /// the address behind a `pk`, because there are few enough addresses to try them all.
+    /// Responses about one key have one `pk`, and those about another key a different one: 128 bits
+    /// of the key's BLAKE3 digest under `secret`. Use at least 16 random bytes, the same on every
+    /// node. Anyone who has the secret can find the address behind a `pk`, because there are few
+    /// enough addresses to try them all.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -195,13 +202,14 @@ impl Policy {
         self.unit
     }
 
-    /// Returns `true` if only abnormal usage exceeds the limit; see [`with_abnormal_usage`](Self::with_abnormal_usage).
+    /// Returns `true` if only abnormal usage exceeds the limit; see
+    /// [`with_abnormal_usage`](Self::with_abnormal_usage).
     pub fn is_abnormal_usage(&self) -> bool {
         self.abnormal == 1
     }
 
-    /// Returns the partition key of the request, if this is a policy in an [`Outcome`](crate::Outcome) and has
-    /// [partition keys](Self::with_partition_key).
+    /// Returns the partition key of the request, if this is a policy in an
+    /// [`Outcome`](crate::Outcome) and has [partition keys](Self::with_partition_key).
     pub fn partition_key(&self) -> Option<&[u8]> {
         Some(self.partition.as_ref()?.digest()?)
     }
@@ -217,7 +225,8 @@ impl Policy {
         }
     }
 
-    /// Returns `true` if both policies have the same entry in `RateLimit-Policy`. Compares names by their digests, as stores do.
+    /// Returns `true` if both policies have the same entry in `RateLimit-Policy`. Compares names by
+    /// their digests, as stores do.
     #[inline]
     pub(crate) fn same_entry(&self, other: &Self) -> bool {
         self.digest == other.digest && self.unit == other.unit

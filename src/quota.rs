@@ -12,7 +12,9 @@ use crate::error::Error;
 ///
 /// # Text
 ///
-/// `amount/period`. The period is a whole number and one of the units `ns`, `us`, `ms`, `s`, `m`, `h`, `d`; without a number it is one unit, as in `10/s`. Printing uses the largest unit that divides the period, and `10/s` for one second. The output parses back.
+/// `amount/period`. The period is a whole number and one of the units `ns`, `us`, `ms`, `s`, `m`,
+/// `h`, `d`; without a number it is one unit, as in `10/s`. Printing uses the largest unit that
+/// divides the period, and `10/s` for one second. The output parses back.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,7 +45,8 @@ const UNITS: [(&str, u64); 7] = [
 ];
 const SECOND: u64 = 1_000_000_000;
 
-/// The part of a quota that is out of range, and the error message. A rate out of range counts as the amount.
+/// The part of a quota that is out of range, and the error message. A rate out of range counts as
+/// the amount.
 enum Misfit {
     Amount(&'static str),
     Period(&'static str),

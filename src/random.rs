@@ -26,8 +26,9 @@ impl Random {
 
     /// Returns a number from 0 to `max` inclusive: the whole part of `fraction · (max + 1)`.
     ///
-    /// The fraction has 128 bits, made of two numbers, the first in the upper half. The probabilities of the results differ
-    /// by at most one part in 2⁶⁴, and every draw takes the same time.
+    /// The fraction has 128 bits, made of two numbers, the first in the upper half. The
+    /// probabilities of the results differ by at most one part in 2⁶⁴, and every draw takes the
+    /// same time.
     pub(crate) fn up_to(&mut self, max: u64) -> u64 {
         let count = u128::from(max) + 1;
         let (upper, lower) = (u128::from(self.next()), u128::from(self.next()));
@@ -45,7 +46,8 @@ pub(crate) fn seed() -> u64 {
 mod tests {
     use super::*;
 
-    /// The first numbers of the reference implementation (Vigna, `splitmix64.c`) for the seed 1234567.
+    /// The first numbers of the reference implementation (Vigna, `splitmix64.c`) for the
+    /// seed 1234567.
     #[test]
     fn it_is_splitmix() {
         let mut random = Random::new(1_234_567);

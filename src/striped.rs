@@ -13,9 +13,11 @@ use std::{
     thread::available_parallelism,
 };
 
-/// Counters in copies on different cache lines, so that threads do not contend for one line. Clones share them.
+/// Counters in copies on different cache lines, so that threads do not contend for one line. Clones
+/// share them.
 ///
-/// There are twice as many copies as threads can run, since threads of runtimes come and go. More threads than that share copies.
+/// There are twice as many copies as threads can run, since threads of runtimes come and go. More
+/// threads than that share copies.
 #[derive(Debug)]
 pub(crate) struct Striped<T> {
     /// A power of two of them.
@@ -71,7 +73,8 @@ thread_local! {
 
 static LAST_THREAD: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns a number of this thread. Threads are numbered as they come, so few of them share a stripe.
+/// Returns a number of this thread. Threads are numbered as they come, so few of them share a
+/// stripe.
 #[inline]
 fn thread_number() -> usize {
     match THREAD.get() {

@@ -1,4 +1,5 @@
-//! The atomics and locks of the store in memory, and the other functions of threads and memory that it calls.
+//! The atomics and locks of the store in memory, and the other functions of threads and memory that
+//! it calls.
 //!
 //! Its files import them from this module, so that `tests/models` can compile the same files
 //! against loom's.

@@ -2,7 +2,8 @@
 
 use crate::store::{Ask, Backend};
 
-/// The span `tollgate.decide`, from the call to the store's answer. Does nothing without the feature `tracing`.
+/// The span `tollgate.decide`, from the call to the store's answer. Does nothing without the
+/// feature `tracing`.
 pub(crate) struct DecisionSpan {
     #[cfg(feature = "tracing")]
     span: tracing::Span,

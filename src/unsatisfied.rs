@@ -1,5 +1,6 @@
-//! Methods that cannot be called, beside those that can, and a trait of others: each has a bound that nothing satisfies, whose message says
-//! what to do. The compiler could not say that of a method that does not exist.
+//! Methods that cannot be called, beside those that can, and a trait of others: each has a bound
+//! that nothing satisfies, whose message says what to do. The compiler could not say that of a
+//! method that does not exist.
 
 use tower_layer::Layer;
 
@@ -132,7 +133,8 @@ mod redis_tls {
     use super::FeatureRedisTls;
     use crate::store::RedisBuilder;
 
-    // A bound without a parameter or a lifetime would be an error here, where it must be one of callers.
+    // A bound without a parameter or a lifetime would be an error here, where it must be one of
+    // callers.
     impl<Rule> RedisBuilder<Rule> {
         #[doc(hidden)]
         pub fn root_certificate(self, _: impl Into<Vec<u8>>) -> Self

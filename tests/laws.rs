@@ -5,8 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Returns every file below `src` with its lines of code: without comments, documentation and tests. The folders `proof` hold
-/// tests alone.
+/// Returns every file below `src` with its lines of code: without comments, documentation and
+/// tests. The folders `proof` hold tests alone.
 fn sources() -> Vec<(PathBuf, Vec<String>)> {
     fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -176,7 +176,8 @@ fn relative_paths_are_resolved() {
     assert_eq!(rings, [Some(0), Some(3), None]);
 }
 
-/// A program that no step of `./test.sh` names is built and never run; a step that no job names does not run in CI.
+/// A program that no step of `./test.sh` names is built and never run; a step that no job names
+/// does not run in CI.
 #[test]
 fn every_test_program_and_every_step_is_run() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -399,7 +400,8 @@ fn decisions_and_policies_use_neither_stores_nor_the_middleware() {
     }
 }
 
-/// The rings of the crate, from the inside out, and their modules. A module imports from its own ring and from those inside.
+/// The rings of the crate, from the inside out, and their modules. A module imports from its own
+/// ring and from those inside.
 const RINGS: [(&str, &[&str]); 5] = [
     (
         "core",
@@ -468,7 +470,8 @@ const RINGS: [(&str, &[&str]); 5] = [
     ("testing", &["testing"]),
 ];
 
-/// Imports from a ring further out that are still there: the importing module, and the modules that it imports.
+/// Imports from a ring further out that are still there: the importing module, and the modules that
+/// it imports.
 const OUTWARD: [(&str, &[&str]); 3] = [
     ("limiter", &["store::wrappers"]),
     // Publishes the counters of every store.
@@ -480,7 +483,8 @@ const OUTWARD: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// Modules outside the rings: they only re-export, or name types of every ring in messages of the compiler.
+/// Modules outside the rings: they only re-export, or name types of every ring in messages of the
+/// compiler.
 const OUTSIDE: [&str; 6] = [
     "",
     "key::introspect",
@@ -516,7 +520,8 @@ fn module_of(path: &Path) -> String {
     names.join("::")
 }
 
-/// Returns the paths below the crate of all names that begin with `super::`, in imports and in code.
+/// Returns the paths below the crate of all names that begin with `super::`, in imports and in
+/// code.
 fn supers(module: &str, lines: &[String]) -> Vec<String> {
     let mut code = String::new();
     // The inline modules around each line, by the line's first byte.
@@ -742,7 +747,8 @@ fn only_the_clock_reads_time() {
 #[test]
 fn only_stores_access_state() {
     for (path, lines) in sources() {
-        // The look-ups in flight are no state of a limit. The book of a node belongs to a store, and lies where simulations can run it.
+        // The look-ups in flight are no state of a limit. The book of a node belongs to a store,
+        // and lies where simulations can run it.
         let others = ["introspect/cache.rs", "synced/book.rs"];
         if path.starts_with("store") || others.iter().any(|other| path.ends_with(other)) {
             continue;

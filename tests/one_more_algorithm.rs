@@ -1,7 +1,9 @@
-//! Adding an algorithm takes one folder and one line: this test adds one to a copy of the crate and checks it.
+//! Adding an algorithm takes one folder and one line: this test adds one to a copy of the crate and
+//! checks it.
 //!
-//! The folder is `tests/fixtures/session`, and `tests/fixtures/session.rs` is the program that checks it: it parses the new
-//! rule from text, encodes its states, and runs the conformance suite under it in memory and in Redis.
+//! The folder is `tests/fixtures/session`, and `tests/fixtures/session.rs` is the program that
+//! checks it: it parses the new rule from text, encodes its states, and runs the conformance suite
+//! under it in memory and in Redis.
 #![cfg(all(feature = "redis", feature = "test-util"))]
 
 use std::{env, fs, path::Path};
@@ -59,8 +61,8 @@ fn an_algorithm_is_one_folder_and_one_line() {
         let members = manifest.find("\nmembers = [").unwrap();
         let end = members + manifest[members..].find(']').unwrap();
         manifest.replace_range(members..=end, "\nmembers = [\"tests/support\"]");
-        // For cargo, packages of one name and version at one place of their workspaces are the same, and so are their files in a
-        // target folder.
+        // For cargo, packages of one name and version at one place of their workspaces are the
+        // same, and so are their files in a target folder.
         let others = manifest.replace("\nversion = \"0.", "\nversion = \"10.");
         assert_ne!(*manifest, others);
         *manifest = others;
@@ -82,7 +84,8 @@ fn an_algorithm_is_one_folder_and_one_line() {
         &added.join("tests/session.rs"),
     );
     let server = Redis::start();
-    // A test, with all features: the dependencies are those of this program, and are built already in the same target folder.
+    // A test, with all features: the dependencies are those of this program, and are built already
+    // in the same target folder.
     let target = temporary.parent().unwrap();
     let output = support::cargo(added.to_str().unwrap())
         // Not locked: the lock file also has what the other members need.

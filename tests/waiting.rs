@@ -1,7 +1,8 @@
-//! A rule that delays requests means the same in every build. Without a runtime to hold requests, no layer accepts
-//! such a rule.
+//! A rule that delays requests means the same in every build. Without a runtime to hold requests,
+//! no layer accepts such a rule.
 //!
-//! Also run with each framework alone: `cargo test --no-default-features --features axum --test waiting`.
+//! Also run with each framework alone:
+//! `cargo test --no-default-features --features axum --test waiting`.
 
 use std::convert::Infallible;
 
@@ -95,8 +96,8 @@ fn without_a_runtime_a_rule_that_delays_is_refused_when_its_layer_is_built() {
     }
 }
 
-/// A rule made for a request is unknown when the layer is built, and a program built with a runtime may run outside
-/// it.
+/// A rule made for a request is unknown when the layer is built, and a program built with a runtime
+/// may run outside it.
 #[test]
 fn outside_of_a_runtime_a_delay_is_a_refusal_that_charges_nothing() {
     let waiting = LeakyBucket::per_hour(1);

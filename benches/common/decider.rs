@@ -33,7 +33,8 @@ pub(crate) struct Decider<'a> {
 }
 
 impl<'a> Decider<'a> {
-    /// Loads all keys, in the same random order for every limiter. `decide` returns `true` if a key is admitted.
+    /// Loads all keys, in the same random order for every limiter. `decide` returns `true` if a key
+    /// is admitted.
     // `decide` is called within the loop, where the compiler can inline it.
     pub(crate) fn new<K: Sync>(keys: &'a Keys<K>, decide: impl Fn(&K) -> bool + Sync + 'a) -> Self {
         let mut order: Vec<usize> = (0..keys.all.len()).collect();
@@ -69,7 +70,8 @@ impl<'a> Decider<'a> {
         (self.decide)(range)
     }
 
-    /// Takes the turn of round `n`. Returns the cost of a decision, and the number of admitted visits.
+    /// Takes the turn of round `n`. Returns the cost of a decision, and the number of admitted
+    /// visits.
     pub(crate) fn turn(&self, part: &Part, round: usize) -> (Cost, usize) {
         let Part {
             visits,

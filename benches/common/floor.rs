@@ -1,7 +1,7 @@
 //! The floor: a bare open table of fingerprints and instants that only decides.
 //!
-//! It supports one rule and one kind of key, and answers yes or no. It never forgets, and two threads that bring the
-//! same new key at once may both insert it.
+//! It supports one rule and one kind of key, and answers yes or no. It never forgets, and two
+//! threads that bring the same new key at once may both insert it.
 
 use std::{
     hash::Hasher,

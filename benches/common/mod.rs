@@ -1,4 +1,5 @@
-//! Shared parts of the benchmarks of the store in memory: keys, limiters with their keys loaded, and the floor.
+//! Shared parts of the benchmarks of the store in memory: keys, limiters with their keys loaded,
+//! and the floor.
 
 pub(crate) mod decider;
 pub(crate) mod floor;

@@ -1,7 +1,9 @@
-//! Decisions from a lease, and of a node that tells the store later, beside those of the store in memory.
+//! Decisions from a lease, and of a node that tells the store later, beside those of the store in
+//! memory.
 //!
-//! All units were granted before the run, so that nearly every decision is made from what is here. The store behind the leases is a map in
-//! memory, and the table at the end says how often it was asked. How many round trips leases save is measured by `benches/redis`.
+//! All units were granted before the run, so that nearly every decision is made from what is here.
+//! The store behind the leases is a map in memory, and the table at the end says how often it was
+//! asked. How many round trips leases save is measured by `benches/redis`.
 #![allow(
     clippy::float_arithmetic,
     clippy::unwrap_used,
@@ -119,7 +121,8 @@ fn main() {
     table.print(&mode, mode.rounds(ROUNDS));
 }
 
-/// Lets leases run against the store in memory. Returns the part of the decisions from leases that asked the store.
+/// Lets leases run against the store in memory. Returns the part of the decisions from leases that
+/// asked the store.
 fn compete(
     mode: &Mode,
     table: &mut Table,
@@ -151,7 +154,8 @@ fn compete(
         }
     });
     let visits = keys.visits.len();
-    // So many units are asked for as were offered before: afterwards each key has more than a run spends.
+    // So many units are asked for as were offered before: afterwards each key has more than a run
+    // spends.
     for _ in 0..mode.pick(1000, 10) {
         for key in &keys.all {
             let ask = Ask::new(&policy, &rule, key.ours(), tollgate::Cost::ONE);

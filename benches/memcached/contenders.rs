@@ -16,7 +16,8 @@ use super::{
 
 const NODES: [usize; 8] = [1, 2, 5, 10, 20, 50, 100, 200];
 
-/// The price of a node's only decision, on average of all: operations of the server, and time until the last one was answered.
+/// The price of a node's only decision, on average of all: operations of the server, and time until
+/// the last one was answered.
 async fn meet(nodes: &[Memcached<TokenBucket>], key: u64) -> (f64, Duration) {
     let before: u64 = nodes.iter().map(|node| operations(&node.stats())).sum();
     let together = Arc::new(Barrier::new(nodes.len() + 1));
@@ -41,7 +42,8 @@ async fn meet(nodes: &[Memcached<TokenBucket>], key: u64) -> (f64, Duration) {
     ((after - before) as f64 / nodes.len() as f64, took)
 }
 
-/// Each node is a store of its own on a connection of its own, and decides once, at the same instant as all others.
+/// Each node is a store of its own on a connection of its own, and decides once, at the same
+/// instant as all others.
 pub(crate) fn table(mode: &Mode, runtime: &Runtime, server: &Server) {
     let rounds = mode.pick(15, 1);
     println!(

@@ -1,7 +1,8 @@
-//! The stores in memcached, on a real server on the loopback, beside bare increments through the same connection.
+//! The stores in memcached, on a real server on the loopback, beside bare increments through the
+//! same connection.
 //!
-//! 64 tasks, each of which calls again as soon as it has its answer. The server runs on the same cores, so its processor
-//! time is counted too.
+//! 64 tasks, each of which calls again as soon as it has its answer. The server runs on the same
+//! cores, so its processor time is counted too.
 #![allow(
     clippy::float_arithmetic,
     clippy::unwrap_used,

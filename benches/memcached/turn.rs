@@ -96,7 +96,8 @@ pub(crate) fn operations(stats: &CasStats) -> u64 {
     stats.loads + stats.swaps
 }
 
-/// Lets the contenders run against each other (A B C, B C A, …), and prints their rates over that of the first one.
+/// Lets the contenders run against each other (A B C, B C A, …), and prints their rates over that
+/// of the first one.
 pub(crate) fn race(mode: &Mode, name: &str, rounds: usize, mut all: Vec<Contender<'_>>) {
     let count = all.len();
     let took = take_turns(mode, rounds, count, |who, round| (all[who].turn)(round));

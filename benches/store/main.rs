@@ -1,8 +1,8 @@
 //! Decisions of the store in memory beside those of `governor` and `rate-net`.
 //!
-//! All keys are loaded before the run, and their debts outlive it. Contenders visit the same keys in the same order,
-//! each thread its own part. The keys were loaded in another order, because otherwise the allocations of a key would lie
-//! beside those of the next visit.
+//! All keys are loaded before the run, and their debts outlive it. Contenders visit the same keys
+//! in the same order, each thread its own part. The keys were loaded in another order, because
+//! otherwise the allocations of a key would lie beside those of the next visit.
 #![allow(
     clippy::float_arithmetic,
     clippy::unwrap_used,

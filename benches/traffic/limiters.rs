@@ -55,8 +55,8 @@ impl Limiter<'_> {
     }
 }
 
-/// Makes stores of ours with these capacities and all peers that support the rule, with room for so many keys, and loads the keys
-/// into each.
+/// Makes stores of ours with these capacities and all peers that support the rule, with room for so
+/// many keys, and loads the keys into each.
 pub(crate) fn limiters<'a, K: BenchKey>(
     rule: &Rule,
     keys: &'a Keys<K>,

@@ -1,8 +1,10 @@
-//! Traffic that servers have: most clients stay below their limits, so their states have expired, or nearly, when they return.
+//! Traffic that servers have: most clients stay below their limits, so their states have expired,
+//! or nearly, when they return.
 //!
-//! Clocks are real. Contenders take turns, so the keys of one rest while the others decide; with few keys, a contender also
-//! waits for its next turn until a client that asks once a turn asks at half its limit. Keys to visit are drawn before
-//! the measurement, and lie in memory in the order of their visits.
+//! Clocks are real. Contenders take turns, so the keys of one rest while the others decide; with
+//! few keys, a contender also waits for its next turn until a client that asks once a turn asks at
+//! half its limit. Keys to visit are drawn before the measurement, and lie in memory in the order
+//! of their visits.
 #![allow(
     clippy::float_arithmetic,
     clippy::unwrap_used,

@@ -52,8 +52,8 @@ pub(crate) fn race<K: BenchKey>(
         threads,
         each: EACH,
     });
-    // All limiters decide about new keys before the first one decides about known keys: directly after its own turn, its table
-    // would still be in the caches.
+    // All limiters decide about new keys before the first one decides about known keys: directly
+    // after its own turn, its table would still be in the caches.
     let count = limiters.len();
     let turns = take_turns(mode, rounds, 2 * count, |who, round| {
         limiters[who % count].turn(&parts[who / count], round)

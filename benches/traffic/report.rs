@@ -1,4 +1,5 @@
-//! The results as tables in Markdown: each row is printed when its race is over, and all of them in the end.
+//! The results as tables in Markdown: each row is printed when its race is over, and all of them in
+//! the end.
 
 use std::iter::{once, zip};
 
@@ -60,9 +61,11 @@ pub(crate) fn ratio(these: &[Turn], those: &[Turn]) -> String {
     format!("**{median:.2}** ({low:.2}–{high:.2})")
 }
 
-/// Writes the ratios of a contender over each of `peers`, as cells; a cell is empty if the peer did not take part.
+/// Writes the ratios of a contender over each of `peers`, as cells; a cell is empty if the peer did
+/// not take part.
 ///
-/// The token bucket of ours has the default capacity, and is compared only with stores of that capacity.
+/// The token bucket of ours has the default capacity, and is compared only with stores of that
+/// capacity.
 pub(crate) fn ratios(
     peers: &[&str],
     (contender, ours): (&Limiter<'_>, &[Turn]),

@@ -25,7 +25,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) threads: usize,
     /// The number of decisions in a turn, of all threads.
     pub(crate) decisions: usize,
-    /// Lets clients ask at half their limit on average: waits between turns, for two units of the quota.
+    /// Lets clients ask at half their limit on average: waits between turns, for two units of the
+    /// quota.
     pub(crate) pauses: bool,
 }
 

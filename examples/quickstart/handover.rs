@@ -7,9 +7,11 @@ use tollgate::{
     store::{self, BoxFuture, Leased, Store, Synced},
 };
 
-/// Hands over to the store what only this server knows: admissions that are not pushed yet, or units of leases.
+/// Hands over to the store what only this server knows: admissions that are not pushed yet, or
+/// units of leases.
 ///
-/// An application with a fixed store calls `synced.flush(…)` or `leased.release(…)` on a clone of it.
+/// An application with a fixed store calls `synced.flush(…)` or `leased.release(…)` on a clone of
+/// it.
 pub(crate) struct Handover(Option<Task>);
 
 /// Runs for at most the given time. Returns a sentence about what may be missing in the store.
@@ -57,7 +59,8 @@ impl Handover {
         Self(Some(Box::new(task)))
     }
 
-    /// Hands over for at most the given time. Returns a sentence about what may be missing in the store.
+    /// Hands over for at most the given time. Returns a sentence about what may be missing in the
+    /// store.
     pub(crate) async fn run(self, within: Duration) -> Option<String> {
         match self.0 {
             Some(task) => task(within).await,

@@ -1,4 +1,5 @@
-//! The store of the limit: in memory, in Redis or in memcached, and the wrappers around a store that can fail.
+//! The store of the limit: in memory, in Redis or in memcached, and the wrappers around a store
+//! that can fail.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -32,8 +33,8 @@ type Remote<Rule> = BoxStore<Rule, store::Error>;
 /// A store whose calls end soon, also while its server is silent.
 type Guarded<Rule> = CircuitBreaker<Timeout<Remote<Rule>>>;
 
-/// A store, its rule, and what the store must get before the server ends. Counters run only windows, so their rule
-/// has a type of its own.
+/// A store, its rule, and what the store must get before the server ends. Counters run only
+/// windows, so their rule has a type of its own.
 pub(crate) enum Opened {
     Any(AnyRule, AnyStore<AnyRule>, Handover),
     #[cfg(feature = "memcached")]
@@ -80,8 +81,8 @@ async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
             Ok(Opened::Counted(rule, store, handover))
         }
         _ => {
-            // Shorter than the timeout of a request, so that a lost race is reported as contention and not as a
-            // silent server.
+            // Shorter than the timeout of a request, so that a lost race is reported as contention
+            // and not as a silent server.
             let deadline = args.store_timeout * 4 / 5;
             let swaps = Memcached::<AnyRule>::builder_on(connection).deadline(deadline);
             any(swaps.build().boxed(), is_there, args).await
@@ -89,13 +90,15 @@ async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
     }
 }
 
-/// Returns a timeout longer than that of a request, so that one slow answer does not close the connection.
+/// Returns a timeout longer than that of a request, so that one slow answer does not close the
+/// connection.
 fn connection_timeout(args: &Args) -> Duration {
     args.store_timeout + Duration::from_secs(1)
 }
 
-/// Returns the connection, and `true` if the server answers. If it does not, `open` and `local` start with a
-/// connection that the first request opens. An application that wants only that calls `connect_lazy`.
+/// Returns the connection, and `true` if the server answers. If it does not, `open` and `local`
+/// start with a connection that the first request opens. An application that wants only that calls
+/// `connect_lazy`.
 fn now_or_later<T>(
     now: Result<T, store::Error>,
     later: impl FnOnce() -> Result<T, store::Error>,
@@ -158,8 +161,8 @@ where
     }
 }
 
-/// Wraps a store that can fail. From the inside out: a timeout, a circuit breaker, leases or background
-/// synchronisation, remembered refusals, and a fallback.
+/// Wraps a store that can fail. From the inside out: a timeout, a circuit breaker, leases or
+/// background synchronisation, remembered refusals, and a fallback.
 async fn guard<Rule>(
     remote: Remote<Rule>,
     is_there: bool,

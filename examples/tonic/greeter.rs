@@ -1,5 +1,5 @@
-//! The code that `tonic-prost-build` would generate, reduced to what this example uses, so that it builds without
-//! `protoc`:
+//! The code that `tonic-prost-build` would generate, reduced to what this example uses, so that it
+//! builds without `protoc`:
 //!
 //! ```proto
 //! service Greeter { rpc SayHello (HelloRequest) returns (HelloReply); }

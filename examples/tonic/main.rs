@@ -5,7 +5,8 @@
 //! cargo run --features tonic --example tonic -- --listen 127.0.0.1:50051 --rule "token-bucket 3/1m"
 //! ```
 //!
-//! Without an address it calls itself, shows the refusal that each kind of client receives, and ends.
+//! Without an address it calls itself, shows the refusal that each kind of client receives, and
+//! ends.
 
 mod greeter;
 

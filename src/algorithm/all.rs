@@ -1,4 +1,5 @@
-//! Several rules on one key, spent together or not at all: a pair, and rules that configuration chose.
+//! Several rules on one key, spent together or not at all: a pair, and rules that configuration
+//! chose.
 //!
 //! A warm-up's allowance shrinks while it cools (`Algorithm::may_shrink_when_idle`). If one of
 //! several rules is of this kind, all are evaluated at the longest of their waits, and there is no
@@ -59,7 +60,8 @@ impl All {
     /// The most bits of classes that a decision has room for.
     const MOST_CLASS_BITS: u32 = 24;
 
-    /// Replaces each rule for which `change` returns another one; returns `None` if no rule changes.
+    /// Replaces each rule for which `change` returns another one; returns `None` if no rule
+    /// changes.
     pub(super) fn changed(&self, change: impl Fn(&AnyRule) -> Option<AnyRule>) -> Option<Self> {
         let first = self.0.iter().position(|rule| change(rule).is_some())?;
         let rules = self.0.iter().enumerate().map(|(n, rule)| {
@@ -289,9 +291,11 @@ impl fmt::Display for All {
 
 /// Two rules on one key: a cost passes if both admit it, and is spent on both or on neither.
 ///
-/// The decision combines both: capacity and remaining units are the smaller ones, and every wait is the longer one. Header fields
-/// [announce](Decision::announced_limit) the slower rule with its own capacity. Nest pairs for more rules. If one of them [may shrink when idle](Algorithm::may_shrink_when_idle), and will
-/// have become too strict for a cost by the time that the others admit it, there is no retry time.
+/// The decision combines both: capacity and remaining units are the smaller ones, and every wait is
+/// the longer one. Header fields [announce](Decision::announced_limit) the slower rule with its own
+/// capacity. Nest pairs for more rules. If one of them [may shrink when
+/// idle](Algorithm::may_shrink_when_idle), and will have become too strict for a cost by the time
+/// that the others admit it, there is no retry time.
 ///
 /// ```
 /// use tollgate::{Cost, Timestamp, TokenBucket};
@@ -473,7 +477,8 @@ fn look_both<A: Algorithm, B: Algorithm>(
         .and(b.look(b_state, now), a.class_bits())
 }
 
-/// Splits a charge into one of the first rule, whose classes take the lowest `bits`, and one of the other rules.
+/// Splits a charge into one of the first rule, whose classes take the lowest `bits`, and one of the
+/// other rules.
 pub(super) fn split_charge(charge: &Charge, bits: u32) -> (Charge, Charge) {
     let below = 1_u32.checked_shl(bits).map_or(u32::MAX, |bit| bit - 1);
     let delay = None;
@@ -492,7 +497,8 @@ pub(super) fn passes<R: Algorithm>(
     rule.look(state.as_ref(), now).would_admit(cost)
 }
 
-/// Steps if `step` is `true`, to spend or to refuse; otherwise only looks, because another rule refuses.
+/// Steps if `step` is `true`, to spend or to refuse; otherwise only looks, because another rule
+/// refuses.
 fn step_if<R: Algorithm>(
     rule: &R,
     state: &mut Option<R::State>,

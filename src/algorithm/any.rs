@@ -30,17 +30,18 @@ macro_rules! any {
     )+) => {
         /// A rule chosen at run time, by configuration or per tenant.
         ///
-        /// Parses from text, prints what parses back, and reads from serde as a string (feature `serde`). Within an
-        /// algorithm, a change of the rule carries a client's usage over. A rule of another algorithm has a
-        /// [state of its own](Algorithm::state_kind): stores keep both, so while rules take turns, a client gets at most
-        /// the limit of each.
+        /// Parses from text, prints what parses back, and reads from serde as a string (feature
+        /// `serde`). Within an algorithm, a change of the rule carries a client's usage over. A
+        /// rule of another algorithm has a [state of its own](Algorithm::state_kind): stores keep
+        /// both, so while rules take turns, a client gets at most the limit of each.
         ///
         /// | text | rule |
         /// |---|---|
         $(#[doc = concat!("| ", $text, " | [`", stringify!($Rule), "`](super::", stringify!($Rule), ") |")])+
         /// | `token-bucket 10/s & fixed-window 1000/1h` | [`All`]: spent together or not at all |
         ///
-        /// All settings but the quotas may be left out; the page of each rule documents the defaults.
+        /// All settings but the quotas may be left out; the page of each rule documents the
+        /// defaults.
         ///
         /// ```
         /// use tollgate::AnyRule;
@@ -249,7 +250,8 @@ impl Algorithm for AnyRule {
 
     #[inline]
     fn packed_rule(&self) -> Option<PackedRule<'_>> {
-        // Only these have one. The compiler does not merge the arms of all others, and the call is on the fast path.
+        // Only these have one. The compiler does not merge the arms of all others, and the call is
+        // on the fast path.
         match self {
             Self::TokenBucket(rule) => rule.packed_rule(),
             Self::LeakyBucket(rule) => rule.packed_rule(),
@@ -313,7 +315,8 @@ impl Algorithm for AnyRule {
     }
 }
 
-/// Takes the state: as the first value if it is of the rule's algorithm, and otherwise as the second.
+/// Takes the state: as the first value if it is of the rule's algorithm, and otherwise as the
+/// second.
 #[inline]
 fn split<S: Own>(state: &mut Option<AnyState>) -> (Option<S>, Option<AnyState>) {
     match state.take().map(S::from_any) {
@@ -352,10 +355,11 @@ fn settle_own<R: Algorithm<State: Own>>(
 }
 
 impl AnyRule {
-    /// Returns the rule for a request that was given the colour `class` before: 0 green, 1 yellow, 2 and
-    /// above red.
+    /// Returns the rule for a request that was given the colour `class` before: 0 green, 1 yellow,
+    /// 2 and above red.
     ///
-    /// Changes only markers that are [aware](super::ThreeColor::aware) of colours, alone or among [`All`].
+    /// Changes only markers that are [aware](super::ThreeColor::aware) of colours, alone or among
+    /// [`All`].
     #[must_use]
     pub fn given(self, class: u8) -> Self {
         match self {

@@ -8,7 +8,8 @@ pub(super) const fn gcd(mut a: u128, mut b: u128) -> u128 {
     a
 }
 
-/// Returns `numerator / divisor`, rounded up. Most calls have numbers of one word or a divisor of 1.
+/// Returns `numerator / divisor`, rounded up. Most calls have numbers of one word or a divisor
+/// of 1.
 #[inline]
 pub(super) fn div_ceil(numerator: u128, divisor: u64) -> u128 {
     if divisor == 1 {
@@ -29,7 +30,8 @@ pub(super) fn div_floor(numerator: u128, divisor: u64) -> u128 {
     }
 }
 
-/// Returns `x · y / z` rounded down, and `true` if it was rounded; for `z` < 2¹²⁶ and a quotient that fits.
+/// Returns `x · y / z` rounded down, and `true` if it was rounded; for `z` < 2¹²⁶ and a quotient
+/// that fits.
 #[inline]
 pub(super) fn mul_div(x: u128, y: u128, z: u128) -> (u128, bool) {
     match x.checked_mul(y) {
@@ -44,8 +46,8 @@ pub(super) fn mul_div(x: u128, y: u128, z: u128) -> (u128, bool) {
     }
 }
 
-/// Computes [`mul_div`] for a product above 128 bits. If the product fits after a division by the powers of two in `z`, that is
-/// fast; a time in ticks has many of them.
+/// Computes [`mul_div`] for a product above 128 bits. If the product fits after a division by the
+/// powers of two in `z`, that is fast; a time in ticks has many of them.
 fn mul_div_wide(x: u128, y: u128, z: u128) -> (u128, bool) {
     let (high, low) = mul_wide(x, y);
     let zeros = z.trailing_zeros();

@@ -2,9 +2,10 @@
 //!
 //! # Corrections of earlier charges
 //!
-//! A bucket is full again at its theoretical arrival time, and each charge moves that by the time that its cost takes to
-//! refill. So a charge lies on the time axis between the arrival times before and after it. Refill restores it from its
-//! beginning on, and only the part behind the last call can be refunded, as time.
+//! A bucket is full again at its theoretical arrival time, and each charge moves that by the time
+//! that its cost takes to refill. So a charge lies on the time axis between the arrival times
+//! before and after it. Refill restores it from its beginning on, and only the part behind the last
+//! call can be refunded, as time.
 //!
 //! A token bucket's charge is corrected where it happened while no other call has written and the
 //! bucket has not filled up: exactly as if the call had cost that much from the start. With calls
@@ -46,7 +47,8 @@ pub(super) struct BucketLevel {
 }
 
 impl BucketLevel {
-    /// Unpacks the instant at which a bucket was last empty. The level is not cut to the burst of a rule: others may have a larger one.
+    /// Unpacks the instant at which a bucket was last empty. The level is not cut to the burst of a
+    /// rule: others may have a larger one.
     #[inline]
     pub(super) fn unpack(packed: PackedState, now: StoreTime) -> Self {
         Self {
@@ -62,8 +64,8 @@ pub(super) struct Fill<N> {
     /// In units of the rate; below zero in debt.
     pub(super) level: N,
     pub(super) at: Timestamp,
-    /// The nanoseconds for which the bucket has been full; `None` for a new key. 0 if the bucket starts full: then the number
-    /// does not matter.
+    /// The nanoseconds for which the bucket has been full; `None` for a new key. 0 if the bucket
+    /// starts full: then the number does not matter.
     pub(super) full_for: Option<u64>,
 }
 
@@ -254,7 +256,8 @@ impl Bucket<'_, i128> {
         corrected.map(|corrected| corrected.level)
     }
 
-    /// Corrects a charge that ends at `end` on the time axis, in nanoseconds, or later; `None` for the last charge.
+    /// Corrects a charge that ends at `end` on the time axis, in nanoseconds, or later; `None` for
+    /// the last charge.
     pub(super) fn correct(
         &self,
         known: Option<&BucketLevel>,
@@ -290,7 +293,8 @@ impl Bucket<'_, i128> {
         })
     }
 
-    /// Refunds `parts` parts of a tick of a charge that ends at `end`, at most the part of the charge behind the last write.
+    /// Refunds `parts` parts of a tick of a charge that ends at `end`, at most the part of the
+    /// charge behind the last write.
     ///
     /// Refill has restored what lies before the last write, and no call came after it.
     fn give_back(
@@ -325,7 +329,8 @@ impl Bucket<'_, i128> {
         })
     }
 
-    /// Returns the earliest end of a charge on the time axis, in nanoseconds: its end if the bucket was full.
+    /// Returns the earliest end of a charge on the time axis, in nanoseconds: its end if the bucket
+    /// was full.
     pub(super) fn least_end(&self, charge: &Charge) -> i128 {
         let price = self.units.price_in_parts(charge.cost);
         i128::from(charge.at.as_nanos()) + price / PARTS_PER_NANO
@@ -335,14 +340,15 @@ impl Bucket<'_, i128> {
 /// A bucket after a correction.
 pub(super) struct Corrected {
     pub(super) level: BucketLevel,
-    /// The level after the correction less the one before, in parts of a tick; below zero if more was taken.
+    /// The level after the correction less the one before, in parts of a tick; below zero if more
+    /// was taken.
     pub(super) gained: i128,
 }
 
 /// Returns the tokens of a bucket that is counted in ticks.
 ///
-/// Its deferred state begins with the level, the price of a token and the level of a full bucket, in ticks, and the nanoseconds
-/// until the clock has caught up with the last write.
+/// Its deferred state begins with the level, the price of a token and the level of a full bucket,
+/// in ticks, and the nanoseconds until the clock has caught up with the last write.
 #[inline]
 pub(super) fn remaining(&[level, price, ..]: &DeferredState) -> u64 {
     (level as i64).max(0) as u64 / price

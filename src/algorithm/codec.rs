@@ -5,10 +5,12 @@
 
 use crate::{error::Error, time::Timestamp};
 
-/// A state that can be encoded as bytes. The states of all rules of this crate, and of pairs of such rules, have it.
+/// A state that can be encoded as bytes. The states of all rules of this crate, and of pairs of
+/// such rules, have it.
 ///
-/// The first byte contains the algorithm and the version of the encoding. Bytes of an unknown version decode to an error, never to a
-/// wrong state; for a newer version [`Error::is_newer_state`] returns `true`. Numbers are LEB128 (as in DWARF 5, §7.6), so small
+/// The first byte contains the algorithm and the version of the encoding. Bytes of an unknown
+/// version decode to an error, never to a wrong state; for a newer version
+/// [`Error::is_newer_state`] returns `true`. Numbers are LEB128 (as in DWARF 5, §7.6), so small
 /// numbers are short.
 ///
 /// ```
@@ -51,7 +53,8 @@ pub trait Codec: Sized {
     ///
     /// # Errors
     ///
-    /// When they are no state of this type in a version that this program knows, or go on behind it.
+    /// When they are no state of this type in a version that this program knows, or go on behind
+    /// it.
     fn from_bytes(mut bytes: &[u8]) -> Result<Self, Error> {
         let state = Self::decode(&mut bytes)?;
         if bytes.is_empty() {
@@ -62,7 +65,8 @@ pub trait Codec: Sized {
     }
 }
 
-/// The first bytes that are not of a single algorithm's state; those are in the [registry](super::registry).
+/// The first bytes that are not of a single algorithm's state; those are in the
+/// [registry](super::registry).
 ///
 /// The upper five bits are the kind of value and the lower three its version.
 pub(super) mod tag {

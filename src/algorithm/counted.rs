@@ -12,14 +12,17 @@ use crate::{
 
 /// A rule that counters can run: its state is the number of admitted units in each slice of time.
 ///
-/// The totals of the counters become a state of the rule, and [`Algorithm::step`] decides on it as in any other store.
+/// The totals of the counters become a state of the rule, and [`Algorithm::step`] decides on it as
+/// in any other store.
 ///
 /// # Laws
 ///
 /// In addition to those of [`Algorithm`]:
 ///
-/// - A call at `now` is counted in the slice of `now`. Only that slice and the [older](Slicing::older) slices before it count for the decision.
-/// - An admission adds its cost to the counter of its slice. A settlement corrects the counter of the slice that was charged. Nothing else changes a counter.
+/// - A call at `now` is counted in the slice of `now`. Only that slice and the
+///   [older](Slicing::older) slices before it count for the decision.
+/// - An admission adds its cost to the counter of its slice. A settlement corrects the counter of
+///   the slice that was charged. Nothing else changes a counter.
 /// - A greater total never admits more.
 #[diagnostic::on_unimplemented(
     message = "the rule `{Self}` cannot be run by counters, which only add and tell the total",
@@ -34,19 +37,22 @@ pub trait Counted: Algorithm {
     ///
     /// # Errors
     ///
-    /// When the windows do not depend on time alone, such as those that begin with a key's first call.
+    /// When the windows do not depend on time alone, such as those that begin with a key's first
+    /// call.
     fn slicing(&self) -> Result<Slicing, Error>;
 
-    /// Returns the state of a key with these totals, as written at `at`. `None` if the key has counted nothing.
+    /// Returns the state of a key with these totals, as written at `at`. `None` if the key has
+    /// counted nothing.
     ///
-    /// The first total is that of the slice of `at`. The next ones are those of the [older](Slicing::older) slices, newest first. Missing totals are 0.
+    /// The first total is that of the slice of `at`. The next ones are those of the
+    /// [older](Slicing::older) slices, newest first. Missing totals are 0.
     fn state_of_totals(&self, totals: &[u64], at: Timestamp) -> Option<Self::State>;
 }
 
 /// Slices of time, each with a counter of its own.
 ///
-/// Windows follow each other from the Unix epoch on, or from an offset after it, and each is cut into `count` slices.
-/// Slice `k` begins `⌈k · window / count⌉` nanoseconds after the first one.
+/// Windows follow each other from the Unix epoch on, or from an offset after it, and each is cut
+/// into `count` slices. Slice `k` begins `⌈k · window / count⌉` nanoseconds after the first one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -71,7 +77,8 @@ pub struct Slicing {
 }
 
 impl Slicing {
-    /// Creates windows that begin `offset` later than those of the calendar. Only the current window counts.
+    /// Creates windows that begin `offset` later than those of the calendar. Only the current
+    /// window counts.
     ///
     /// # Errors
     ///
@@ -93,11 +100,13 @@ impl Slicing {
         })
     }
 
-    /// Creates windows of the calendar, each cut into `count` slices. The current slice and `count` older ones count, the oldest in part.
+    /// Creates windows of the calendar, each cut into `count` slices. The current slice and `count`
+    /// older ones count, the oldest in part.
     ///
     /// # Errors
     ///
-    /// When `window` is 0 or above 2⁶³ − 1 ns, when `count` is 0 or above [`SlidingWindow::MAX_SLICES`], or when slices would be shorter than a nanosecond.
+    /// When `window` is 0 or above 2⁶³ − 1 ns, when `count` is 0 or above
+    /// [`SlidingWindow::MAX_SLICES`], or when slices would be shorter than a nanosecond.
     pub fn sliding(window: Duration, count: u64) -> Result<Self, Error> {
         let window = nanos(window)?;
         match NonZeroU64::new(count) {
@@ -117,7 +126,8 @@ impl Slicing {
         }
     }
 
-    /// Returns the number of slices before the current one that still count, the oldest of them in part.
+    /// Returns the number of slices before the current one that still count, the oldest of them in
+    /// part.
     pub const fn older(&self) -> u64 {
         self.older
     }
@@ -159,7 +169,8 @@ fn nanos(window: Duration) -> Result<NonZeroU64, Error> {
 impl fmt::Display for Slicing {
     /// Writes a text that identifies the slicing: `1m`, `1m/1`, `1m/4`, `1m+50s`.
     ///
-    /// It contains the window, the number of slices if the window slides, and the time from the beginning of the first window to the epoch if that is not 0.
+    /// It contains the window, the number of slices if the window slides, and the time from the
+    /// beginning of the first window to the epoch if that is not 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt_duration(self.window.get(), f)?;
         if self.older > 0 {
@@ -181,7 +192,8 @@ impl fmt::Debug for Slicing {
 
 /// A rule for counters, chosen at run time: a fixed window of the calendar, or a sliding window.
 ///
-/// It parses from the same text as [`AnyRule`], and its output parses back. With the feature `serde`, it is serialized as a string.
+/// It parses from the same text as [`AnyRule`], and its output parses back. With the feature
+/// `serde`, it is serialized as a string.
 ///
 /// ```
 /// use tollgate::{AnyRule, CountedRule};
@@ -210,7 +222,8 @@ impl TryFrom<AnyRule> for CountedRule {
 
     /// # Errors
     ///
-    /// When counters cannot run the rule. The error names the rules that they can run, and what to use for this one.
+    /// When counters cannot run the rule. The error names the rules that they can run, and what to
+    /// use for this one.
     fn try_from(rule: AnyRule) -> Result<Self, Error> {
         slicing_of(&rule).map(|_| Self(rule))
     }

@@ -16,10 +16,12 @@ use crate::{
     quota::{Quota, Written},
 };
 
-/// A rule whose units a store can grant to a node, which spends them later: a [lease](crate::store::StoreExt::leased).
+/// A rule whose units a store can grant to a node, which spends them later: a
+/// [lease](crate::store::StoreExt::leased).
 ///
-/// Granted units may be spent for some time, the hold. The store runs a [stricter rule](Self::held), so that all nodes together never exceed
-/// this one. What that costs depends on the rule:
+/// Granted units may be spent for some time, the hold. The store runs a [stricter
+/// rule](Self::held), so that all nodes together never exceed this one. What that costs depends on
+/// the rule:
 ///
 /// | rule | the store runs | granted units end |
 /// |---|---|---|
@@ -29,8 +31,9 @@ use crate::{
 /// | [`SlidingLog`](crate::algorithm::SlidingLog) | a window that is longer by the hold | together, after the hold |
 /// | a pair of them, and an [`AnyRule`](crate::AnyRule) of them | each of the members as above | as soon as under one of the members |
 ///
-/// No unit of a window outlives the hold either way: a node asks for what it needs during the hold. Queues and warm-ups delay, and a
-/// cascade or a marker tells classes apart, so their units cannot be granted ahead.
+/// No unit of a window outlives the hold either way: a node asks for what it needs during the hold.
+/// Queues and warm-ups delay, and a cascade or a marker tells classes apart, so their units cannot
+/// be granted ahead.
 ///
 /// ```
 /// use std::time::Duration;
@@ -50,17 +53,20 @@ use crate::{
             `.leased(…)` out, so that the store decides each call"
 )]
 pub trait Leasable: Algorithm + PartialEq {
-    /// Returns the hold that is used if none is set: a tenth of the time in which the whole limit is refilled.
+    /// Returns the hold that is used if none is set: a tenth of the time in which the whole limit
+    /// is refilled.
     fn usual_hold(&self) -> Duration;
 
-    /// Returns the rule that the store runs if units are held for `hold`, and calls cost up to `max_cost` units.
+    /// Returns the rule that the store runs if units are held for `hold`, and calls cost up to
+    /// `max_cost` units.
     ///
     /// # Errors
     ///
     /// When that leaves less than `max_cost` units, or units of this rule cannot be leased.
     fn held(&self, hold: Duration, max_cost: u64) -> Result<Self, Error>;
 
-    /// Returns how long the units of a grant are valid. The decision is that of the [stricter rule](Self::held), which is this one.
+    /// Returns how long the units of a grant are valid. The decision is that of the [stricter
+    /// rule](Self::held), which is this one.
     fn validity(&self, granted: &Decision, hold: Duration) -> Validity;
 
     /// Returns the rule if a pair can lease it together with others.
@@ -109,7 +115,8 @@ impl Validity {
         }
     }
 
-    /// The units end one after the other at a rate, the last interval of which is over after `last`.
+    /// The units end one after the other at a rate, the last interval of which is over after
+    /// `last`.
     pub fn one_by_one(last: Duration, rate: Quota) -> Self {
         Self {
             until: nanos(last),
@@ -118,7 +125,8 @@ impl Validity {
         }
     }
 
-    /// Returns the validity of units that two rules have granted: each ends as soon as under either.
+    /// Returns the validity of units that two rules have granted: each ends as soon as under
+    /// either.
     ///
     /// If both end one by one, both must count from the instant of the grant.
     #[must_use]

@@ -1,8 +1,10 @@
 //! Rate limiting rules: each computes a decision from a key's state, the time and a cost.
 //!
-//! The [guide](crate::guide#which-rule) compares the rules. [`Algorithm`] is the trait that all of them implement.
+//! The [guide](crate::guide#which-rule) compares the rules. [`Algorithm`] is the trait that all of
+//! them implement.
 //!
-//! Rules are pure: they read no clock, take no lock and draw no random number. So a store can run a step again for the same request after a lost race.
+//! Rules are pure: they read no clock, take no lock and draw no random number. So a store can run a
+//! step again for the same request after a lost race.
 
 mod all;
 mod any;
@@ -65,20 +67,28 @@ registry::algorithms!(modules);
 
 /// A rule, which decides on a call from the state of its key.
 ///
-/// A rule is a small value that is passed with each call; a [store](crate::store::Store) keeps only the [`State`](Self::State) of each key. So a rule can be replaced at run time. A new rule of the same algorithm adds no allowance for a key that has a state: an exhausted client stays exhausted, and usage above the new capacity is cut to it. A rule of another algorithm keeps a separate state ([`state_kind`](Self::state_kind)).
+/// A rule is a small value that is passed with each call; a [store](crate::store::Store) keeps only
+/// the [`State`](Self::State) of each key. So a rule can be replaced at run time. A new rule of the
+/// same algorithm adds no allowance for a key that has a state: an exhausted client stays
+/// exhausted, and usage above the new capacity is cut to it. A rule of another algorithm keeps a
+/// separate state ([`state_kind`](Self::state_kind)).
 ///
 /// # Laws
 ///
 /// Stores rely on these laws. `tests/core/extend.rs` of this crate shows how to test them.
 ///
-/// - A refused call returns [`Step::Kept`] and leaves the state unchanged. There are two exceptions: the first call of a key whose rule does not start at rest, such as a bucket that starts empty, and the first call that carries a count over from a window of another rule.
+/// - A refused call returns [`Step::Kept`] and leaves the state unchanged. There are two
+///   exceptions: the first call of a key whose rule does not start at rest, such as a bucket that
+///   starts empty, and the first call that carries a count over from a window of another rule.
 /// - A cost above the capacity is always refused, without a retry time.
 /// - `remaining` is the greatest cost that passes at the same instant, and
 ///   `retry_after` the least wait after which the same call passes.
-/// - From [`forgettable_at`](Self::forgettable_at) on, a key without a state gets the same decisions.
+/// - From [`forgettable_at`](Self::forgettable_at) on, a key without a state gets the same
+///   decisions.
 /// - If `now` is before the state's last write, the rule decides as at the time of that write.
 /// - A rule that can delay a call returns `true` from [`may_delay`](Self::may_delay).
-/// - Rules of one [kind](Self::state_kind) read each other's states, and a rule [for one key](Self::for_key) keeps the kind.
+/// - Rules of one [kind](Self::state_kind) read each other's states, and a rule [for one
+///   key](Self::for_key) keeps the kind.
 /// - Decisions have the same numbers on every machine, so rules use no floating point.
 /// - Rules that decide differently differ in their [`Debug`](fmt::Debug) text, and equal ones do
 ///   not, as with a derived one. A layer [compares](crate::RateLimitLayer::collisions) limits by
@@ -148,12 +158,14 @@ registry::algorithms!(modules);
 pub trait Algorithm: Clone + fmt::Debug {
     /// The state of one key. Keep it small: stores hold one for each key.
     ///
-    /// The state types of this crate's rules have no public name of their own. Write `<TokenBucket as Algorithm>::State`.
+    /// The state types of this crate's rules have no public name of their own. Write
+    /// `<TokenBucket as Algorithm>::State`.
     type State: Clone;
 
     /// Spends `cost` if the rule allows it.
     ///
-    /// `None` is the state of a key that is new or forgotten. A store may call this again for the same request after a lost race.
+    /// `None` is the state of a key that is new or forgotten. A store may call this again for the
+    /// same request after a lost race.
     fn step(&self, state: &mut Option<Self::State>, now: Timestamp, cost: Cost) -> Step;
 
     /// Returns the decision that a call of one unit would get. Changes nothing.
@@ -163,32 +175,43 @@ pub trait Algorithm: Clone + fmt::Debug {
 
     /// Corrects an earlier charge to the `actual` cost in units.
     ///
-    /// A lower cost refunds units (0 refunds all). A higher one is charged even if the key goes into debt. Units that refill has restored already are not refunded again, and a correction stays within the window that was charged.
+    /// A lower cost refunds units (0 refunds all). A higher one is charged even if the key goes
+    /// into debt. Units that refill has restored already are not refunded again, and a correction
+    /// stays within the window that was charged.
     fn settle(&self, state: &mut Option<Self::State>, charge: &Charge, now: Timestamp, actual: u64);
 
-    /// Returns the instant from which a key with this state gets the same decisions as a key without a state.
+    /// Returns the instant from which a key with this state gets the same decisions as a key
+    /// without a state.
     ///
     /// Stores derive expiry and eviction from it.
     fn forgettable_at(&self, state: &Self::State) -> Timestamp;
 
     /// Returns the kind of state that this rule keeps.
     ///
-    /// Rules of the same kind read each other's states, so a client keeps its usage when the numbers of a rule change. States of different kinds are stored side by side under a key, and neither rule sees the charges of the other: while two releases or tenants use rules of different kinds, a key gets at most the limit of each. A rule [for one key](Self::for_key) keeps the kind of the rule that it was made from.
+    /// Rules of the same kind read each other's states, so a client keeps its usage when the
+    /// numbers of a rule change. States of different kinds are stored side by side under a key, and
+    /// neither rule sees the charges of the other: while two releases or tenants use rules of
+    /// different kinds, a key gets at most the limit of each. A rule [for one key](Self::for_key)
+    /// keeps the kind of the rule that it was made from.
     ///
-    /// By default all rules have the same kind. If a policy may use other rules beside your own, return a [kind of its own](StateKind::named).
+    /// By default all rules have the same kind. If a policy may use other rules beside your own,
+    /// return a [kind of its own](StateKind::named).
     #[inline]
     fn state_kind(&self) -> StateKind {
         StateKind::default()
     }
 
-    /// Returns the number of bits that this rule uses of [`Charge::class`]. The default, 0, is for a single class.
+    /// Returns the number of bits that this rule uses of [`Charge::class`]. The default, 0, is for
+    /// a single class.
     fn class_bits(&self) -> u32 {
         0
     }
 
     /// Returns `true` if the allowance of a key can shrink while the key is idle.
     ///
-    /// For example, a warm-up cools, and a bucket that was forgotten may start with less than it held. A [pair](#impl-Algorithm-for-(A,+B)) with such a rule evaluates its members at the end of a wait before it returns the wait. `false` by default.
+    /// For example, a warm-up cools, and a bucket that was forgotten may start with less than it
+    /// held. A [pair](#impl-Algorithm-for-(A,+B)) with such a rule evaluates its members at the end
+    /// of a wait before it returns the wait. `false` by default.
     #[inline]
     fn may_shrink_when_idle(&self) -> bool {
         false
@@ -196,30 +219,35 @@ pub trait Algorithm: Clone + fmt::Debug {
 
     /// Returns `true` if [`step`](Self::step) can return [`Verdict::Delay`](crate::Verdict::Delay).
     ///
-    /// Without the feature `tokio` requests cannot be delayed, so building a limit with such a rule fails. `false` by default.
+    /// Without the feature `tokio` requests cannot be delayed, so building a limit with such a rule
+    /// fails. `false` by default.
     #[inline]
     fn may_delay(&self) -> bool {
         false
     }
 
-    /// Returns the maximum size of an [encoded](Codec) state in bytes, if the size grows with a key's usage.
+    /// Returns the maximum size of an [encoded](Codec) state in bytes, if the size grows with a
+    /// key's usage.
     ///
-    /// A store that transfers whole states with each call [refuses](crate::store::Store::fits) a rule whose states take more than 64 KiB. 0, the
-    /// default, is for states of a few hundred bytes at most.
+    /// A store that transfers whole states with each call [refuses](crate::store::Store::fits) a
+    /// rule whose states take more than 64 KiB. 0, the default, is for states of a few hundred
+    /// bytes at most.
     fn most_bytes(&self) -> u64 {
         0
     }
 
     /// Returns the rule for the key with this digest, if the rule differs between keys.
     ///
-    /// Stores call this before they decide. `None`, the default, means that the rule is the same for all keys.
+    /// Stores call this before they decide. `None`, the default, means that the rule is the same
+    /// for all keys.
     #[inline]
     fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
         let _ = digest;
         None
     }
 
-    /// Returns `true` if [`settle`](Self::settle) refunds nothing because too many charges were refunded before. Stores count these cases.
+    /// Returns `true` if [`settle`](Self::settle) refunds nothing because too many charges were
+    /// refunded before. Stores count these cases.
     #[doc(hidden)]
     fn forgets(
         &self,
@@ -232,13 +260,15 @@ pub trait Algorithm: Clone + fmt::Debug {
         false
     }
 
-    /// Returns the block if this rule is one that an outer wrapper made. Only [`Blocks`](crate::store::Blocks) calls this.
+    /// Returns the block if this rule is one that an outer wrapper made. Only
+    /// [`Blocks`](crate::store::Blocks) calls this.
     #[doc(hidden)]
     fn as_block(&self) -> Option<&Block> {
         None
     }
 
-    /// Returns the instant of the charge that a grant corrects, from a look at the key. Only a [`Limiter`](crate::Limiter) calls this.
+    /// Returns the instant of the charge that a grant corrects, from a look at the key. Only a
+    /// [`Limiter`](crate::Limiter) calls this.
     ///
     /// The default is the instant of the look. A log returns the instant of its newest entry.
     #[doc(hidden)]
@@ -248,30 +278,36 @@ pub trait Algorithm: Clone + fmt::Debug {
 
     /// Returns the slack of a grant in units. Only a [`Limiter`](crate::Limiter) calls this.
     ///
-    /// A grant corrects a charge of the granted units and the slack to the slack alone. A bucket refunds only the part of a charge that refill cannot have restored since; the slack keeps that part above the grant for a minute after the look. `None` is for a rule that settles only charges that it has made.
+    /// A grant corrects a charge of the granted units and the slack to the slack alone. A bucket
+    /// refunds only the part of a charge that refill cannot have restored since; the slack keeps
+    /// that part above the grant for a minute after the look. `None` is for a rule that settles
+    /// only charges that it has made.
     #[doc(hidden)]
     fn grant_slack(&self) -> Option<u64> {
         Some(0)
     }
 
-    /// Returns the rule as a [`PackedRule`] if its states fit into a word each. Only the store in memory calls this.
+    /// Returns the rule as a [`PackedRule`] if its states fit into a word each. Only the store in
+    /// memory calls this.
     ///
-    /// `None`, the default, is always correct. A packed rule overrides [`pack`](Self::pack) and [`unpack`](Self::unpack), too.
+    /// `None`, the default, is always correct. A packed rule overrides [`pack`](Self::pack) and
+    /// [`unpack`](Self::unpack), too.
     #[doc(hidden)]
     #[inline]
     fn packed_rule(&self) -> Option<PackedRule<'_>> {
         None
     }
 
-    /// Packs a state into a packed state, without loss; `None` if it does not fit. Only the store in memory calls this.
+    /// Packs a state into a packed state, without loss; `None` if it does not fit. Only the store
+    /// in memory calls this.
     #[doc(hidden)]
     fn pack(&self, state: &Self::State, now: StoreTime) -> Option<PackedState> {
         let _ = (state, now);
         None
     }
 
-    /// Unpacks a packed state that any rule of this type made; `None` if this type has no such packed states. Only the store in memory
-    /// calls this.
+    /// Unpacks a packed state that any rule of this type made; `None` if this type has no such
+    /// packed states. Only the store in memory calls this.
     ///
     /// `kind` is that of the rule that made the packed state, or a [debt](PackedKind::DEBT).
     #[doc(hidden)]
@@ -285,16 +321,19 @@ pub trait Algorithm: Clone + fmt::Debug {
         None
     }
 
-    /// Returns the rule as two buckets if [two words](Self::to_two_words) are their states. Only the store in memory calls this.
+    /// Returns the rule as two buckets if [two words](Self::to_two_words) are their states. Only
+    /// the store in memory calls this.
     ///
-    /// `None`, the default, is always correct. A rule with two buckets overrides the next two functions, too.
+    /// `None`, the default, is always correct. A rule with two buckets overrides the next two
+    /// functions, too.
     #[doc(hidden)]
     #[inline]
     fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
         None
     }
 
-    /// Writes a state as two words, without loss; `None` if it does not fit. Only the store in memory calls this.
+    /// Writes a state as two words, without loss; `None` if it does not fit. Only the store in
+    /// memory calls this.
     #[doc(hidden)]
     #[inline]
     fn to_two_words(&self, state: &Self::State, now: StoreTime) -> Option<TwoWords> {
@@ -302,7 +341,8 @@ pub trait Algorithm: Clone + fmt::Debug {
         None
     }
 
-    /// Reads the two words of a state that any rule of this type wrote. Only the store in memory calls this.
+    /// Reads the two words of a state that any rule of this type wrote. Only the store in memory
+    /// calls this.
     #[doc(hidden)]
     #[inline]
     fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<Self::State> {
@@ -340,8 +380,9 @@ impl Step {
 
 /// The kind of state that a rule keeps, as [`Algorithm::state_kind`] returns it.
 ///
-/// Rules of one kind read each other's states. States of different kinds are stored side by side under a key. A kind is a
-/// digest of its name, so it is the same in every release and on every machine.
+/// Rules of one kind read each other's states. States of different kinds are stored side by side
+/// under a key. A kind is a digest of its name, so it is the same in every release and on every
+/// machine.
 ///
 /// ```
 /// use tollgate::{AnyRule, FixedWindow, TokenBucket};
@@ -366,7 +407,8 @@ const PRIME: u64 = 0x0100_0000_01b3;
 impl StateKind {
     /// Returns the kind of this name, which is the 64-bit FNV-1a hash of the name in UTF-8.
     ///
-    /// Stores write the kind beside each state. If the name changes, existing states are no longer found.
+    /// Stores write the kind beside each state. If the name changes, existing states are no longer
+    /// found.
     pub const fn named(name: &str) -> Self {
         let bytes = name.as_bytes();
         let (mut hash, mut n) = (BASIS, 0);
@@ -379,7 +421,9 @@ impl StateKind {
 
     /// Returns the kind of a composition of this kind and one more member.
     ///
-    /// Start with the kind that is named after the composition, so that the order of the members counts. This is one more round of FNV-1a, with the 64 bits of the other kind in place of a byte.
+    /// Start with the kind that is named after the composition, so that the order of the members
+    /// counts. This is one more round of FNV-1a, with the 64 bits of the other kind in place of a
+    /// byte.
     #[must_use]
     pub const fn with(self, member: Self) -> Self {
         Self((self.0 ^ member.0).wrapping_mul(PRIME))

@@ -1,7 +1,8 @@
-//! Packed states: states that are one instant, so that a word holds them; their kinds, and the rules that have them.
+//! Packed states: states that are one instant, so that a word holds them; their kinds, and the
+//! rules that have them.
 //!
-//! These are the types in the hidden methods of [`Algorithm`](super::Algorithm), which the store in memory calls. Nothing outside of this
-//! crate can make a [`PackedRule`].
+//! These are the types in the hidden methods of [`Algorithm`](super::Algorithm), which the store in
+//! memory calls. Nothing outside of this crate can make a [`PackedRule`].
 //!
 //! A packed token bucket is the instant when it was empty, a packed queue the instant when it is
 //! idle again, a packed window its start plus a tick per counted unit. All three only grow by
@@ -20,11 +21,11 @@ use crate::{
 
 pub use super::two_buckets::TwoBuckets;
 
-/// A state that is one instant: for a token bucket, the instant at which it was last empty. Its [`PackedKind`] is the
-/// meaning for other rules, and the time for which it matters.
+/// A state that is one instant: for a token bucket, the instant at which it was last empty. Its
+/// [`PackedKind`] is the meaning for other rules, and the time for which it matters.
 ///
-/// Counted in ticks of a third of a nanosecond on the scale of one store: 0 to 2⁶² − 1. A store can keep a packed state in a word of
-/// 64 bits, and replace it without a lock.
+/// Counted in ticks of a third of a nanosecond on the scale of one store: 0 to 2⁶² − 1. A store can
+/// keep a packed state in a word of 64 bits, and replace it without a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PackedState(u64);
 
@@ -66,14 +67,16 @@ impl PackedState {
         Self::new(self.0.saturating_add_signed(ticks))
     }
 
-    /// Returns the packed state of a bucket that holds `level`, 0 to [`LONGEST`](Self::LONGEST), at this instant.
+    /// Returns the packed state of a bucket that holds `level`, 0 to [`LONGEST`](Self::LONGEST), at
+    /// this instant.
     #[inline]
     pub(super) const fn before(self, level: i64) -> Self {
         // Every store time has that much of the scale before it.
         Self(self.0 - level as u64)
     }
 
-    /// Returns the packed state this many ticks later, up to [`LONGEST`](Self::LONGEST) after a store time.
+    /// Returns the packed state this many ticks later, up to [`LONGEST`](Self::LONGEST) after a
+    /// store time.
     #[inline]
     pub(super) const fn after(self, ticks: u64) -> Self {
         // Every store time has that much of the scale after it.
@@ -103,8 +106,8 @@ pub struct StoreTime {
 impl StoreTime {
     /// Creates the store time of `at`, on the scale of a store that was made at `made` or before.
     ///
-    /// The scale begins two years before `made`, so that every bucket that matters lies on it, and goes on for two
-    /// years after the latest store time.
+    /// The scale begins two years before `made`, so that every bucket that matters lies on it, and
+    /// goes on for two years after the latest store time.
     #[inline]
     pub const fn new(at: Timestamp, made: Timestamp) -> Self {
         let mut nanos = at.nanos_since(made);
@@ -138,7 +141,8 @@ impl StoreTime {
         Timestamp::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
     }
 
-    /// Returns the ticks from the Unix epoch to a packed state that is not before it, modulo 2⁶⁴; independent of the instant.
+    /// Returns the ticks from the Unix epoch to a packed state that is not before it, modulo 2⁶⁴;
+    /// independent of the instant.
     #[inline]
     pub(super) const fn since_epoch(self, packed: PackedState) -> u64 {
         packed.0.wrapping_sub(self.epoch)
@@ -153,7 +157,8 @@ impl StoreTime {
     }
 }
 
-/// The kind of a [`PackedState`], and the time for which it matters; a store keeps it beside the packed state.
+/// The kind of a [`PackedState`], and the time for which it matters; a store keeps it beside the
+/// packed state.
 ///
 /// | packed state of | it is | it matters |
 /// |---|---|---|
@@ -163,7 +168,8 @@ impl StoreTime {
 /// | a sliding window | when its newest slice began, and the counters of its slices in binary digits | as long as the window and a slice |
 /// | a rule whose states take two words | the last tick at which the state matters; the state is beside it | until then |
 /// | a debt | any of these but the last: each rule reads it as its own | – |
-// The highest two bits are the kind, and that of buckets is the greatest: of two kinds of buckets, the greater one is longer.
+// The highest two bits are the kind, and that of buckets is the greatest: of two kinds of buckets,
+// the greater one is longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedKind(u64);
 
@@ -193,7 +199,8 @@ impl PackedSlices {
 
 const KIND_SHIFT: u32 = 62;
 const KIND_MASK: u64 = (1 << KIND_SHIFT) - 1;
-/// The number of slices of a sliding window lies below the kind, which is that of windows. It is 0 for all others.
+/// The number of slices of a sliding window lies below the kind, which is that of windows. It is 0
+/// for all others.
 const COUNT_SHIFT: u32 = 58;
 const LASTS: u64 = (1 << COUNT_SHIFT) - 1;
 const _: () = assert!(PackedState::LONGEST <= LASTS);
@@ -224,7 +231,8 @@ impl PackedKind {
         Self(WINDOW | period)
     }
 
-    /// Creates the kind of a sliding window that lasts, with a slice more, at most [`PackedState::LONGEST`].
+    /// Creates the kind of a sliding window that lasts, with a slice more, at most
+    /// [`PackedState::LONGEST`].
     #[inline]
     pub(super) const fn slices(slices: PackedSlices) -> Self {
         let PackedSlices { count, length } = slices;
@@ -267,16 +275,17 @@ impl PackedKind {
         self.0 >= BUCKET
     }
 
-    /// Returns `true` if this is the kind of a sliding window, and a rule of kind `other`, or without one, may count the same calls in
-    /// other slices. That depends on the instant of the last write, which is not packed.
+    /// Returns `true` if this is the kind of a sliding window, and a rule of kind `other`, or
+    /// without one, may count the same calls in other slices. That depends on the instant of the
+    /// last write, which is not packed.
     pub(crate) fn is_counted_again_by(self, other: Option<Self>) -> bool {
         matches!(self.meaning(), Meaning::Slices(_)) && other != Some(self)
     }
 
     /// Returns the kind of a packed state that rules of both kinds have charged, this one first.
     ///
-    /// All buckets read one packed state, which matters as long as it does to the longest of them. Of other kinds, the last one
-    /// replaces the former.
+    /// All buckets read one packed state, which matters as long as it does to the longest of them.
+    /// Of other kinds, the last one replaces the former.
     #[inline]
     pub(crate) const fn or_longer(self, other: Self) -> Self {
         if self.is_bucket() && other.is_bucket() && self.lasts() > other.lasts() {
@@ -299,9 +308,10 @@ impl PackedKind {
     }
 }
 
-/// A rule whose states are [`PackedState`]s. The page of [`Local`](crate::store::Local#memory) lists such rules.
-// One type for all, so that a store has no more of them than rules of any kind: for a rule whose kind is
-// known to the compiler, nothing is left of the choice.
+/// A rule whose states are [`PackedState`]s. The page of [`Local`](crate::store::Local#memory)
+/// lists such rules.
+// One type for all, so that a store has no more of them than rules of any kind: for a rule whose
+// kind is known to the compiler, nothing is left of the choice.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedRule<'a>(PackedAlgorithm<'a>);
 
@@ -328,7 +338,8 @@ pub(crate) trait StepPacked {
         self.packed_kind() == packed_kind
     }
 
-    /// Returns `true` if its packed states matter no longer than those of a kind that it [reads](Self::reads).
+    /// Returns `true` if its packed states matter no longer than those of a kind that it
+    /// [reads](Self::reads).
     #[inline(always)]
     fn keeps_to(&self, packed_kind: PackedKind) -> bool {
         let _ = packed_kind;
@@ -394,7 +405,8 @@ impl<'a> PackedRule<'a> {
         }
     }
 
-    /// Spends `cost` if the rule allows it. Returns the new packed state, which is above the former one, if so; and the decision.
+    /// Spends `cost` if the rule allows it. Returns the new packed state, which is above the former
+    /// one, if so; and the decision.
     ///
     /// `None` is a key that is new or forgotten. A packed state may have any kind: it is read as a
     /// [debt](PackedKind::DEBT).

@@ -1,7 +1,7 @@
 //! The rate and the capacity of a rule.
 //!
-//! A rule counts levels in the [`Units`] of its [`Rate`], in numbers of a [`Width`]; a script counts them in those of a
-//! [`ScriptRate`].
+//! A rule counts levels in the [`Units`] of its [`Rate`], in numbers of a [`Width`]; a script
+//! counts them in those of a [`ScriptRate`].
 //!
 //! Every rule that fitted an earlier release must still fit, so three kinds of rules count in other
 //! numbers than whole ticks of 64 bits:
@@ -32,12 +32,14 @@ use crate::quota::Quota;
 pub(super) struct Rate {
     units: Units<i128>,
     is_narrow: bool,
-    /// The ticks in a unit of a script, or 1 if a tick has parts or the rule does not fit into a script.
+    /// The ticks in a unit of a script, or 1 if a tick has parts or the rule does not fit into a
+    /// script.
     script_unit: u16,
 }
 
 impl Rate {
-    /// Returns the rate of a quota for a bucket of `burst` tokens that holds at most `most`, up to 2⁴⁰.
+    /// Returns the rate of a quota for a bucket of `burst` tokens that holds at most `most`, up to
+    /// 2⁴⁰.
     pub(super) const fn of(quota: Quota, most: u64, burst: u64) -> Self {
         let units = Units::of(quota, most, burst);
         Self {
@@ -76,12 +78,13 @@ impl Rate {
 
 /// A quota and a capacity in the unit in which levels are counted.
 ///
-/// A token costs a whole number of ticks: the interval (period / amount) rounded down, so that the whole amount is there after
-/// exactly one period. Two kinds of rule differ if the interval is no whole number of ticks:
+/// A token costs a whole number of ticks: the interval (period / amount) rounded down, so that the
+/// whole amount is there after exactly one period. Two kinds of rule differ if the interval is no
+/// whole number of ticks:
 ///
 /// - A token of less than 100 ticks (more than 3·10⁷ per second) is counted in 2⁻¹ to 2⁻¹⁴ ticks.
-/// - A bucket that takes more than 35 days to fill has an interval that is a multiple of several ticks, so that it fits into the
-///   numbers of a script, below 2⁵³.
+/// - A bucket that takes more than 35 days to fill has an interval that is a multiple of several
+///   ticks, so that it fits into the numbers of a script, below 2⁵³.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Units<N> {
     /// The price of a token.
@@ -169,7 +172,8 @@ impl<N: Width> Units<N> {
     }
 }
 
-/// Evaluates an expression in the narrowest width that a rule needs: in 64 bits if `is_narrow`, and otherwise in 128.
+/// Evaluates an expression in the narrowest width that a rule needs: in 64 bits if `is_narrow`, and
+/// otherwise in 128.
 macro_rules! in_width {
     ($is_narrow:expr, $Number:ident => $value:expr) => {
         if $is_narrow {
@@ -184,7 +188,8 @@ macro_rules! in_width {
 
 pub(super) use in_width;
 
-/// A number of units: 64 bits for most rules; 128 bits for those that take decades to fill, or count in parts of a tick.
+/// A number of units: 64 bits for most rules; 128 bits for those that take decades to fill, or
+/// count in parts of a tick.
 pub(super) trait Width:
     Copy + Ord + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self>
 {
@@ -209,7 +214,8 @@ pub(super) trait Width:
     /// Returns the quotient, rounded down, of two numbers above zero; it must fit into 64 bits.
     fn over(self, other: Self) -> u64;
 
-    /// Returns the time of this number of units in nanoseconds, rounded up; the number is not below zero.
+    /// Returns the time of this number of units in nanoseconds, rounded up; the number is not below
+    /// zero.
     fn nanos(self, bits: u8) -> u128;
 
     /// Returns the number in 64 bits, for a rule of that width.
@@ -327,7 +333,8 @@ pub(super) struct ScriptRate {
 }
 
 impl ScriptRate {
-    /// The greatest gain: the product of two of them, of an old rule and a new one, fits into a script's numbers.
+    /// The greatest gain: the product of two of them, of an old rule and a new one, fits into a
+    /// script's numbers.
     const MOST_GAIN: i64 = 1 << 26;
     /// Numbers of a script are below this.
     const LIMIT: i128 = 1 << 53;
@@ -342,7 +349,8 @@ impl ScriptRate {
         }
     }
 
-    /// Returns the span of a level, in units of `gain` a microsecond, rounded down; `None` if the numbers are out of range.
+    /// Returns the span of a level, in units of `gain` a microsecond, rounded down; `None` if the
+    /// numbers are out of range.
     pub(super) fn span(self, level: i64, gain: i64) -> Option<Ticks> {
         if i128::from(level).abs() >= Self::LIMIT || !(1..=Self::MOST_GAIN).contains(&gain) {
             return None;
@@ -377,7 +385,8 @@ impl ScriptRate {
     }
 }
 
-/// Returns `ticks / amount` rounded down, and further if a script can count `most` tokens only of a shorter interval.
+/// Returns `ticks / amount` rounded down, and further if a script can count `most` tokens only of a
+/// shorter interval.
 const fn fitting(ticks: u128, amount: u128, most: u128) -> u128 {
     let interval = ticks / amount;
     if script_unit(interval, most).is_some() || !fits_longest_unit(interval, most) {
@@ -394,9 +403,11 @@ const fn fitting(ticks: u128, amount: u128, most: u128) -> u128 {
     interval
 }
 
-/// Returns the smallest number of ticks in which a script can count `most` tokens of `interval` ticks; `None` if they do not fit.
+/// Returns the smallest number of ticks in which a script can count `most` tokens of `interval`
+/// ticks; `None` if they do not fit.
 ///
-/// It is the smallest, so that most rules are counted in ticks, and read each other's levels without rounding.
+/// It is the smallest, so that most rules are counted in ticks, and read each other's levels
+/// without rounding.
 const fn script_unit(interval: u128, most: u128) -> Option<u128> {
     if !fits_longest_unit(interval, most) {
         return None;
@@ -411,14 +422,16 @@ const fn script_unit(interval: u128, most: u128) -> Option<u128> {
     None
 }
 
-/// Returns `true` if a script can count `most` tokens of `interval` ticks in some unit: in the longest, if in any.
+/// Returns `true` if a script can count `most` tokens of `interval` ticks in some unit: in the
+/// longest, if in any.
 const fn fits_longest_unit(interval: u128, most: u128) -> bool {
-    // The numbers are smallest in the longest unit, a microsecond. Rounding the interval down to a multiple of a unit
-    // does not change `interval / unit`.
+    // The numbers are smallest in the longest unit, a microsecond. Rounding the interval down to a
+    // multiple of a unit does not change `interval / unit`.
     fits_script(interval, PER_MICRO as u128, most)
 }
 
-/// Returns `true` if a script can count `most` tokens of `interval` ticks, and the gain of a microsecond, in units of `unit` ticks.
+/// Returns `true` if a script can count `most` tokens of `interval` ticks, and the gain of a
+/// microsecond, in units of `unit` ticks.
 const fn fits_script(interval: u128, unit: u128, most: u128) -> bool {
     let gain = PER_MICRO as u128;
     gain.is_multiple_of(unit) && interval / unit * most + gain / unit < ScriptRate::LIMIT as u128
@@ -445,8 +458,8 @@ mod tests {
         })
     }
 
-    /// Returns `true` if a rule fitted into a script of the former release, which counted in the smallest units that made the
-    /// gain and the price exact.
+    /// Returns `true` if a rule fitted into a script of the former release, which counted in the
+    /// smallest units that made the gain and the price exact.
     fn fitted_before(quota: Quota, tokens: u64) -> bool {
         let (amount, period) = (u128::from(quota.amount()), u128::from(quota.period_nanos()));
         let divisor = gcd(amount, period);

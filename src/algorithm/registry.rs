@@ -6,18 +6,22 @@
 
 /// Passes the list of algorithms to a macro, behind arguments in parentheses if there are any.
 ///
-/// To add an algorithm, add its folder and a line here. A line contains the name of the folder, the types of the rule and of
-/// its state, and:
+/// To add an algorithm, add its folder and a line here. A line contains the name of the folder, the
+/// types of the rule and of its state, and:
 ///
-/// - `name`: the first word of the rule's text, and the name of its [kind of state](super::StateKind);
-/// - `tag`: the first byte of an encoded state, with the algorithm in the upper five bits and the version of the encoding in
-///   the lower three;
-/// - `kind`: the number that identifies the algorithm in scripts; every part of a rule or a state begins with it;
-/// - `grants`: `true` if scripts grant units ahead, for which `script.lua` has a section `remaining`;
+/// - `name`: the first word of the rule's text, and the name of its [kind of
+///   state](super::StateKind);
+/// - `tag`: the first byte of an encoded state, with the algorithm in the upper five bits and the
+///   version of the encoding in the lower three;
+/// - `kind`: the number that identifies the algorithm in scripts; every part of a rule or a state
+///   begins with it;
+/// - `grants`: `true` if scripts grant units ahead, for which `script.lua` has a section
+///   `remaining`;
 /// - `text`: examples of the rule's text, for the documentation of [`AnyRule`](super::AnyRule).
 ///
-/// Releases share stores: never change or reuse a name, a tag or a kind that was released. (Kind 4 was a sliding log whose instants all lay
-/// in the state. Kind 11 and the tag 0x59 are of [blocks](super::Block).)
+/// Releases share stores: never change or reuse a name, a tag or a kind that was released. (Kind 4
+/// was a sliding log whose instants all lay in the state. Kind 11 and the tag 0x59 are of
+/// [blocks](super::Block).)
 macro_rules! algorithms {
     ($make:ident $($arguments:tt)?) => {
         $make! {
@@ -35,7 +39,8 @@ macro_rules! algorithms {
     };
 }
 
-/// Declares the modules of the algorithms and exports their rules. Users write `<Rule as Algorithm>::State` for the state.
+/// Declares the modules of the algorithms and exports their rules. Users write
+/// `<Rule as Algorithm>::State` for the state.
 macro_rules! modules {
     ($($folder:ident { $Rule:ident, $State:ident } $($column:ident $value:tt),+;)+) => {$(
         mod $folder;
@@ -88,18 +93,21 @@ pub(crate) struct Lua {
 
 #[cfg(feature = "redis")]
 impl Lua {
-    /// Returns the section that sets `shapes[KIND]`, which checks that numbers are a state; `steps[KIND]`; and `ends[KIND]`, when a state
-    /// can be forgotten. For a log beside the state also `reports[KIND]` and `writes[KIND]`.
+    /// Returns the section that sets `shapes[KIND]`, which checks that numbers are a state;
+    /// `steps[KIND]`; and `ends[KIND]`, when a state can be forgotten. For a log beside the state
+    /// also `reports[KIND]` and `writes[KIND]`.
     pub(crate) fn step(&self) -> &'static str {
         self.section("step").unwrap_or_default()
     }
 
-    /// Returns the section that sets `settles[KIND]`, and uses the local functions of [`step`](Self::step).
+    /// Returns the section that sets `settles[KIND]`, and uses the local functions of
+    /// [`step`](Self::step).
     pub(crate) fn settle(&self) -> &'static str {
         self.section("settle").unwrap_or_default()
     }
 
-    /// Returns the section that sets `remainders[KIND]`, the greatest cost that passes: of an algorithm whose units can be granted ahead.
+    /// Returns the section that sets `remainders[KIND]`, the greatest cost that passes: of an
+    /// algorithm whose units can be granted ahead.
     pub(crate) fn remaining(&self) -> Option<&'static str> {
         self.section("remaining")
     }
@@ -197,7 +205,8 @@ mod tests {
     #[test]
     fn no_two_algorithms_share_a_number() {
         let numbers = numbers();
-        // Families of tags: the lower bits are the version. The others are of a pair, of `All`, of a block and of a frame.
+        // Families of tags: the lower bits are the version. The others are of a pair, of `All`, of
+        // a block and of a frame.
         let tags = numbers.iter().map(|(_, tag, ..)| *tag);
         let mut families: Vec<_> = tags
             .chain([0x01, All::TAG, Block::TAG, 0xf1])

@@ -59,7 +59,8 @@ pub(super) use of_quota;
 
 /// Implements `Display`, `Debug` and `FromStr` for a rule.
 ///
-/// A text is the rule's name and what `Rule::of_words` reads and `Rule::fmt_settings` writes behind it.
+/// A text is the rule's name and what `Rule::of_words` reads and `Rule::fmt_settings` writes behind
+/// it.
 macro_rules! text {
     ($(#[$documentation:meta])* $Rule:ident) => {
         impl std::fmt::Display for $Rule {

@@ -19,12 +19,15 @@ use crate::{
     time::Timestamp,
 };
 
-/// A part of a rule or of a state as whole numbers for a script: its kind, then its settings or values.
+/// A part of a rule or of a state as whole numbers for a script: its kind, then its settings or
+/// values.
 ///
-/// Times are in microseconds. All numbers lie between ±2⁵³, a range in which the numbers of a script are exact.
+/// Times are in microseconds. All numbers lie between ±2⁵³, a range in which the numbers of a
+/// script are exact.
 pub(crate) type ScriptTuple = Vec<i64>;
 
-/// Returns the gain of a microsecond, the price of a token and the burst, if the rule is a single token bucket that starts full.
+/// Returns the gain of a microsecond, the price of a token and the burst, if the rule is a single
+/// token bucket that starts full.
 #[cfg(feature = "redis")]
 pub(crate) fn lone_bucket(parts: &[ScriptTuple]) -> Option<[i64; 3]> {
     let [part] = parts else { return None };
@@ -36,7 +39,8 @@ pub(crate) fn lone_bucket(parts: &[ScriptTuple]) -> Option<[i64; 3]> {
     }
 }
 
-/// Returns the prefix of all states of a rule with these parts. States of other kinds begin with other numbers.
+/// Returns the prefix of all states of a rule with these parts. States of other kinds begin with
+/// other numbers.
 #[cfg(feature = "redis")]
 pub(crate) fn kind_in_script(parts: &[ScriptTuple]) -> ScriptTuple {
     match parts.first().map(Vec::as_slice) {
@@ -92,9 +96,11 @@ macro_rules! seal {
 
 algorithms!(seal);
 
-/// A rule that a store of the script class can run, such as `Redis`: every algorithm, [`All`], and [`AnyRule`].
+/// A rule that a store of the script class can run, such as `Redis`: every algorithm, [`All`], and
+/// [`AnyRule`].
 ///
-/// Sealed, because the program that such a store runs contains the steps of these rules, and of no others. Use it as a bound:
+/// Sealed, because the program that such a store runs contains the steps of these rules, and of no
+/// others. Use it as a bound:
 ///
 #[cfg_attr(feature = "redis", doc = "```")]
 #[cfg_attr(not(feature = "redis"), doc = "```text")]
@@ -116,8 +122,9 @@ algorithms!(seal);
             swaps (`Optimistic`), or `Local`"
 )]
 pub trait Scripted: Algorithm + PartialEq + Sealed {
-    // The script decides by the numbers of the rule and writes those of the state. From the state that it found,
-    // `Algorithm::step` then makes the decision anew. Both must agree on verdict and state for times in whole microseconds.
+    // The script decides by the numbers of the rule and writes those of the state. From the state
+    // that it found, `Algorithm::step` then makes the decision anew. Both must agree on verdict and
+    // state for times in whole microseconds.
 
     /// Appends the parts of the rule.
     ///
@@ -129,8 +136,8 @@ pub trait Scripted: Algorithm + PartialEq + Sealed {
 
     /// Returns the rule as a script counts, if that is coarser than in memory.
     ///
-    /// Stores decide, look and settle by it, because its [`Algorithm::step`] agrees with the script. `None`, the default, means that
-    /// the rule counts alike in both.
+    /// Stores decide, look and settle by it, because its [`Algorithm::step`] agrees with the
+    /// script. `None`, the default, means that the rule counts alike in both.
     #[doc(hidden)]
     fn in_script(&self) -> Option<Self> {
         None
@@ -148,17 +155,20 @@ pub trait Scripted: Algorithm + PartialEq + Sealed {
 
     /// Appends a charge, to be corrected to the `actual` cost: one part for each part of the rule.
     ///
-    /// The script then changes the state as [`Algorithm::settle`] does. The default appends one part.
+    /// The script then changes the state as [`Algorithm::settle`] does. The default appends one
+    /// part.
     #[doc(hidden)]
     fn charge_parts(&self, charge: &Charge, actual: u64, parts: &mut Vec<ScriptTuple>) {
         parts.push(charge_part(charge, actual));
     }
 }
 
-/// A charge in numbers: its time, its units, the actual cost and its class; the call's departure; the end of the charge on the time
-/// axis of a bucket; and the microseconds that had been refunded to the key before, below zero if it must be the last charge.
+/// A charge in numbers: its time, its units, the actual cost and its class; the call's departure;
+/// the end of the charge on the time axis of a bucket; and the microseconds that had been refunded
+/// to the key before, below zero if it must be the last charge.
 ///
-/// Departure and end are pairs of microseconds and the nanoseconds beyond them, or -1 and 0 if they are not known.
+/// Departure and end are pairs of microseconds and the nanoseconds beyond them, or -1 and 0 if they
+/// are not known.
 fn charge_part(charge: &Charge, actual: u64) -> ScriptTuple {
     /// An unknown instant.
     const NONE: [i64; 2] = [-1, 0];
@@ -281,7 +291,8 @@ impl Scripted for AnyRule {
 }
 
 impl All {
-    /// Returns the part in front of rules and states. It contains the kinds of the members, which together are the kind.
+    /// Returns the part in front of rules and states. It contains the kinds of the members, which
+    /// together are the kind.
     fn head(&self) -> ScriptTuple {
         let kinds = self.rules().iter().map(AnyRule::kind);
         [All::KIND].into_iter().chain(kinds).collect()

@@ -6,12 +6,15 @@ use super::{
 };
 use crate::{error::Error, quota::Quota, time::Timestamp};
 
-/// A rule by which a node may decide alone, and tell the store later: [background synchronisation](crate::store::StoreExt::synced).
+/// A rule by which a node may decide alone, and tell the store later: [background
+/// synchronisation](crate::store::StoreExt::synced).
 ///
-/// Several units are told to the store as one [`Delta`](crate::store::Delta), as if all had been spent with the first of them. A bucket loses nothing
-/// by that, because it refills at the same rate whatever the instants. Units of two windows, or of two slices of a window, are told apart.
-/// Queues and warm-ups delay, a cascade or a marker tells classes apart, and a log knows the instant of each call, so their units cannot be told
-/// together. Windows that begin with the first call cannot either: the store does not know any more which call that was.
+/// Several units are told to the store as one [`Delta`](crate::store::Delta), as if all had been
+/// spent with the first of them. A bucket loses nothing by that, because it refills at the same
+/// rate whatever the instants. Units of two windows, or of two slices of a window, are told apart.
+/// Queues and warm-ups delay, a cascade or a marker tells classes apart, and a log knows the
+/// instant of each call, so their units cannot be told together. Windows that begin with the first
+/// call cannot either: the store does not know any more which call that was.
 ///
 /// ```
 /// use tollgate::{AnyRule, FixedWindow, Timestamp, TokenBucket, algorithm::Syncable};
@@ -41,25 +44,27 @@ pub trait Syncable: Algorithm<State: Send + 'static> + PartialEq {
         Ok(())
     }
 
-    /// Returns `true` if units of both instants may be told to the store as if all had been spent at the first.
+    /// Returns `true` if units of both instants may be told to the store as if all had been spent
+    /// at the first.
     fn is_together(&self, first: Timestamp, later: Timestamp) -> bool;
 
-    /// Returns `true` if nothing of a key is used at an instant, under any of the rules of which this one consists. A unit that is spent then is told apart from
-    /// earlier ones: a bucket that was full did not refill meanwhile.
+    /// Returns `true` if nothing of a key is used at an instant, under any of the rules of which
+    /// this one consists. A unit that is spent then is told apart from earlier ones: a bucket that
+    /// was full did not refill meanwhile.
     fn is_at_rest(&self, state: Option<&Self::State>, at: Timestamp) -> bool {
         state.is_none_or(|state| self.forgettable_at(state) <= at)
     }
 
-    /// Returns the part of one of so many nodes, by which it decides while the store cannot be reached. All parts together admit no more than the
-    /// rule.
+    /// Returns the part of one of so many nodes, by which it decides while the store cannot be
+    /// reached. All parts together admit no more than the rule.
     ///
     /// # Errors
     ///
     /// When the limit is smaller than the number of nodes.
     fn part_of(&self, nodes: u64) -> Result<Self, Error>;
 
-    /// Returns the units by which such a part begins, so that one of so many nodes has an equal part of what remains of a key; the most of the rules of
-    /// which this one consists.
+    /// Returns the units by which such a part begins, so that one of so many nodes has an equal
+    /// part of what remains of a key; the most of the rules of which this one consists.
     fn used_of_part(
         &self,
         part: &Self,
@@ -82,7 +87,8 @@ impl Syncable for TokenBucket {
     }
 }
 
-/// Returns `true` if both instants are in the same slice. A rule without slices of the calendar tells each instant apart.
+/// Returns `true` if both instants are in the same slice. A rule without slices of the calendar
+/// tells each instant apart.
 fn is_in_one_slice(rule: &impl Counted, a: Timestamp, b: Timestamp) -> bool {
     rule.slicing()
         .map_or(a == b, |slicing| slicing.slice(a) == slicing.slice(b))

@@ -1,6 +1,7 @@
 //! The unit of time of buckets and queues: a tick, a third of a nanosecond.
 //!
-//! States consist of [`Ticks`], signed spans of time, which have a form in bytes. Waits of decisions are computed from them.
+//! States consist of [`Ticks`], signed spans of time, which have a form in bytes. Waits of
+//! decisions are computed from them.
 //!
 //! Thirds of a nanosecond, because 3/s, 30/s, 60/s and 300/s are common. The tick is also the unit
 //! of packed states, so every ordinary quota can be packed. A clock that is slewed by up to 500
@@ -16,7 +17,8 @@ use std::{fmt, time::Duration};
 use super::codec::{damaged, put_number, take_number};
 use crate::error::Error;
 
-/// Ticks in a nanosecond. A tick is a third of a nanosecond, because 3/s, 30/s, 60/s, and 300/s are common.
+/// Ticks in a nanosecond. A tick is a third of a nanosecond, because 3/s, 30/s, 60/s, and 300/s are
+/// common.
 pub(super) const PER_NANO: u64 = 3;
 /// Ticks in a microsecond, the unit of time of scripts.
 pub(super) const PER_MICRO: u64 = 1000 * PER_NANO;
@@ -28,12 +30,14 @@ pub(super) const PARTS_PER_NANO: i128 = (PER_NANO as i128) << PART_BITS;
 
 /// A signed span of time in 96 bits.
 ///
-/// Up to ±2⁹⁴ parts of a tick (13 million years). From there up to 2⁹⁵ ns in whole nanoseconds, rounded down.
+/// Up to ±2⁹⁴ parts of a tick (13 million years). From there up to 2⁹⁵ ns in whole nanoseconds,
+/// rounded down.
 // `packed(4)`, because states consist of these.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub(super) struct Ticks {
-    /// The upper 63 bits of a number of parts in two's complement; or `LONG` and the upper 63 bits of a number of nanoseconds.
+    /// The upper 63 bits of a number of parts in two's complement; or `LONG` and the upper 63 bits
+    /// of a number of nanoseconds.
     upper: u64,
     lower: u32,
 }
@@ -43,7 +47,8 @@ const LONG: u64 = 1 << 63;
 const LONG_PARTS: i128 = 1 << 94;
 /// The longest span, in nanoseconds.
 pub(super) const MOST_NANOS: i128 = (1 << 95) - 1;
-/// The longest debt in units, which is 48 years for most rules. A level of another rule is cut to it, too.
+/// The longest debt in units, which is 48 years for most rules. A level of another rule is cut to
+/// it, too.
 pub(super) const CUT: i64 = 1 << 62;
 
 impl Ticks {
@@ -144,7 +149,8 @@ const FRACTION_BITS: u32 = u32::BITS;
 const LONG_NANOS: i128 = 1 << 62;
 
 impl Ticks {
-    /// Appends the span in nanoseconds: whole ones as 63 bits in two's complement, and the fraction in 2⁻³² ns, rounded up.
+    /// Appends the span in nanoseconds: whole ones as 63 bits in two's complement, and the fraction
+    /// in 2⁻³² ns, rounded up.
     ///
     /// From 2⁶² ns on: bit 63, and the whole nanoseconds in 95 bits.
     pub(super) fn encode(self, bytes: &mut Vec<u8>) {
@@ -161,7 +167,8 @@ impl Ticks {
         put_number(bytes, u64::from(lower));
     }
 
-    /// Takes a span, rounded down to a part of a tick; this is exact if it was [encoded](Self::encode).
+    /// Takes a span, rounded down to a part of a tick; this is exact if it was
+    /// [encoded](Self::encode).
     pub(super) fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
         let (whole, fraction) = take_nanos(bytes)?;
         let part = (i128::from(fraction) * PARTS_PER_NANO) >> FRACTION_BITS;
@@ -204,7 +211,8 @@ pub(super) fn duration(nanos: u128) -> Duration {
     }
 }
 
-/// Returns a wait that begins when the clock has caught up with the last write, cut to [`Duration::MAX`].
+/// Returns a wait that begins when the clock has caught up with the last write, cut to
+/// [`Duration::MAX`].
 #[inline]
 pub(super) fn after(stalled: u64, wait: u128) -> Duration {
     duration(u128::from(stalled) + wait)
@@ -267,7 +275,8 @@ mod tests {
             let lower = (part << 32).div_ceil(of) as u32;
             let exact = |parts: i128| parts * i128::from(of);
             let written = (i128::from(nanos) * i128::from(of) + i128::from(part)) * PARTS_PER_NANO;
-            // Never less than half a part of a tick is lost, and what is owed is never less than it was.
+            // Never less than half a part of a tick is lost, and what is owed is never less than it
+            // was.
             let held = decoded(Ticks::decode, nanos, lower);
             prop_assert!(exact(held) <= written + i128::from(of) && written < exact(held + 1));
             let owed = decoded(Ticks::decode_up, nanos, lower);

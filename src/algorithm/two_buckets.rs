@@ -39,7 +39,8 @@ impl<'a> TwoBuckets<'a> {
         Self::of([a, b], Spends::Both)
     }
 
-    /// Creates the rule of a cascade of two buckets; `None` for other cascades, or if the states are not packed.
+    /// Creates the rule of a cascade of two buckets; `None` for other cascades, or if the states
+    /// are not packed.
     #[inline]
     pub(super) fn either(rule: &'a Cascade) -> Option<Self> {
         match rule.buckets() {
@@ -61,7 +62,8 @@ impl<'a> TwoBuckets<'a> {
     }
 
     /// Spends `cost` if the rule allows it; returns the new words if so.
-    // Always inlined: most callers read only a part of the decision, and the compiler drops the rest.
+    // Always inlined: most callers read only a part of the decision, and the compiler drops the
+    // rest.
     #[inline(always)]
     pub(crate) fn step(
         self,
@@ -139,7 +141,8 @@ impl<'a> TwoBuckets<'a> {
         each(0).and(each(1), 0)
     }
 
-    /// Spends from one bucket. Returns its index and the level that is left in it; the word of the other one stays.
+    /// Spends from one bucket. Returns its index and the level that is left in it; the word of the
+    /// other one stays.
     #[inline(always)]
     fn step_either(
         self,

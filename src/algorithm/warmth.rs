@@ -1,4 +1,5 @@
-//! Warmth, which both forms of the warm-up count: the curve of the interval between calls, and the span of time that states keep.
+//! Warmth, which both forms of the warm-up count: the curve of the interval between calls, and the
+//! span of time that states keep.
 //!
 //! Spans are counted in 2⁻³² ns, because a warm-up rounds once per call, and the errors add up
 //! while calls wait.
@@ -17,22 +18,25 @@ use crate::{
 
 /// The interval between calls, which shrinks from the cold to the stable one.
 ///
-/// The curve is that of Guava's `SmoothRateLimiter`, which Sentinel's `WarmUpController` took over: idle time
-/// stores permits, and the more are stored, the colder the key and the longer the interval. Above the threshold it
-/// grows in a straight line up to the cold interval at the maximum; to spend the permits from the maximum down to
-/// the threshold takes just the period.
+/// The curve is that of Guava's `SmoothRateLimiter`, which Sentinel's `WarmUpController` took over:
+/// idle time stores permits, and the more are stored, the colder the key and the longer the
+/// interval. Above the threshold it grows in a straight line up to the cold interval at the
+/// maximum; to spend the permits from the maximum down to the threshold takes just the period.
 ///
-/// Permits are measured as time, so that the numbers are the same for all rates: a permit is a stable interval. With the period
-/// `over` and the cold factor f, the threshold is over/(f − 1), and the maximum lies 2·over/(f + 1) above it. **Warmth** is the
-/// distance to the maximum, so a cold key has none, whatever the rule. At a warmth w the interval is
-/// stable · (f − (f − 1)·w/climb), from `climb` on the stable one.
+/// Permits are measured as time, so that the numbers are the same for all rates: a permit is a
+/// stable interval. With the period `over` and the cold factor f, the threshold is over/(f − 1),
+/// and the maximum lies 2·over/(f + 1) above it. **Warmth** is the distance to the maximum, so a
+/// cold key has none, whatever the rule. At a warmth w the interval is stable · (f − (f −
+/// 1)·w/climb), from `climb` on the stable one.
 ///
-/// The climb is rounded up to whole nanoseconds and the threshold down, so that a key is a little colder.
+/// The climb is rounded up to whole nanoseconds and the threshold down, so that a key is a little
+/// colder.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct WarmthCurve {
     /// The period, in nanoseconds.
     pub(super) over: u64,
-    /// The warmth of a key that goes at the full rate: from the maximum to the threshold, in nanoseconds.
+    /// The warmth of a key that goes at the full rate: from the maximum to the threshold, in
+    /// nanoseconds.
     pub(super) climb: u64,
     /// The greatest warmth, with no permits stored: at least the climb, in nanoseconds.
     pub(super) most: u64,
@@ -56,7 +60,8 @@ const THOUSAND: u64 = 1000;
 const MOST_COLD: u64 = 1000 * THOUSAND;
 
 impl WarmthCurve {
-    /// Creates the curve for a period of 1 ns to 73 years, and a cold factor above 1 and up to 1000, in thousandths.
+    /// Creates the curve for a period of 1 ns to 73 years, and a cold factor above 1 and up to
+    /// 1000, in thousandths.
     ///
     /// Returns `None` if its maximum is above 73 years.
     pub(super) const fn of(quota: Quota, over: u64, cold: u64) -> Option<Self> {
@@ -138,7 +143,8 @@ pub(super) fn cold_of(setting: Option<Setting<'_>>) -> Result<u64, Error> {
     })
 }
 
-/// Passes the time of a setting, or the default, to `build`, and adds the setting's column to an error.
+/// Passes the time of a setting, or the default, to `build`, and adds the setting's column to an
+/// error.
 pub(super) fn built_over<T>(
     setting: Option<Setting<'_>>,
     build: impl FnOnce(Duration) -> Result<T, Error>,
@@ -196,8 +202,9 @@ impl Span {
 
     /// Creates the span of `units`, of which a nanosecond has `per_nano` ≤ 2⁶², rounded up.
     ///
-    /// [`units`](Self::units) rounds down. The error is below `per_nano / 2³²` units, so if `per_nano` ≤ 2³² the same number
-    /// of units comes out. If it is larger, or the span is read with another `per_nano`, less than 2⁻³² ns is gained.
+    /// [`units`](Self::units) rounds down. The error is below `per_nano / 2³²` units, so if
+    /// `per_nano` ≤ 2³² the same number of units comes out. If it is larger, or the span is read
+    /// with another `per_nano`, less than 2⁻³² ns is gained.
     pub(super) fn from_units(units: u128, per_nano: u64) -> Self {
         let nanos = div_floor(units, per_nano);
         let rest = units - nanos * u128::from(per_nano);
@@ -206,7 +213,8 @@ impl Span {
         Self::from_ticks((nanos.min(1 << 64) << Self::BITS) + part)
     }
 
-    /// Creates the span [of these units](Self::from_units). If it is this span, as is likely, that takes no division.
+    /// Creates the span [of these units](Self::from_units). If it is this span, as is likely, that
+    /// takes no division.
     #[inline]
     pub(super) fn replaced(self, units: u128, per_nano: u64) -> Self {
         let per_nano_wide = u128::from(per_nano);

@@ -1,9 +1,10 @@
 //! Delays between the attempts of a client.
 //!
-//! A client that retries at once adds load to a busy server, and clients that retry at one instant add it together. So each
-//! client waits longer after each attempt, up to a cap, and adds jitter.
+//! A client that retries at once adds load to a busy server, and clients that retry at one instant
+//! add it together. So each client waits longer after each attempt, up to a cap, and adds jitter.
 //!
-//! With the base b and the cap c, attempt n (0 is the first one that failed) is followed by a delay of
+//! With the base b and the cap c, attempt n (0 is the first one that failed) is followed by a delay
+//! of
 //!
 //! | made by | delay | mean, below the cap |
 //! |---|---|---|
@@ -12,26 +13,31 @@
 //! | [`equal`](Backoff::equal) | U(⌊eₙ / 2⌋, eₙ) | ¾ eₙ |
 //! | [`decorrelated`](Backoff::decorrelated) | dₙ = min(c, U(b, 3 · dₙ₋₁)), with d₋₁ = b | b / 2 + ³⁄₂ · the mean before |
 //!
-//! U(x, y) is a uniform integer of nanoseconds from x to y inclusive; probabilities differ by at most one part in 2⁶⁴. The
-//! formulas are those of Marc Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
+//! U(x, y) is a uniform integer of nanoseconds from x to y inclusive; probabilities differ by at
+//! most one part in 2⁶⁴. The formulas are those of Marc Brooker, "Exponential Backoff And Jitter",
+//! AWS Architecture Blog, 2015.
 //!
 //! # Which one?
 //!
-//! Start with [`full`](Backoff::full): in the article's measurements it costs a contended server the fewest calls.
-//! [`equal`](Backoff::equal) never retries at once. [`decorrelated`](Backoff::decorrelated) may grow slowly or fast, and
-//! sometimes falls back; once it has grown, a fifth to a half of its delays are the cap itself.
-//! [`exponential`](Backoff::exponential) has no jitter: all clients that failed together retry together.
+//! Start with [`full`](Backoff::full): in the article's measurements it costs a contended server
+//! the fewest calls. [`equal`](Backoff::equal) never retries at once.
+//! [`decorrelated`](Backoff::decorrelated) may grow slowly or fast, and sometimes falls back; once
+//! it has grown, a fifth to a half of its delays are the cap itself.
+//! [`exponential`](Backoff::exponential) has no jitter: all clients that failed together retry
+//! together.
 //!
 //! # Obeying `Retry-After`
 //!
-//! [`Delays::next_at_least`] takes a server's `Retry-After` as the minimum and adds the delay to it. The result lies between
-//! the minimum and the minimum plus the cap. So a client never retries too early, whatever the cap is, and clients that
-//! received the same `Retry-After` do not all retry at one instant. (With `exponential` they do.)
+//! [`Delays::next_at_least`] takes a server's `Retry-After` as the minimum and adds the delay to
+//! it. The result lies between the minimum and the minimum plus the cap. So a client never retries
+//! too early, whatever the cap is, and clients that received the same `Retry-After` do not all
+//! retry at one instant. (With `exponential` they do.)
 //!
 //! # As an iterator, and in `tower::retry`
 //!
-//! [`Backoff::delays`] is an endless iterator. With the feature `retry`, a [`Backoff`] is a `MakeBackoff` of
-//! `tower::retry`, which makes `Sleeps`; a retry policy can pass the server's `Retry-After` to those.
+//! [`Backoff::delays`] is an endless iterator. With the feature `retry`, a [`Backoff`] is a
+//! `MakeBackoff` of `tower::retry`, which makes `Sleeps`; a retry policy can pass the server's
+//! `Retry-After` to those.
 //!
 //! # Examples
 //!
@@ -62,8 +68,8 @@ pub use self::sleeps::Sleeps;
 
 /// The growth and the jitter of delays between attempts; see the [module](self).
 ///
-/// Durations saturate at 2⁶⁴ − 1 ns (584 years). If the cap is below the base, no delay exceeds the cap. With a base of zero
-/// all delays are zero.
+/// Durations saturate at 2⁶⁴ − 1 ns (584 years). If the cap is below the base, no delay exceeds the
+/// cap. With a base of zero all delays are zero.
 ///
 /// # Examples
 ///
@@ -97,7 +103,8 @@ enum Jitter {
 }
 
 impl Backoff {
-    /// Creates delays that start at the base and double after each attempt, up to the cap. There is no jitter.
+    /// Creates delays that start at the base and double after each attempt, up to the cap. There is
+    /// no jitter.
     ///
     /// ```
     /// use std::time::Duration;
@@ -116,12 +123,14 @@ impl Backoff {
         Self::new(base, cap, Jitter::Full)
     }
 
-    /// Creates delays between a half and the whole of those of [`exponential`](Self::exponential) ("equal jitter").
+    /// Creates delays between a half and the whole of those of [`exponential`](Self::exponential)
+    /// ("equal jitter").
     pub const fn equal(base: Duration, cap: Duration) -> Self {
         Self::new(base, cap, Jitter::Equal)
     }
 
-    /// Creates delays between the base and three times the previous delay, up to the cap ("decorrelated jitter").
+    /// Creates delays between the base and three times the previous delay, up to the cap
+    /// ("decorrelated jitter").
     pub const fn decorrelated(base: Duration, cap: Duration) -> Self {
         Self::new(base, cap, Jitter::Decorrelated)
     }
@@ -137,8 +146,9 @@ impl Backoff {
 
     /// Sets the seed of the jitter, so that delays are reproducible on every machine.
     ///
-    /// Use it in tests, or with a different seed for each client: clients with the same seed retry together. Neighbouring
-    /// seeds give unrelated delays. By default, each call of [`delays`](Self::delays) uses a random seed.
+    /// Use it in tests, or with a different seed for each client: clients with the same seed retry
+    /// together. Neighbouring seeds give unrelated delays. By default, each call of
+    /// [`delays`](Self::delays) uses a random seed.
     ///
     /// ```
     /// use std::time::Duration;
@@ -156,7 +166,8 @@ impl Backoff {
         }
     }
 
-    /// Returns the delays of one client or one call: an endless iterator that starts with the delay after the first attempt.
+    /// Returns the delays of one client or one call: an endless iterator that starts with the delay
+    /// after the first attempt.
     pub fn delays(self) -> Delays {
         Delays::new(self)
     }
@@ -230,7 +241,8 @@ impl Delays {
 
     /// Returns `least` plus the next delay.
     ///
-    /// `least` is the server's `Retry-After`. The sum may exceed the cap. Later delays are not affected.
+    /// `least` is the server's `Retry-After`. The sum may exceed the cap. Later delays are not
+    /// affected.
     #[doc(alias = "retry_after")]
     pub fn next_at_least(&mut self, least: Duration) -> Duration {
         least.saturating_add(Duration::from_nanos(self.draw()))

@@ -9,8 +9,9 @@ use super::{Backoff, Delays};
 
 /// The delays of one request as sleeps of tokio's timer: a `Backoff` of `tower::retry`.
 ///
-/// Made by [`Backoff::sleeps`], or by a [`Backoff`] as a `MakeBackoff`. A clone starts over, because `tower::retry` clones
-/// its policy for each request. Unless a [seed](Backoff::seed) is set, each clone draws its own delays.
+/// Made by [`Backoff::sleeps`], or by a [`Backoff`] as a `MakeBackoff`. A clone starts over,
+/// because `tower::retry` clones its policy for each request. Unless a [seed](Backoff::seed) is
+/// set, each clone draws its own delays.
 ///
 /// # Examples
 ///
@@ -88,7 +89,8 @@ impl backoff::Backoff for Sleeps {
 }
 
 impl Backoff {
-    /// Returns the [delays](Self::delays) of one request as futures, for a policy of `tower::retry`.
+    /// Returns the [delays](Self::delays) of one request as futures, for a policy of
+    /// `tower::retry`.
     #[cfg_attr(docsrs, doc(cfg(feature = "retry")))]
     pub fn sleeps(self) -> Sleeps {
         Sleeps {

@@ -24,7 +24,8 @@ pub trait ByResponse<Req, Res>: Charging {
     /// Returns `true` if a request with this response is charged.
     fn is_charged(&self, res: &Res) -> bool;
 
-    /// Puts the handle of a charge into its request if the handler may settle it. Returns the handle if the response may settle it, too.
+    /// Puts the handle of a charge into its request if the handler may settle it. Returns the
+    /// handle if the response may settle it, too.
     fn hand_over(&self, req: &mut Req, handle: ChargeHandle) -> Option<ChargeHandle>;
 }
 
@@ -57,7 +58,8 @@ impl<Req, Res> ByResponse<Req, Res> for ChargeAtOnce {
 
 /// Charges each request that is admitted, and corrects the charge afterwards.
 ///
-/// Made by [`Limit::charge_handle`](crate::Limit::charge_handle) and [`Limit::charge_if`](crate::Limit::charge_if).
+/// Made by [`Limit::charge_handle`](crate::Limit::charge_handle) and
+/// [`Limit::charge_if`](crate::Limit::charge_if).
 ///
 /// ```
 /// use tollgate::{Always, Cost, Enforced, FixedRule, Limit, Reserve, TokenBucket, Visible, key::Global};
@@ -94,7 +96,8 @@ impl<Req, Res, F: ChargeIf<Res>, V: Visibility<Req>> ByResponse<Req, Res> for Re
     }
 }
 
-/// Looks before the request and charges after its response. Made by [`Limit::charge_after`](crate::Limit::charge_after).
+/// Looks before the request and charges after its response. Made by
+/// [`Limit::charge_after`](crate::Limit::charge_after).
 ///
 /// ```
 /// use http::{Response, StatusCode};
@@ -133,7 +136,8 @@ impl<Req, Res, F: ChargeIf<Res>> ByResponse<Req, Res> for LookFirst<F> {
     }
 }
 
-/// Decides by a response if its request is charged. Implemented by closures `Fn(&Res) -> bool`, and by [`Always`].
+/// Decides by a response if its request is charged. Implemented by closures `Fn(&Res) -> bool`, and
+/// by [`Always`].
 ///
 /// ```
 /// use http::{Response, StatusCode};
@@ -236,8 +240,8 @@ impl<Req: CarryHandle> Visibility<Req> for Visible {
     message = "a limit that charges after the response has no charge to hand over",
     note = "use `.charge_if(…)` instead of `.charge_after(…)`: it charges first, and gives back by the response"
 )]
-// The result is a parameter, because the compiler shows the message of a bound on a type's own parameter only if the method returns no
-// projection of it.
+// The result is a parameter, because the compiler shows the message of a bound on a type's own
+// parameter only if the method returns no projection of it.
 pub trait HandOver<Handed> {
     fn handed_over(self) -> Handed;
 }

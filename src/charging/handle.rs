@@ -12,11 +12,12 @@ use crate::{decision::Charge, error::Error, key::Key, outcome::Taken, policy::Po
 
 /// The charge of a request, which its handler may correct once.
 ///
-/// A limit with [`charge_handle`](crate::Limit::charge_handle) puts it into the extensions of each request that it charged. If several limits do,
-/// [`of`](Self::of) selects one by name.
+/// A limit with [`charge_handle`](crate::Limit::charge_handle) puts it into the extensions of each
+/// request that it charged. If several limits do, [`of`](Self::of) selects one by name.
 ///
-/// The cost of the request is reserved when it is admitted. A handle that is dropped leaves it charged. A request that was not charged has no
-/// handle: an exempt one, and one that [`fail_open`](crate::store::StoreExt::fail_open) admitted while the store failed.
+/// The cost of the request is reserved when it is admitted. A handle that is dropped leaves it
+/// charged. A request that was not charged has no handle: an exempt one, and one that
+/// [`fail_open`](crate::store::StoreExt::fail_open) admitted while the store failed.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -86,14 +87,16 @@ impl ChargeHandle {
         self
     }
 
-    /// Corrects the charge to the `actual` cost in units: less gives back, 0 everything; more is taken, even into debt.
+    /// Corrects the charge to the `actual` cost in units: less gives back, 0 everything; more is
+    /// taken, even into debt.
     ///
-    /// A store in memory settles at once. Others settle in the background, whether the result is awaited or not.
+    /// A store in memory settles at once. Others settle in the background, whether the result is
+    /// awaited or not.
     ///
     /// # Errors
     ///
-    /// When the charge was settled before, by this handle or a clone of it, or when the request has several handles: then
-    /// select one with [`of`](Self::of).
+    /// When the charge was settled before, by this handle or a clone of it, or when the request has
+    /// several handles: then select one with [`of`](Self::of).
     pub fn settle(&self, actual: u64) -> Result<Settling, Error> {
         self.take()?;
         Ok(self.settle_taken(actual))
@@ -108,7 +111,8 @@ impl ChargeHandle {
         self.settle(0)
     }
 
-    /// Begins to count the actual cost from 0, for work that learns it bit by bit, such as a stream. Settles when the [`Usage`] is dropped.
+    /// Begins to count the actual cost from 0, for work that learns it bit by bit, such as a
+    /// stream. Settles when the [`Usage`] is dropped.
     ///
     /// # Errors
     ///
@@ -118,8 +122,8 @@ impl ChargeHandle {
         Ok(Usage::new(self.clone()))
     }
 
-    /// Returns the handle of the limit of this name. If stacked layers have the same name by mistake, returns the outermost handle that is not
-    /// settled.
+    /// Returns the handle of the limit of this name. If stacked layers have the same name by
+    /// mistake, returns the outermost handle that is not settled.
     ///
     /// # Errors
     ///

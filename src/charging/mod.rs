@@ -1,4 +1,5 @@
-//! Charges that are corrected after the request was admitted: by its handler, its response, or the end of its body.
+//! Charges that are corrected after the request was admitted: by its handler, its response, or the
+//! end of its body.
 
 mod carry_handle;
 #[expect(clippy::module_inception, reason = "a file is named for what is in it")]

@@ -11,8 +11,9 @@ use crate::store::BoxFuture;
 
 /// The end of a settlement that a [`ChargeHandle`](super::ChargeHandle) began.
 ///
-/// A store in memory has settled already. Others settle in the background, also if this future is dropped; await it to know when
-/// they have. A settlement that fails is [counted](crate::RateLimitLayer::unsettled).
+/// A store in memory has settled already. Others settle in the background, also if this future is
+/// dropped; await it to know when they have. A settlement that fails is
+/// [counted](crate::RateLimitLayer::unsettled).
 pub struct Settling(Option<BoxFuture<()>>);
 
 impl Settling {

@@ -10,10 +10,11 @@ use std::{
 
 use super::ChargeHandle;
 
-/// The actual cost of a request, counted while the work is done. Made by [`ChargeHandle::usage`](super::ChargeHandle::usage).
+/// The actual cost of a request, counted while the work is done. Made by
+/// [`ChargeHandle::usage`](super::ChargeHandle::usage).
 ///
-/// Clones share the count. The charge is settled to the count when the last clone is dropped: so a stream that is dropped in the middle settles
-/// the units that it used.
+/// Clones share the count. The charge is settled to the count when the last clone is dropped: so a
+/// stream that is dropped in the middle settles the units that it used.
 ///
 /// ```
 /// use std::convert::Infallible;

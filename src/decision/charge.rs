@@ -21,10 +21,12 @@ use std::{num::NonZeroU64, time::Duration};
 use super::{Decision, VerdictKind};
 use crate::time::Timestamp;
 
-/// The charge of an admitted [`Decision`](super::Decision), for one later [settlement](crate::store::Settlement).
+/// The charge of an admitted [`Decision`](super::Decision), for one later
+/// [settlement](crate::store::Settlement).
 ///
-/// A charge is settled at most once: it is [taken out of its decision](super::Decision::take_charge), or out of the
-/// [outcome](crate::Outcome::take_charge) of a request, and a settlement consumes it.
+/// A charge is settled at most once: it is [taken out of its
+/// decision](super::Decision::take_charge), or out of the [outcome](crate::Outcome::take_charge) of
+/// a request, and a settlement consumes it.
 ///
 /// # Examples
 ///
@@ -43,24 +45,29 @@ use crate::time::Timestamp;
 pub struct Charge {
     /// The instant of the charge on the store's timeline.
     pub at: Timestamp,
-    /// The class of the admission; 0 is the best. If several rules were charged together, the class under each rule, in
-    /// [as many bits as the rule needs](crate::algorithm::Algorithm::class_bits), the first rule in the lowest bits.
+    /// The class of the admission; 0 is the best. If several rules were charged together, the class
+    /// under each rule, in [as many bits as the rule
+    /// needs](crate::algorithm::Algorithm::class_bits), the first rule in the lowest bits.
     pub class: u32,
     /// The units that were charged.
     pub cost: u64,
-    /// The delay of the call. `None` if several rules were charged together; the decision then has the longest delay.
+    /// The delay of the call. `None` if several rules were charged together; the decision then has
+    /// the longest delay.
     pub delay: Option<Duration>,
     /// The position on the time axis of a [`TokenBucket`](crate::TokenBucket) or a
-    /// [`WarmUpSpaced`](crate::algorithm::WarmUpSpaced). `None` for other rules, and if several rules were charged together.
+    /// [`WarmUpSpaced`](crate::algorithm::WarmUpSpaced). `None` for other rules, and if several
+    /// rules were charged together.
     pub position: Option<Position>,
     pub(super) origin: ChargeOrigin,
 }
 
 /// The position of a charge on the time axis of its rule.
 ///
-/// A token bucket is full again at its theoretical arrival time (ITU-T I.371). Each charge moves that instant by the time that its
-/// cost takes to refill; the span of this move belongs to the charge, and refill restores it from its beginning on. Under a
-/// [`WarmUpSpaced`](crate::algorithm::WarmUpSpaced) each call moves the next departure by the time that it takes.
+/// A token bucket is full again at its theoretical arrival time (ITU-T I.371). Each charge moves
+/// that instant by the time that its cost takes to refill; the span of this move belongs to the
+/// charge, and refill restores it from its beginning on. Under a
+/// [`WarmUpSpaced`](crate::algorithm::WarmUpSpaced) each call moves the next departure by the time
+/// that it takes.
 ///
 /// # Examples
 ///
@@ -78,8 +85,8 @@ pub struct Position {
 }
 
 impl Position {
-    /// Creates the position of a charge that ends at `end`, in nanoseconds, when `given_back` nanoseconds had
-    /// been refunded to its key.
+    /// Creates the position of a charge that ends at `end`, in nanoseconds, when `given_back`
+    /// nanoseconds had been refunded to its key.
     pub(crate) const fn new(end: u64, given_back: u64) -> Self {
         let end = match NonZeroU64::new(end) {
             Some(end) => end,
@@ -88,8 +95,8 @@ impl Position {
         Self { end, given_back }
     }
 
-    /// Returns the instant at which, right after the charge, the bucket is full again or the next call departs, in nanoseconds
-    /// rounded down.
+    /// Returns the instant at which, right after the charge, the bucket is full again or the next
+    /// call departs, in nanoseconds rounded down.
     pub(crate) fn end(self) -> u64 {
         self.end.get()
     }
@@ -107,8 +114,8 @@ impl Position {
         self.given_back & Self::IF_LAST != 0
     }
 
-    /// The position of a charge that a lease paid for: before the last `behind` units of a grant, whose last one is valid until `end` by
-    /// the clock of this node.
+    /// The position of a charge that a lease paid for: before the last `behind` units of a grant,
+    /// whose last one is valid until `end` by the clock of this node.
     #[cfg(feature = "tokio")]
     pub(crate) const fn of_lease(end: Timestamp, behind: u64) -> Self {
         // The last instant marks the position of a charge to several rules.
@@ -139,7 +146,8 @@ impl Position {
     #[cfg(feature = "tokio")]
     const BY_STORE: u64 = 1 << (u64::BITS - 3);
 
-    /// Marks the position of a charge that the store made. Units that are given back return as if a lease had paid.
+    /// Marks the position of a charge that the store made. Units that are given back return as if a
+    /// lease had paid.
     #[cfg(feature = "tokio")]
     pub(crate) const fn by_store(self) -> Self {
         Self {
@@ -154,7 +162,8 @@ impl Position {
         self.given_back & (Self::LEASE | Self::BY_STORE) == Self::LEASE
     }
 
-    /// Returns the end of the grant, and the number of its units behind the charge, if what is given back of it returns to a lease.
+    /// Returns the end of the grant, and the number of its units behind the charge, if what is
+    /// given back of it returns to a lease.
     #[cfg(feature = "tokio")]
     pub(crate) fn of_grant(self) -> Option<(Timestamp, u64)> {
         let is_lease = self.given_back & Self::LEASE != 0;
@@ -193,8 +202,8 @@ impl Position {
 
 /// The policy and the store of a charge.
 ///
-/// The policy is some bits of the digest of its name, or 0 if unknown. The store is the number of stores that had failed
-/// before it was asked.
+/// The policy is some bits of the digest of its name, or 0 if unknown. The store is the number of
+/// stores that had failed before it was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ChargeOrigin(pub(super) u32);
 
@@ -250,9 +259,11 @@ impl Charge {
         Self { delay, ..self }
     }
 
-    /// Lets a token bucket give units back only if no other charge lies behind this one. Other rules give back as usual.
+    /// Lets a token bucket give units back only if no other charge lies behind this one. Other
+    /// rules give back as usual.
     ///
-    /// With leases in use, what was granted behind this charge is still to be spent, by its position on the time axis.
+    /// With leases in use, what was granted behind this charge is still to be spent, by its
+    /// position on the time axis.
     #[doc(hidden)]
     #[must_use]
     pub fn if_last(self) -> Self {
@@ -265,7 +276,8 @@ impl Charge {
         }
     }
 
-    /// Returns `false` if the charge is certainly not one of the policy with this digest of its name.
+    /// Returns `false` if the charge is certainly not one of the policy with this digest of its
+    /// name.
     pub(crate) fn may_be_of(&self, policy_digest: u64) -> bool {
         let policy = self.origin.0 & ChargeOrigin::POLICY;
         policy == 0 || policy == ChargeOrigin::default().of_policy(policy_digest).0
@@ -290,9 +302,11 @@ impl Charge {
 }
 
 impl Decision {
-    /// Takes the charge out, to settle it once; `None` if nothing was charged, or it was taken before.
+    /// Takes the charge out, to settle it once; `None` if nothing was charged, or it was taken
+    /// before.
     ///
-    /// An earlier copy of the decision still has its charge. Decisions in an [`Outcome`](crate::Outcome) have none: use
+    /// An earlier copy of the decision still has its charge. Decisions in an
+    /// [`Outcome`](crate::Outcome) have none: use
     /// [`Outcome::take_charge`](crate::Outcome::take_charge).
     pub fn take_charge(&mut self) -> Option<Charge> {
         if self.class & Self::SHARED != 0 {

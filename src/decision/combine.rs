@@ -10,9 +10,11 @@ use super::{
 use crate::time::Timestamp;
 
 impl Decision {
-    /// Returns `true` if this decision leaves less than `other`, as a share of the capacity of each.
+    /// Returns `true` if this decision leaves less than `other`, as a share of the capacity of
+    /// each.
     ///
-    /// A refusal leaves less than any admission. An undecided answer that admits the request leaves most.
+    /// A refusal leaves less than any admission. An undecided answer that admits the request leaves
+    /// most.
     ///
     /// ```
     /// use std::num::NonZeroU64;
@@ -55,8 +57,8 @@ impl Decision {
 
     /// Combines the decisions of two limits that are charged together or not at all.
     ///
-    /// The capacity and the remaining units are the smaller ones; every wait is the longer one. The slower rule [is
-    /// announced](RuleLimit::and). The classes of the first one take `class_bits`.
+    /// The capacity and the remaining units are the smaller ones; every wait is the longer one. The
+    /// slower rule [is announced](RuleLimit::and). The classes of the first one take `class_bits`.
     pub(crate) fn and(self, other: Self, class_bits: u32) -> Self {
         let above = u64::from(other.classes()).checked_shl(class_bits);
         let classes = u64::from(self.classes()) | above.unwrap_or(0) & u64::from(u32::MAX);
@@ -110,10 +112,12 @@ impl Decision {
         }
     }
 
-    /// Clears the waits of a combined decision after which a rule that shrinks when idle would refuse.
+    /// Clears the waits of a combined decision after which a rule that shrinks when idle would
+    /// refuse.
     ///
-    /// While a key is idle, such a rule lets a cost pass only until some instant, and any rule lets it pass from some
-    /// instant on. So if the cost does not pass at the end of the longest wait, it never does.
+    /// While a key is idle, such a rule lets a cost pass only until some instant, and any rule lets
+    /// it pass from some instant on. So if the cost does not pass at the end of the longest wait,
+    /// it never does.
     pub(crate) fn without_lapsed_waits(self, asked: u64, look: impl Fn(Timestamp) -> Self) -> Self {
         let passes_after = |wait: Duration, cost: u64| {
             let at = u64::try_from(wait.as_nanos()).ok();

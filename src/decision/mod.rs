@@ -49,7 +49,8 @@ pub enum Verdict {
     },
     /// No effect on the request, because the limit is on a [dry run](crate::Limit::dry_run).
     DryRun {
-        /// Set if the limit would have admitted the request, at once or after a delay. Then its cost is spent.
+        /// Set if the limit would have admitted the request, at once or after a delay. Then its
+        /// cost is spent.
         admitted: bool,
     },
 }
@@ -79,7 +80,8 @@ enum VerdictKind {
 
 /// The answer to "may this key spend this cost now?".
 ///
-/// A plain `Copy` value, since a refusal is not an error. All durations count from [`at`](Self::at).
+/// A plain `Copy` value, since a refusal is not an error. All durations count from
+/// [`at`](Self::at).
 ///
 /// | | |
 /// |---|---|
@@ -112,8 +114,8 @@ enum VerdictKind {
 #[derive(Clone, Copy)]
 pub struct Decision {
     kind: VerdictKind,
-    /// From the lowest bit: the worst class in a byte, the classes under each rule, the origin of the charge. The highest
-    /// bit is set if the decision is shared.
+    /// From the lowest bit: the worst class in a byte, the classes under each rule, the origin of
+    /// the charge. The highest bit is set if the decision is shared.
     class: u64,
     at: Timestamp,
     cost: u64,
@@ -137,7 +139,8 @@ impl Decision {
         (self.class >> CLASS_BITS) as u32
     }
 
-    /// Returns the parts that are compared: all except the origin of the charge, and if the decision is shared.
+    /// Returns the parts that are compared: all except the origin of the charge, and if the
+    /// decision is shared.
     fn parts(&self) -> impl PartialEq + use<> {
         // Whatever refuses, it is the same refusal.
         let classes = if self.is_of_block() {
@@ -178,9 +181,11 @@ impl Decision {
         }
     }
 
-    /// Returns `true` if the request proceeds as far as this limit decides, at once or after a delay.
+    /// Returns `true` if the request proceeds as far as this limit decides, at once or after a
+    /// delay.
     ///
-    /// A limit on a [dry run](crate::Limit::dry_run) lets every request proceed; its [verdict](Self::verdict) has what it would have decided.
+    /// A limit on a [dry run](crate::Limit::dry_run) lets every request proceed; its
+    /// [verdict](Self::verdict) has what it would have decided.
     #[inline]
     pub const fn is_admitted(&self) -> bool {
         !matches!(
@@ -201,7 +206,8 @@ impl Decision {
         )
     }
 
-    /// Returns `true` if the limit is on a [dry run](crate::Limit::dry_run), so that the decision has no effect on the request.
+    /// Returns `true` if the limit is on a [dry run](crate::Limit::dry_run), so that the decision
+    /// has no effect on the request.
     ///
     /// Returns `false` if the store could not decide.
     #[inline]
@@ -285,7 +291,8 @@ impl Decision {
         )
     }
 
-    /// Returns `true` if the store could not decide because it [does not support](crate::store::Error::unsupported) the call.
+    /// Returns `true` if the store could not decide because it [does not
+    /// support](crate::store::Error::unsupported) the call.
     #[inline]
     pub const fn is_unsupported(&self) -> bool {
         matches!(self.kind, VerdictKind::Unsupported)
@@ -302,10 +309,12 @@ impl Decision {
         }
     }
 
-    /// Returns the capacity in units of the rule whose rate is [`quota`](Self::quota). `None` if undecided.
+    /// Returns the capacity in units of the rule whose rate is [`quota`](Self::quota). `None` if
+    /// undecided.
     ///
-    /// Header fields announce both. It is [`limit`](Self::limit), except for several rules on one key: then both are of the slowest rule, as it
-    /// was written, and another rule may have a smaller capacity.
+    /// Header fields announce both. It is [`limit`](Self::limit), except for several rules on one
+    /// key: then both are of the slowest rule, as it was written, and another rule may have a
+    /// smaller capacity.
     ///
     /// ```
     /// use tollgate::{FixedWindow, Quota, Timestamp, TokenBucket, algorithm::Algorithm};
@@ -323,7 +332,8 @@ impl Decision {
         }
     }
 
-    /// Returns the sustained rate of the rule; of several rules on one key, that of the slowest. `None` if undecided.
+    /// Returns the sustained rate of the rule; of several rules on one key, that of the slowest.
+    /// `None` if undecided.
     #[inline]
     pub const fn quota(&self) -> Option<Quota> {
         match self.limit {
@@ -332,7 +342,8 @@ impl Decision {
         }
     }
 
-    /// Returns the greatest cost in units that would pass at the same instant, right after. `None` if undecided.
+    /// Returns the greatest cost in units that would pass at the same instant, right after. `None`
+    /// if undecided.
     ///
     /// If a lease paid for the admission, it is [an estimate](Self::is_remaining_estimated).
     #[inline]
@@ -340,11 +351,12 @@ impl Decision {
         self.limit.map(|_| self.source.remaining())
     }
 
-    /// Returns `true` if [`remaining`](Self::remaining) is an estimate, because a lease paid for the admission
-    /// (`Leased`, feature `tokio`).
+    /// Returns `true` if [`remaining`](Self::remaining) is an estimate, because a lease paid for
+    /// the admission (`Leased`, feature `tokio`).
     ///
-    /// It is then what this node holds, and what the store had left when it was asked last. Other nodes may have spent some of it since, and
-    /// units that they hold are not in it. Refusals and admissions by a store are exact.
+    /// It is then what this node holds, and what the store had left when it was asked last. Other
+    /// nodes may have spent some of it since, and units that they hold are not in it. Refusals and
+    /// admissions by a store are exact.
     ///
     /// ```
     /// use tollgate::{Cost, Policy, TokenBucket, store::{Ask, Local}};
@@ -375,11 +387,13 @@ impl Decision {
         }
     }
 
-    /// Returns `true` for the refusal of a cost above the [limit](Self::limit), which can never pass.
+    /// Returns `true` for the refusal of a cost above the [limit](Self::limit), which can never
+    /// pass.
     ///
-    /// It has no [wait](Self::retry_after). Other refusals without one are not oversized: the cost fits, but the rule will refuse it for as long
-    /// as the key is idle, as a warm-up that cools may. Neither are undecided answers, nor refusals of a
-    /// [fallback](crate::store::Fallback), whose limit ends with the outage.
+    /// It has no [wait](Self::retry_after). Other refusals without one are not oversized: the cost
+    /// fits, but the rule will refuse it for as long as the key is idle, as a warm-up that cools
+    /// may. Neither are undecided answers, nor refusals of a [fallback](crate::store::Fallback),
+    /// whose limit ends with the outage.
     ///
     /// ```
     /// use tollgate::{Cost, Timestamp, TokenBucket, algorithm::Algorithm};
@@ -406,7 +420,8 @@ impl Decision {
         self.source.reset_after()
     }
 
-    /// Returns the least wait after which [`remaining`](Self::remaining) has grown; zero if it cannot grow.
+    /// Returns the least wait after which [`remaining`](Self::remaining) has grown; zero if it
+    /// cannot grow.
     pub fn more_after(&self) -> Duration {
         self.more_after_units(self.source.remaining())
     }
@@ -440,8 +455,8 @@ impl Decision {
 
     /// Returns the decision about a call of `cost` units that is charged later, from this look.
     ///
-    /// The wait of a look is for one unit. For other costs a refusal has the wait until the key is unused, which may be longer than
-    /// necessary; `None` if the cost exceeds the limit.
+    /// The wait of a look is for one unit. For other costs a refusal has the wait until the key is
+    /// unused, which may be longer than necessary; `None` if the cost exceeds the limit.
     #[must_use]
     pub(crate) fn for_cost(mut self, cost: Cost) -> Self {
         if self.is_undecided() {
@@ -531,7 +546,8 @@ impl Decision {
         }
     }
 
-    /// Creates the decision of a store that could not decide. It has no limit and no remaining units.
+    /// Creates the decision of a store that could not decide. It has no limit and no remaining
+    /// units.
     ///
     /// `retry_after` is the wait until the store will try again, if known.
     pub const fn undecided(admitted: bool, at: Timestamp, retry_after: Option<Duration>) -> Self {
@@ -540,8 +556,8 @@ impl Decision {
         decision
     }
 
-    /// Creates the decision of a store that [does not support](crate::store::Error::unsupported) the call: undecided, and
-    /// refused as the server's fault.
+    /// Creates the decision of a store that [does not support](crate::store::Error::unsupported)
+    /// the call: undecided, and refused as the server's fault.
     pub const fn unsupported(at: Timestamp) -> Self {
         let mut decision = Self::undecided(false, at, None);
         decision.kind = VerdictKind::Unsupported;
@@ -665,7 +681,8 @@ impl Decision {
 
 /// The units that a request spends: at least 1.
 ///
-/// To look without spending, use `look`; there is no cost of 0. A cost above a rule's capacity is always refused.
+/// To look without spending, use `look`; there is no cost of 0. A cost above a rule's capacity is
+/// always refused.
 ///
 /// # Examples
 ///

@@ -152,8 +152,8 @@ impl RuleLimit {
 
     /// Returns the limit of two rules that are charged together.
     ///
-    /// It announces the slower rule, and of equally fast ones that with the smaller capacity. The choice does not depend on the state, so that a
-    /// policy has the same header in all responses.
+    /// It announces the slower rule, and of equally fast ones that with the smaller capacity. The
+    /// choice does not depend on the state, so that a policy has the same header in all responses.
     #[inline]
     pub(crate) fn and(self, other: Self) -> Self {
         let rates = self.quota.compare_rates(other.quota);

@@ -10,7 +10,8 @@ use crate::{
     striped::Striped,
 };
 
-/// The counters of a dry run. A request writes one of them, and the sketches if it would have been refused.
+/// The counters of a dry run. A request writes one of them, and the sketches if it would have been
+/// refused.
 #[derive(Debug, Default)]
 pub(super) struct DryRunCounters {
     decisions: Striped<DecisionCounters>,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::{DryRunReport, Enforcement, counters::DryRunCounters};
 use crate::{decision::Decision, error::Error, key::Key, policy::Policy};
 
-/// A limit that decides and counts, without effect on requests. Made by [`Limit::dry_run`](crate::Limit::dry_run).
+/// A limit that decides and counts, without effect on requests. Made by
+/// [`Limit::dry_run`](crate::Limit::dry_run).
 ///
 /// Clones share the counts.
 ///
@@ -83,7 +84,8 @@ impl DryRun {
         self.beside.as_ref()
     }
 
-    /// Counts a decision without effect. `live` is the decision of the limit that it is compared with.
+    /// Counts a decision without effect. `live` is the decision of the limit that it is compared
+    /// with.
     #[inline]
     pub(crate) fn count(&self, key: &Key, decision: &Decision, live: Option<&Decision>) {
         self.counters.count(key, decision, live);

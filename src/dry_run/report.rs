@@ -1,13 +1,16 @@
 //! The counts of a dry run, for its operator.
 
-/// The counts of a [dry run](crate::Limit::dry_run) since its limit was made, over all layers and services that share it.
+/// The counts of a [dry run](crate::Limit::dry_run) since its limit was made, over all layers and
+/// services that share it.
 ///
-/// Contains the keys for which the limit has no effect: under [`enforce_for(30)`](crate::Limit::enforce_for) the other 70 %. A request is
-/// counted when it is decided. A request that is refused before the store is asked, because another limit of the layer finds no key, is not
-/// decided.
+/// Contains the keys for which the limit has no effect: under
+/// [`enforce_for(30)`](crate::Limit::enforce_for) the other 70 %. A request is counted when it is
+/// decided. A request that is refused before the store is asked, because another limit of the layer
+/// finds no key, is not decided.
 ///
-/// The last five counts compare the limit with [another one](crate::Limit::compared_with) of its layer, and are 0 without one. Requests that
-/// one of both did not decide are not compared: the store could not decide, or the request is exempt.
+/// The last five counts compare the limit with [another one](crate::Limit::compared_with) of its
+/// layer, and are 0 without one. Requests that one of both did not decide are not compared: the
+/// store could not decide, or the request is exempt.
 ///
 /// ```
 /// use tollgate::{DryRunReport, RateLimitLayer, TokenBucket};
@@ -25,7 +28,8 @@ pub struct DryRunReport {
     pub delayed: u64,
     /// Requests that the limit would have refused.
     pub refused: u64,
-    /// Distinct keys of which a request would have been refused: exact up to 1,023, and with a standard error of 3.2 % above.
+    /// Distinct keys of which a request would have been refused: exact up to 1,023, and with a
+    /// standard error of 3.2 % above.
     pub refused_keys: u64,
     /// Requests about which the store could not decide.
     pub undecided: u64,

@@ -61,7 +61,8 @@ type LookUpOutcome = Option<TokenStatus>;
 pub(super) struct TokenCache {
     look_up: Box<LookUpFn>,
     pub(super) settings: IntrospectSettings,
-    /// Separate from the inactive ones, so that invented tokens never evict a token that was active.
+    /// Separate from the inactive ones, so that invented tokens never evict a token that was
+    /// active.
     active: Cache<TokenDigest, CachedToken>,
     inactive: Cache<TokenDigest, CachedToken>,
     in_flight: Mutex<LookUpsInFlight>,
@@ -77,11 +78,12 @@ pub(super) struct TokenCache {
 struct CachedToken {
     status: TokenStatus,
     fresh_until: Timestamp,
-    /// From this time until `fresh_until`, a request starts a renewal and is answered from the cache without waiting. Equal to
-    /// `fresh_until` if the token is not renewed.
+    /// From this time until `fresh_until`, a request starts a renewal and is answered from the
+    /// cache without waiting. Equal to `fresh_until` if the token is not renewed.
     renew_at: Timestamp,
     stale_until: Timestamp,
-    /// The end of the time in which an active token is accepted if there are too many look-ups to renew it.
+    /// The end of the time in which an active token is accepted if there are too many look-ups to
+    /// renew it.
     over_capacity_until: Timestamp,
     /// The earliest time of the next look-up after a failed one.
     retry_at: Timestamp,
@@ -180,8 +182,9 @@ impl TokenCache {
         drop(in_flight);
         if let Some(work) = started {
             self.counters.lookups.add(1);
-            // A task of its own, because the request that starts it may be dropped while others wait. Spawned without the lock: a
-            // runtime that has shut down drops the task here, and its drop takes the lock.
+            // A task of its own, because the request that starts it may be dropped while others
+            // wait. Spawned without the lock: a runtime that has shut down drops the task here, and
+            // its drop takes the lock.
             runtime.spawn(work);
         }
         if let Some(found) = at_hand {
@@ -223,7 +226,8 @@ impl TokenCache {
 
     /// Returns the answer to a request whose token is not looked up, because too many others are.
     ///
-    /// Anybody can cause this, so it does not count as an outage: unknown tokens never pass, cached ones pass for a limited time.
+    /// Anybody can cause this, so it does not count as an outage: unknown tokens never pass, cached
+    /// ones pass for a limited time.
     fn over_capacity(&self, cached: Option<CachedToken>, now: Timestamp) -> TokenAnswer {
         self.counters.crowded.add(1);
         match cached {
@@ -294,8 +298,8 @@ impl TokenCache {
     ) {
         let settings = &self.settings;
         let Some(status) = outcome else {
-            // Cached tokens are answered from the cache until the next look-up. Failures of unknown tokens are not stored: there may be
-            // any number of them.
+            // Cached tokens are answered from the cache until the next look-up. Failures of unknown
+            // tokens are not stored: there may be any number of them.
             if let Some(mut cached) = cached {
                 cached.retry_at = self.now().saturating_add(settings.retry_after);
                 self.insert(digest, cached);
@@ -310,7 +314,8 @@ impl TokenCache {
         let fresh_until = began.saturating_add(max_age).min(expiry);
         let later = |time| fresh_until.saturating_add(time).min(expiry);
         let renews = status.is_some() && fresh_until < expiry;
-        // Differs for each token and time, so that tokens that were looked up together are not renewed together.
+        // Differs for each token and time, so that tokens that were looked up together are not
+        // renewed together.
         let permille = 700 + Random::new(seed_of(&digest) ^ began.as_nanos()).up_to(200) as u32;
         self.insert(
             digest,
@@ -404,7 +409,8 @@ impl fmt::Debug for TokenCache {
     }
 }
 
-/// Receives the outcome of a look-up. An error means that its task panicked, or that its runtime has shut down.
+/// Receives the outcome of a look-up. An error means that its task panicked, or that its runtime
+/// has shut down.
 type LookUpReceiver = watch::Receiver<Option<LookUpOutcome>>;
 
 /// The look-ups in flight, at most one for each token.

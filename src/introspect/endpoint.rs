@@ -35,15 +35,17 @@ pub type PlainClient = Client<HttpConnector, Full<Bytes>>;
 
 /// An introspection endpoint (RFC 7662), called over HTTP.
 ///
-/// The token is sent as the form parameter `token`, with `token_type_hint=access_token`. An answer must have the status 200 and up to
-/// 64 KiB of JSON, with `active` as a boolean. Of an active token, `sub`, `client_id`, `scope`, the [plan](Self::plan_claim) and
-/// `exp` are read: texts, and whole seconds since the Unix epoch. Any other type is an [`InvalidAnswer`]. Redirects are not followed,
-/// because they would send the token elsewhere.
+/// The token is sent as the form parameter `token`, with `token_type_hint=access_token`. An answer
+/// must have the status 200 and up to 64 KiB of JSON, with `active` as a boolean. Of an active
+/// token, `sub`, `client_id`, `scope`, the [plan](Self::plan_claim) and `exp` are read: texts, and
+/// whole seconds since the Unix epoch. Any other type is an [`InvalidAnswer`]. Redirects are not
+/// followed, because they would send the token elsewhere.
 ///
 /// # TLS
 ///
-/// Tokens and credentials must not cross a network in clear (RFC 7662 §4). [`new`](Self::new) is for endpoints on the same machine or behind
-/// an encrypting proxy. For `https`, pass a client of your own to [`with_client`](Self::with_client). With
+/// Tokens and credentials must not cross a network in clear (RFC 7662 §4). [`new`](Self::new) is
+/// for endpoints on the same machine or behind an encrypting proxy. For `https`, pass a client of
+/// your own to [`with_client`](Self::with_client). With
 /// [hyper-rustls](https://docs.rs/hyper-rustls):
 ///
 /// ```no_run
@@ -106,9 +108,11 @@ impl Endpoint {
 }
 
 impl<C> Endpoint<C> {
-    /// Creates an endpoint that is called through `client`, which is any tower service of `http` requests.
+    /// Creates an endpoint that is called through `client`, which is any tower service of `http`
+    /// requests.
     ///
-    /// A client that retries should do so within the [deadline](super::IntrospectBuilder::deadline).
+    /// A client that retries should do so within the
+    /// [deadline](super::IntrospectBuilder::deadline).
     ///
     /// # Errors
     ///
@@ -246,7 +250,8 @@ fn check_status(status: StatusCode) -> Result<(), BoxError> {
 
 /// Reads an answer (RFC 7662 §2.2).
 fn claims(body: &[u8], plan_claim: &str) -> Result<Option<Claims>, InvalidAnswer> {
-    // The errors of the parser are not passed on: they can quote the answer, which can contain the token.
+    // The errors of the parser are not passed on: they can quote the answer, which can contain the
+    // token.
     let Ok(Value::Object(answer)) = serde_json::from_slice(body) else {
         return Err(InvalidAnswer::new("the body is not a JSON object"));
     };

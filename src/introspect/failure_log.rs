@@ -44,7 +44,8 @@ impl LookUpLog {
 
 /// Returns the text of an error and of its sources, without the token.
 fn cause(error: &(dyn Error + 'static), token: &str) -> String {
-    /// The maximum length of the text that is searched for the token, and of the text that is logged, in characters.
+    /// The maximum length of the text that is searched for the token, and of the text that is
+    /// logged, in characters.
     const MAX_TEXT: usize = 16_384;
     const MAX_CAUSE: usize = 1024;
     let mut cause = error.to_string();
@@ -62,7 +63,8 @@ fn cause(error: &(dyn Error + 'static), token: &str) -> String {
 
 /// Replaces a token in a text by `<token>`.
 ///
-/// Also if some of its characters are percent-encoded, because HTTP clients quote URLs in errors, or if its end is cut off.
+/// Also if some of its characters are percent-encoded, because HTTP clients quote URLs in errors,
+/// or if its end is cut off.
 fn without(text: &str, token: &str) -> String {
     /// The minimum number of characters that are replaced. Fewer reveal nothing.
     const LEAST: usize = 8;
@@ -84,7 +86,8 @@ fn without(text: &str, token: &str) -> String {
     cleared
 }
 
-/// Returns the lengths of the common prefix of a text and of a token of ASCII characters, in bytes: in the text, and in the token.
+/// Returns the lengths of the common prefix of a text and of a token of ASCII characters, in bytes:
+/// in the text, and in the token.
 fn matching(text: &[u8], token: &[u8]) -> (usize, usize) {
     let mut at = 0;
     for (n, byte) in token.iter().enumerate() {

@@ -33,8 +33,9 @@ pub trait LookUp: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// An error counts as a failed look-up, not as an inactive token. Its text is logged, with the token removed. Return
-    /// [`InvalidAnswer`] for an answer that cannot be read, which is counted separately.
+    /// An error counts as a failed look-up, not as an inactive token. Its text is logged, with the
+    /// token removed. Return [`InvalidAnswer`] for an answer that cannot be read, which is counted
+    /// separately.
     fn look_up(
         &self,
         token: Token,
@@ -88,7 +89,8 @@ impl fmt::Debug for Token {
 pub struct InvalidAnswer(Box<str>);
 
 impl InvalidAnswer {
-    /// Creates an error that says what was wrong and what was expected, without parts of the answer.
+    /// Creates an error that says what was wrong and what was expected, without parts of the
+    /// answer.
     pub fn new(message: impl Into<Box<str>>) -> Self {
         Self(message.into())
     }

@@ -1,4 +1,5 @@
-//! The layer that looks bearer tokens up. The page of [`key::introspect`](crate::key::introspect) describes it.
+//! The layer that looks bearer tokens up. The page of [`key::introspect`](crate::key::introspect)
+//! describes it.
 //!
 //! It is a layer of its own, because extractors do not await, and because 401 must be answered
 //! before a limit is charged. Refusals go through the responders of limits: a token that cannot be
@@ -31,11 +32,13 @@ use crate::{
     time::{Clock, SystemClock},
 };
 
-/// Looks up the bearer token of each request, and inserts an [`Introspected`] into the request's extensions.
+/// Looks up the bearer token of each request, and inserts an [`Introspected`] into the request's
+/// extensions.
 ///
 /// A limit inside of it takes its key and its rule from there.
 ///
-/// Clones share one cache. The page of the [module](crate::key::introspect) describes the answers, and the bounds on memory and look-ups.
+/// Clones share one cache. The page of the [module](crate::key::introspect) describes the answers,
+/// and the bounds on memory and look-ups.
 ///
 /// # Examples
 ///
@@ -100,7 +103,8 @@ impl Introspect {
         }
     }
 
-    /// Creates a builder of a layer that looks tokens up through an [`Endpoint`] or an async function.
+    /// Creates a builder of a layer that looks tokens up through an [`Endpoint`] or an async
+    /// function.
     pub fn builder<L: LookUp>(look_up: L) -> IntrospectBuilder<L> {
         IntrospectBuilder {
             look_up,
@@ -178,10 +182,12 @@ pub struct IntrospectBuilder<L, R = Http> {
 }
 
 impl<L: LookUp, R> IntrospectBuilder<L, R> {
-    /// Sets the lifetime of an active token in the cache, 1 ms to a day; it ends earlier if the token expires. Default: 60 s.
+    /// Sets the lifetime of an active token in the cache, 1 ms to a day; it ends earlier if the
+    /// token expires. Default: 60 s.
     ///
-    /// A revoked token is accepted for up to this time; for up to twice as long while more than [`max_lookups`](Self::max_lookups) tokens are
-    /// renewed at once, which is counted as `crowded` and `stale`.
+    /// A revoked token is accepted for up to this time; for up to twice as long while more than
+    /// [`max_lookups`](Self::max_lookups) tokens are renewed at once, which is counted as `crowded`
+    /// and `stale`.
     pub fn max_age(mut self, time: Duration) -> Self {
         self.settings.max_age = time;
         self
@@ -193,7 +199,8 @@ impl<L: LookUp, R> IntrospectBuilder<L, R> {
         self
     }
 
-    /// Sets the time for which an answer is used beyond its lifetime while look-ups fail, 0 s to a day. Default: 0 s.
+    /// Sets the time for which an answer is used beyond its lifetime while look-ups fail, 0 s to a
+    /// day. Default: 0 s.
     ///
     /// It is never used after the token has expired.
     pub fn serve_stale(mut self, time: Duration) -> Self {
@@ -207,27 +214,32 @@ impl<L: LookUp, R> IntrospectBuilder<L, R> {
         self
     }
 
-    /// Sets the `Retry-After` of a 503, and the time between two failed look-ups of a token in the cache, 1 ms to a day. Default: 1 s.
+    /// Sets the `Retry-After` of a 503, and the time between two failed look-ups of a token in the
+    /// cache, 1 ms to a day. Default: 1 s.
     pub fn retry_after(mut self, time: Duration) -> Self {
         self.settings.retry_after = time;
         self
     }
 
-    /// Sets the maximum number of active tokens in the cache, and of inactive ones, 1 to 10⁷ each. Default: 10,000.
+    /// Sets the maximum number of active tokens in the cache, and of inactive ones, 1 to 10⁷ each.
+    /// Default: 10,000.
     ///
-    /// An active token takes up to 500 bytes and its claims, which have 4096 bytes at most; an inactive one up to 350 bytes.
+    /// An active token takes up to 500 bytes and its claims, which have 4096 bytes at most; an
+    /// inactive one up to 350 bytes.
     pub fn capacity(mut self, tokens: usize) -> Self {
         self.settings.capacity = tokens;
         self
     }
 
-    /// Sets the maximum number of concurrent look-ups, 1 to 10⁵: of unknown tokens, and as many of tokens that were active. Default: 64.
+    /// Sets the maximum number of concurrent look-ups, 1 to 10⁵: of unknown tokens, and as many of
+    /// tokens that were active. Default: 64.
     pub fn max_lookups(mut self, lookups: usize) -> Self {
         self.settings.max_lookups = lookups;
         self
     }
 
-    /// Sets the maximum rate of look-ups of tokens that are not cached as active. Default: 500 per second.
+    /// Sets the maximum rate of look-ups of tokens that are not cached as active. Default: 500 per
+    /// second.
     pub fn max_rate(mut self, rule: TokenBucket) -> Self {
         self.settings.max_rate = rule;
         self
@@ -239,17 +251,21 @@ impl<L: LookUp, R> IntrospectBuilder<L, R> {
         self
     }
 
-    /// Passes on requests whose look-up fails, without claims. Without this, they are refused with 503.
+    /// Passes on requests whose look-up fails, without claims. Without this, they are refused
+    /// with 503.
     ///
-    /// Requests whose token is not looked up because too many others are, are always refused with 503.
+    /// Requests whose token is not looked up because too many others are, are always refused
+    /// with 503.
     ///
-    /// Anybody can then pass during an outage: the service must not take [`Introspected`] for a proof of identity.
+    /// Anybody can then pass during an outage: the service must not take [`Introspected`] for a
+    /// proof of identity.
     pub fn fail_open(mut self) -> Self {
         self.settings.fails_open = true;
         self
     }
 
-    /// Sets the clock. It must be near Unix time, because tokens expire by it. Default: [`SystemClock`].
+    /// Sets the clock. It must be near Unix time, because tokens expire by it. Default:
+    /// [`SystemClock`].
     pub fn clock(mut self, clock: impl Clock + Send + Sync + 'static) -> Self {
         self.settings.clock = Arc::new(clock);
         self
@@ -334,7 +350,8 @@ impl IntrospectSettings {
     }
 }
 
-/// The result of a look-up, which an [`Introspect`] layer inserts into the extensions of each request that it passes on.
+/// The result of a look-up, which an [`Introspect`] layer inserts into the extensions of each
+/// request that it passes on.
 ///
 /// Key and rule of a limit come from it:
 ///
@@ -365,26 +382,32 @@ struct Checked {
 }
 
 impl Introspected {
-    /// Returns the claims of the token; `None` if the request has none, or it [could not be checked](Self::is_unchecked).
+    /// Returns the claims of the token; `None` if the request has none, or it [could not be
+    /// checked](Self::is_unchecked).
     pub fn claims(&self) -> Option<&Claims> {
         Some(&*self.checked.as_ref()?.claims)
     }
 
-    /// Returns a key of the token's subject; of its client if there is no subject; of its digest if there is neither.
+    /// Returns a key of the token's subject; of its client if there is no subject; of its digest if
+    /// there is neither.
     ///
-    /// Subjects and clients with equal names have different keys. A token without either has a budget of its own.
+    /// Subjects and clients with equal names have different keys. A token without either has a
+    /// budget of its own.
     ///
-    /// Returns `None` if there are no claims. With [`or`](crate::key::KeyExtractorExt::or), such requests get another key.
+    /// Returns `None` if there are no claims. With [`or`](crate::key::KeyExtractorExt::or), such
+    /// requests get another key.
     pub fn key(&self) -> Option<Key> {
         Some(self.checked.as_ref()?.key)
     }
 
-    /// Returns `true` if the token could not be checked, and the layer [passes](IntrospectBuilder::fail_open) such requests.
+    /// Returns `true` if the token could not be checked, and the layer
+    /// [passes](IntrospectBuilder::fail_open) such requests.
     pub fn is_unchecked(&self) -> bool {
         self.is_unchecked
     }
 
-    /// Returns `true` if the claims are [older than their lifetime](IntrospectBuilder::serve_stale), because the look-up failed.
+    /// Returns `true` if the claims are [older than their
+    /// lifetime](IntrospectBuilder::serve_stale), because the look-up failed.
     pub fn is_stale(&self) -> bool {
         self.is_stale
     }
@@ -418,11 +441,14 @@ stats! {
             invalid_answers,
             /// Look-ups that panicked, or whose runtime has shut down.
             aborted,
-            /// Look-ups of active tokens whose `exp` had passed by this node's clock. They count as inactive; if there are many, a clock is wrong.
+            /// Look-ups of active tokens whose `exp` had passed by this node's clock. They count as
+            /// inactive; if there are many, a clock is wrong.
             expired,
-            /// Requests whose token was not looked up, because too many others were: `stale` or `unavailable`.
+            /// Requests whose token was not looked up, because too many others were: `stale` or
+            /// `unavailable`.
             crowded,
-            /// Requests that were answered by claims older than their lifetime, because the look-up failed, or too many others were made.
+            /// Requests that were answered by claims older than their lifetime, because the look-up
+            /// failed, or too many others were made.
             stale,
             /// Requests that were refused with 503, because their token could not be checked.
             unavailable,
@@ -430,7 +456,8 @@ stats! {
             unchecked,
             /// Requests that were refused with 401, because their token is not active.
             inactive,
-            /// Requests that were refused with 401, because their `Authorization` contains no valid token.
+            /// Requests that were refused with 401, because their `Authorization` contains no valid
+            /// token.
             malformed,
             /// Requests without a token, refused with 401 or passed on.
             anonymous,

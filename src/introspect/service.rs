@@ -28,7 +28,8 @@ use crate::{
 /// The maximum length of a token, in bytes.
 const MAX_TOKEN: usize = 8192;
 
-/// A service that looks tokens up before it calls an inner service: made by [`Introspect`](super::Introspect).
+/// A service that looks tokens up before it calls an inner service: made by
+/// [`Introspect`](super::Introspect).
 ///
 /// ```
 /// use tollgate::key::introspect::{Endpoint, Introspect, IntrospectService};
@@ -176,7 +177,8 @@ impl Reason {
     }
 }
 
-/// Returns the extension of a request that is passed on, or the reason of its refusal. Counts all but active tokens.
+/// Returns the extension of a request that is passed on, or the reason of its refusal. Counts all
+/// but active tokens.
 fn verdict(shared: &TokenCache, found: Option<TokenAnswer>) -> Result<Introspected, Reason> {
     let counters = &shared.counters;
     let passes = |checked, is_unchecked, is_stale| {

@@ -9,16 +9,16 @@ use super::{
 
 /// Methods that combine extractors and exempt requests.
 ///
-/// None of them replaces an error that is [misconfigured](super::MissingKey::misconfigured), such as a peer's address that the
-/// server does not pass on: it stays the server's fault.
+/// None of them replaces an error that is [misconfigured](super::MissingKey::misconfigured), such
+/// as a peer's address that the server does not pass on: it stays the server's fault.
 ///
 /// An absent [`Extension`](super::Extension) is the server's fault only if nothing says that it may
 /// be absent. Each of [`or`](Self::or), [`or_shared`](Self::or_shared),
 /// [`or_exempt`](Self::or_exempt) and [`or_refuse`](Self::or_refuse) says so. If there is no key
 /// after all, the request is at fault: nothing is logged or counted as misconfigured.
 ///
-/// Closures get these methods through [`from_fn`](super::from_fn), and extractors of your own through
-/// `impl KeyExtractorExt for Mine {}`.
+/// Closures get these methods through [`from_fn`](super::from_fn), and extractors of your own
+/// through `impl KeyExtractorExt for Mine {}`.
 ///
 /// # Examples
 ///
@@ -36,9 +36,9 @@ use super::{
 ///     .exempt_if(|req: &Request<String>| req.body().is_empty());
 /// assert!(key.extract(&Request::new("hello".to_owned())).is_err());
 /// ```
-// The trait does not name the request: methods of `KeyExtractorExt<Req>` could only be called once `Req` is known, which is
-// where the layer meets its service. It is not implemented for all types either, or every type would have these methods
-// wherever the prelude is imported.
+// The trait does not name the request: methods of `KeyExtractorExt<Req>` could only be called once
+// `Req` is known, which is where the layer meets its service. It is not implemented for all types
+// either, or every type would have these methods wherever the prelude is imported.
 pub trait KeyExtractorExt: Sized {
     /// Uses the key of `other` for requests without a key.
     ///
@@ -51,8 +51,9 @@ pub trait KeyExtractorExt: Sized {
     /// [`Extension`](super::Extension) that only a layer with a check inserts, or
     /// [two limits](crate::guide#which-key).
     ///
-    /// Equal input from two sources gives equal keys. If only one source is checked, a client can spend the budget of
-    /// another by sending that one's id through the other source. Use [`tagged`](Self::tagged) to keep them apart.
+    /// Equal input from two sources gives equal keys. If only one source is checked, a client can
+    /// spend the budget of another by sending that one's id through the other source. Use
+    /// [`tagged`](Self::tagged) to keep them apart.
     ///
     /// ```
     /// use http::Request;
@@ -67,7 +68,8 @@ pub trait KeyExtractorExt: Sized {
         Or::new(self, other)
     }
 
-    /// Limits all requests without a key together, under a key of this name that no client can send.
+    /// Limits all requests without a key together, under a key of this name that no client can
+    /// send.
     ///
     /// ```
     /// use http::Request;
@@ -111,8 +113,8 @@ pub trait KeyExtractorExt: Sized {
 
     /// Exempts the requests that `predicate` selects from the limit, with or without a key.
     ///
-    /// A [`Predicate`](super::Predicate) is a closure `Fn(&Req) -> bool`, [`cors_preflight`](super::cors_preflight), or
-    /// [`paths`](super::paths).
+    /// A [`Predicate`](super::Predicate) is a closure `Fn(&Req) -> bool`,
+    /// [`cors_preflight`](super::cors_preflight), or [`paths`](super::paths).
     ///
     /// ```
     /// use http::{Method, Request};
@@ -241,7 +243,8 @@ where
     }
 }
 
-/// An extractor with a shared key for requests without one: made by [`or_shared`](KeyExtractorExt::or_shared).
+/// An extractor with a shared key for requests without one: made by
+/// [`or_shared`](KeyExtractorExt::or_shared).
 ///
 /// ```
 /// use tollgate::key::{Header, KeyExtractorExt, OrShared};
@@ -270,7 +273,8 @@ impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrShared<E> {
     }
 }
 
-/// An extractor that exempts requests without a key: made by [`or_exempt`](KeyExtractorExt::or_exempt).
+/// An extractor that exempts requests without a key: made by
+/// [`or_exempt`](KeyExtractorExt::or_exempt).
 ///
 /// ```
 /// use tollgate::key::{Header, KeyExtractorExt, OrExempt};
@@ -298,7 +302,8 @@ impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrExempt<E> {
     }
 }
 
-/// An extractor with a status for requests without a key: made by [`or_refuse`](KeyExtractorExt::or_refuse).
+/// An extractor with a status for requests without a key: made by
+/// [`or_refuse`](KeyExtractorExt::or_refuse).
 ///
 /// ```
 /// use tollgate::key::{Header, KeyExtractorExt, OrRefuse};

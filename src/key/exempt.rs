@@ -1,4 +1,5 @@
-//! Requests that are not limited: the extractor that exempts them, and the predicates that select them.
+//! Requests that are not limited: the extractor that exempts them, and the predicates that select
+//! them.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -57,9 +58,9 @@ where
 
 /// Returns `true` for a CORS preflight, by which a browser checks if it may send the real request.
 ///
-/// A preflight is `OPTIONS` with `Origin` and `Access-Control-Request-Method` (Fetch standard §3.3). It carries no
-/// credentials, so a limit by API key refuses all of them. Any client can send one: exempt them if an outer layer, or the
-/// service itself, answers them cheaply.
+/// A preflight is `OPTIONS` with `Origin` and `Access-Control-Request-Method` (Fetch standard
+/// §3.3). It carries no credentials, so a limit by API key refuses all of them. Any client can send
+/// one: exempt them if an outer layer, or the service itself, answers them cheaply.
 ///
 /// # Examples
 ///
@@ -85,8 +86,9 @@ pub fn cors_preflight<B>(req: &Request<B>) -> bool {
 
 /// Returns a predicate that selects requests to these paths.
 ///
-/// The path of the URI must be equal to one of them; the query is ignored. Neither `/health/` nor `/health/x` matches
-/// `/health`. In a nested axum router, the path is without the prefix of the nesting.
+/// The path of the URI must be equal to one of them; the query is ignored. Neither `/health/` nor
+/// `/health/x` matches `/health`. In a nested axum router, the path is without the prefix of the
+/// nesting.
 ///
 /// # Examples
 ///
@@ -128,7 +130,8 @@ impl<B> Predicate<Request<B>> for Paths {
     }
 }
 
-/// An extractor that exempts some requests: made by [`exempt_if`](super::KeyExtractorExt::exempt_if).
+/// An extractor that exempts some requests: made by
+/// [`exempt_if`](super::KeyExtractorExt::exempt_if).
 ///
 /// ```
 /// use tollgate::key::{ExemptIf, Global, KeyExtractorExt, Paths, paths};

@@ -8,8 +8,8 @@ use super::{Extracted, IntoKey, KeyExtractor, MissingKey, OperatorHelp};
 
 /// Limits by a value in the request's extensions, which an outer layer inserts.
 ///
-/// Extractors are synchronous. A look-up (of a session, a tenant or a plan) belongs in an outer layer, which can also
-/// reject the request.
+/// Extractors are synchronous. A look-up (of a session, a tenant or a plan) belongs in an outer
+/// layer, which can also reject the request.
 ///
 /// A missing value is the server's fault, answered with 500, because the layer that inserts it may
 /// have been forgotten.

@@ -11,13 +11,15 @@ use super::{Key, MissingKey, missing_key::NO_KEY};
 
 /// Derives the key of a request.
 ///
-/// Implemented for functions `Fn(&Req) -> T` whose result is [`IntoKey`], and for tuples of extractors, whose keys are
-/// joined. Extractors are synchronous: a look-up (of a session or a tenant) belongs in an outer layer, which puts the result
-/// into the request's extensions for [`Extension`](super::Extension).
+/// Implemented for functions `Fn(&Req) -> T` whose result is [`IntoKey`], and for tuples of
+/// extractors, whose keys are joined. Extractors are synchronous: a look-up (of a session or a
+/// tenant) belongs in an outer layer, which puts the result into the request's extensions for
+/// [`Extension`](super::Extension).
 ///
 /// # Examples
 ///
-/// A closure. A [`Key`] of borrowed text takes no allocation, and a [`MissingKey`] tells the client what to send:
+/// A closure. A [`Key`] of borrowed text takes no allocation, and a [`MissingKey`] tells the client
+/// what to send:
 ///
 /// ```
 /// use http::Request;
@@ -92,8 +94,10 @@ pub trait KeyExtractor<Req: ?Sized> {
     /// Returns an error if the request has no key.
     fn extract(&self, req: &Req) -> Result<Extracted, MissingKey>;
 
-    /// Returns the key if it can be read by a few loads; `None` if [`extract`](Self::extract) must be called.
-    // For the fast path of a layer. It must be inlined, pass on no reference to the request, and have no side effects.
+    /// Returns the key if it can be read by a few loads; `None` if [`extract`](Self::extract) must
+    /// be called.
+    // For the fast path of a layer. It must be inlined, pass on no reference to the request, and
+    // have no side effects.
     #[doc(hidden)]
     #[inline(always)]
     fn key_at_hand(&self, req: &Req) -> Option<Key> {
@@ -214,7 +218,8 @@ impl<Req: ?Sized> KeyExtractor<Req> for Global {
 
 /// Types that a key closure may return.
 ///
-/// A closure cannot return borrowed text of its request. It returns `Key::from(text)`, which takes no allocation.
+/// A closure cannot return borrowed text of its request. It returns `Key::from(text)`, which takes
+/// no allocation.
 ///
 /// # Examples
 ///
@@ -267,8 +272,8 @@ macro_rules! keys {
     )+};
 }
 
-// Not for all types that are `Into<Key>`: for a closure that returns borrowed text, the compiler would then report an
-// error about lifetimes that does not mention keys.
+// Not for all types that are `Into<Key>`: for a closure that returns borrowed text, the compiler
+// would then report an error about lifetimes that does not mention keys.
 keys!(Key, String, u64, IpAddr, Ipv4Addr, Ipv6Addr);
 
 impl IntoKey for Extracted {

@@ -12,11 +12,13 @@ use crate::error::Error;
 
 /// Limits by the value of a header, such as an API key.
 ///
-/// The value may be of any length and any bytes. Blanks around it are ignored, and an empty value counts as missing.
-/// **A header with several lines counts as missing too**: the service might read another line than this extractor, so a
-/// client could put a fresh key into the line that is limited.
+/// The value may be of any length and any bytes. Blanks around it are ignored, and an empty value
+/// counts as missing. **A header with several lines counts as missing too**: the service might read
+/// another line than this extractor, so a client could put a fresh key into the line that is
+/// limited.
 ///
-/// A client may send any value. Limit by a header that an outer layer checks, or limit by address as well.
+/// A client may send any value. Limit by a header that an outer layer checks, or limit by address
+/// as well.
 ///
 /// # Examples
 ///
@@ -43,7 +45,8 @@ impl Header {
     ///
     /// # Panics
     ///
-    /// Panics if `name` is not a valid header name. For names from a configuration, use [`try_new`](Self::try_new).
+    /// Panics if `name` is not a valid header name. For names from a configuration, use
+    /// [`try_new`](Self::try_new).
     #[track_caller]
     pub fn new(name: &str) -> Self {
         match Self::try_new(name) {
@@ -100,8 +103,9 @@ pub(super) fn parse_name(name: &str) -> Result<HeaderName, Error> {
 
 /// Limits by the token in `Authorization: Bearer …` (RFC 6750 §2.1).
 ///
-/// The scheme is not case-sensitive. The token may contain any bytes except blanks, which is more than the RFC allows. It
-/// is not checked: a client that sends a fresh token gets a fresh budget, unless an outer layer rejects unknown tokens.
+/// The scheme is not case-sensitive. The token may contain any bytes except blanks, which is more
+/// than the RFC allows. It is not checked: a client that sends a fresh token gets a fresh budget,
+/// unless an outer layer rejects unknown tokens.
 ///
 /// A request without a token is refused with 401 and the challenge `Bearer`.
 ///
@@ -155,12 +159,14 @@ fn after_scheme(credentials: &[u8]) -> Option<&[u8]> {
 
 /// Limits by the value of a cookie, such as a session.
 ///
-/// All `Cookie` lines are read: HTTP/2 may send one for each cookie (RFC 9113 §8.2.3). Of the value, blanks and quotes around it
-/// are ignored and percent-escapes are decoded, because many servers read cookies so: otherwise a client could spell one session in
-/// many ways, each with a budget of its own. An empty value counts as missing. **A cookie that is there twice with different values
-/// counts as missing too**: the service might read the other one.
+/// All `Cookie` lines are read: HTTP/2 may send one for each cookie (RFC 9113 §8.2.3). Of the
+/// value, blanks and quotes around it are ignored and percent-escapes are decoded, because many
+/// servers read cookies so: otherwise a client could spell one session in many ways, each with a
+/// budget of its own. An empty value counts as missing. **A cookie that is there twice with
+/// different values counts as missing too**: the service might read the other one.
 ///
-/// A client may send any value. Limit by a cookie that an outer layer checks, or limit by address as well.
+/// A client may send any value. Limit by a cookie that an outer layer checks, or limit by address
+/// as well.
 ///
 /// # Examples
 ///
@@ -189,7 +195,8 @@ impl Cookie {
     ///
     /// # Panics
     ///
-    /// Panics if `name` is not a valid name of a cookie. For names from a configuration, use [`try_new`](Self::try_new).
+    /// Panics if `name` is not a valid name of a cookie. For names from a configuration, use
+    /// [`try_new`](Self::try_new).
     #[track_caller]
     pub fn new(name: &str) -> Self {
         match Self::try_new(name) {
@@ -216,7 +223,8 @@ impl Cookie {
         })
     }
 
-    /// Returns the value of the cookie; `None` if it is missing, empty, or there twice with different values.
+    /// Returns the value of the cookie; `None` if it is missing, empty, or there twice with
+    /// different values.
     fn value<'a, B>(&self, req: &'a Request<B>) -> Option<Cow<'a, [u8]>> {
         let lines = req.headers().get_all(COOKIE).into_iter();
         let mut values = lines

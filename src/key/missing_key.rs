@@ -20,8 +20,8 @@ use crate::policy::Policy;
 
 /// The error of a [`KeyExtractor`](super::KeyExtractor) for a request without a key.
 ///
-/// The layer answers with [`status`](Self::status), 400 by default, and spends nothing. The methods of
-/// [`KeyExtractorExt`](super::KeyExtractorExt) choose something else.
+/// The layer answers with [`status`](Self::status), 400 by default, and spends nothing. The methods
+/// of [`KeyExtractorExt`](super::KeyExtractorExt) choose something else.
 ///
 /// # Texts for clients and for operators
 ///
@@ -90,10 +90,11 @@ impl MissingKey {
 
     /// Creates an error for a server that lacks something the key needs.
     ///
-    /// The layer answers with 500 and [counts](crate::RateLimitLayer::misconfigured) the request. `help` is for the
-    /// operator and is never sent to a client. It stays the answer under every method of
-    /// [`KeyExtractorExt`](super::KeyExtractorExt): a fallback would hide the fault. With the feature `tracing` the layer logs it once for each policy and text, so
-    /// it should not contain data of a request.
+    /// The layer answers with 500 and [counts](crate::RateLimitLayer::misconfigured) the request.
+    /// `help` is for the operator and is never sent to a client. It stays the answer under every
+    /// method of [`KeyExtractorExt`](super::KeyExtractorExt): a fallback would hide the fault. With
+    /// the feature `tracing` the layer logs it once for each policy and text, so it should not
+    /// contain data of a request.
     pub fn misconfigured(help: impl Into<Cow<'static, str>>) -> Self {
         Self::from_text(MissingKeyText::Operator(OperatorHelp::new(help)))
             .with_status(StatusCode::INTERNAL_SERVER_ERROR)
@@ -121,7 +122,8 @@ impl MissingKey {
 
     /// Returns `true` if a combinator may replace the error.
     ///
-    /// `false` for a misconfigured server: otherwise all clients would be exempt or share one key, and nobody would notice.
+    /// `false` for a misconfigured server: otherwise all clients would be exempt or share one key,
+    /// and nobody would notice.
     pub(super) fn may_be_replaced(&self) -> bool {
         !matches!(self.text, MissingKeyText::Operator(_))
     }
@@ -200,10 +202,12 @@ impl std::error::Error for MissingKey {}
 
 /// A text for the operator of the server that must not be sent to clients.
 ///
-/// It names missing types, addresses or settings of the program. This type does not implement `Display`, and its `Debug`
-/// hides the text, so neither the closure of [`Http::body`](crate::respond::Http::body) nor a framework that prints errors
-/// can send it by accident. Only [`expose_to_operator`](Self::expose_to_operator) returns the text. With the feature `tracing`
-/// it is logged. If errors are not logged, the first text is written to standard error.
+/// It names missing types, addresses or settings of the program. This type does not implement
+/// `Display`, and its `Debug` hides the text, so neither the closure of
+/// [`Http::body`](crate::respond::Http::body) nor a framework that prints errors can send it by
+/// accident. Only [`expose_to_operator`](Self::expose_to_operator) returns the text. With the
+/// feature `tracing` it is logged. If errors are not logged, the first text is written to standard
+/// error.
 ///
 /// # Examples
 ///
@@ -240,8 +244,8 @@ impl OperatorHelp {
 
     /// Writes the text to standard error if errors are not logged, once in a process.
     ///
-    /// Otherwise a server could answer 500 to every request without a hint of the cause. Only once, because standard error belongs to
-    /// the application.
+    /// Otherwise a server could answer 500 to every request without a hint of the cause. Only once,
+    /// because standard error belongs to the application.
     #[cold]
     pub(crate) fn write_if_unheard(&self, policy: &Policy) {
         static WRITTEN: AtomicBool = AtomicBool::new(false);

@@ -20,8 +20,8 @@
 //! | several of these at once: each user on each route | a tuple, as in `(PeerIp::new(), Method)` |
 //! | anything else | a closure <code>\|req: &Request\<Body>\| …</code>, combined by [`from_fn`] |
 //!
-//! A request without a key is refused with 400, or with 500 if the server is at fault. The methods of [`KeyExtractorExt`]
-//! choose something else, and exempt requests:
+//! A request without a key is refused with 400, or with 500 if the server is at fault. The methods
+//! of [`KeyExtractorExt`] choose something else, and exempt requests:
 //!
 //! ```
 //! use http::Request;
@@ -35,8 +35,8 @@
 //! assert_eq!(key.extract(&anonymous), Ok(Extracted::Key(Key::shared("anonymous"))));
 //! ```
 //!
-//! A key limits a client only if the client cannot forge it. Addresses in headers are used only as far as proxies are
-//! trusted; other headers and tokens are as reliable as the check behind them.
+//! A key limits a client only if the client cannot forge it. Addresses in headers are used only as
+//! far as proxies are trusted; other headers and tokens are as reliable as the check behind them.
 
 mod client_ip;
 mod combinators;
@@ -79,9 +79,9 @@ pub use self::{
 
 /// The identity of a client: a small `Copy` value, equal on every node.
 ///
-/// A key contains up to 40 bytes of input, or a BLAKE3 digest of 128 bits of longer input. Neither takes an allocation.
-/// Keys of different kinds are never equal (`Key::from("7")` is not `Key::from(7_u64)`), nor are joined keys with
-/// different parts.
+/// A key contains up to 40 bytes of input, or a BLAKE3 digest of 128 bits of longer input. Neither
+/// takes an allocation. Keys of different kinds are never equal (`Key::from("7")` is not
+/// `Key::from(7_u64)`), nor are joined keys with different parts.
 ///
 /// `Debug` hides the content, unless the key is [labelled](Self::labelled).
 ///
@@ -96,8 +96,8 @@ pub use self::{
 /// ```
 #[derive(Clone, Copy)]
 pub struct Key {
-    /// The content, followed by zeros. In words, because hashing reads words, and reading bytes as words right after
-    /// they were written is slow.
+    /// The content, followed by zeros. In words, because hashing reads words, and reading bytes as
+    /// words right after they were written is slow.
     words: [u64; INLINE / 8],
     /// The [head](Self::head) in bits 0 to 15; in bit 16, 1 if the content may be printed.
     meta: u64,
@@ -192,7 +192,8 @@ impl Key {
         Self::new(KeyKind::Joined, &joined)
     }
 
-    /// Returns a hash for this process alone, in a few instructions. Clients that choose their keys can cause collisions.
+    /// Returns a hash for this process alone, in a few instructions. Clients that choose their keys
+    /// can cause collisions.
     #[inline]
     pub(crate) fn quick_hash(&self) -> u64 {
         const ODD: [u64; 3] = [
@@ -212,8 +213,8 @@ impl Key {
 
     /// Returns a digest of 64 bits, equal on every node and in every version.
     ///
-    /// It is the first eight bytes of the BLAKE3 digest of kind, length and content. Rules use it to spread keys over
-    /// time.
+    /// It is the first eight bytes of the BLAKE3 digest of kind, length and content. Rules use it
+    /// to spread keys over time.
     pub fn digest(&self) -> u64 {
         let mut input = [0; HEAD + INLINE];
         let content = &mut [0; INLINE];
@@ -456,7 +457,8 @@ fn write_parts(f: &mut fmt::Formatter<'_>, mut parts: &[u8]) -> fmt::Result {
     Ok(())
 }
 
-/// A key as the name of a remote store's entry: a digest of 128 bits in hexadecimal digits, or the label.
+/// A key as the name of a remote store's entry: a digest of 128 bits in hexadecimal digits, or the
+/// label.
 #[cfg(feature = "tokio")]
 struct StoredKey(Key);
 

@@ -8,11 +8,13 @@ use super::{Extracted, Key, KeyExtractor, MissingKey, header};
 
 /// Limits by the host that a request is for, such as a tenant's domain.
 ///
-/// The host is in the target (HTTP/2, and HTTP/1.1 through a proxy) or in the header `Host`. A request with two `Host` lines, or
-/// with a target and a `Host` that differ, counts as one without a host, because the service might read the other one. Letters are
-/// lower-cased; a port and a dot at the end are left out.
+/// The host is in the target (HTTP/2, and HTTP/1.1 through a proxy) or in the header `Host`. A
+/// request with two `Host` lines, or with a target and a `Host` that differ, counts as one without
+/// a host, because the service might read the other one. Letters are lower-cased; a port and a dot
+/// at the end are left out.
 ///
-/// A client may send any host. Refuse those that you do not serve in an outer layer, or give them a key of their own, as below.
+/// A client may send any host. Refuse those that you do not serve in an outer layer, or give them a
+/// key of their own, as below.
 ///
 /// # Examples
 ///
@@ -60,7 +62,8 @@ impl<B> KeyExtractor<Request<B>> for Host {
     }
 }
 
-/// Returns the value of a header `Host` without its port; `None` if it is not valid, or has user information (RFC 9110 §7.2).
+/// Returns the value of a header `Host` without its port; `None` if it is not valid, or has user
+/// information (RFC 9110 §7.2).
 fn without_port(text: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(text).ok()?;
     let is_authority = Authority::try_from(text).is_ok() && !text.contains('@');
@@ -71,7 +74,8 @@ fn without_port(text: &[u8]) -> Option<&str> {
     is_authority.then(|| &text[..end.unwrap_or(text.len())])
 }
 
-/// Normalizes a host: names are not case-sensitive (RFC 4343), and a dot at the end does not make another host.
+/// Normalizes a host: names are not case-sensitive (RFC 4343), and a dot at the end does not make
+/// another host.
 fn normalized(host: &str) -> Cow<'_, str> {
     let host = host.strip_suffix('.').unwrap_or(host);
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
@@ -82,8 +86,8 @@ fn normalized(host: &str) -> Cow<'_, str> {
 
 /// Limits by the method of the request.
 ///
-/// Most useful as a part of a joined key. HEAD has a budget of its own beside GET; the [guide](crate::guide#where-the-layer-stands) has a
-/// key with one for both.
+/// Most useful as a part of a joined key. HEAD has a budget of its own beside GET; the
+/// [guide](crate::guide#where-the-layer-stands) has a key with one for both.
 ///
 /// # Examples
 ///
@@ -132,8 +136,9 @@ impl<B> KeyExtractor<Request<B>> for Path {
 
 /// Limits by the route that matched, such as `/users/{id}`, from axum's extension `MatchedPath`.
 ///
-/// axum matches the route before it calls a layer added with `Router::layer`. Requests without a route (a fallback, or a
-/// layer around the whole router) share the key `Key::shared("unmatched")`, so a client gains nothing by inventing paths.
+/// axum matches the route before it calls a layer added with `Router::layer`. Requests without a
+/// route (a fallback, or a layer around the whole router) share the key `Key::shared("unmatched")`,
+/// so a client gains nothing by inventing paths.
 ///
 /// # Examples
 ///

@@ -2,7 +2,8 @@
 
 /// Sums of units, and of calls.
 ///
-/// `granted = spent + left + expired + returned + lost`, where the holders of all keys have the `left` ones.
+/// `granted = spent + left + expired + returned + lost`, where the holders of all keys have the
+/// `left` ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Calls to the store.

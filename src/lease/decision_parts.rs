@@ -8,7 +8,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// The parts of a decision that leases made. A decision is several times as large, so it is put together after the lock of the key was released.
+/// The parts of a decision that leases made. A decision is several times as large, so it is put
+/// together after the lock of the key was released.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DecisionParts {
     /// By the clock of the store.
@@ -86,8 +87,8 @@ impl DecisionParts {
     }
 }
 
-/// The numbers of a decision from a lease: the remaining units, the waits in nanoseconds, and the two words of a position, which are 0 if there
-/// is none.
+/// The numbers of a decision from a lease: the remaining units, the waits in nanoseconds, and the
+/// two words of a position, which are 0 if there is none.
 const NUMBERS: Compute = Compute {
     remaining: |&[remaining, ..]| remaining,
     more_after: |&[_, more_after, ..], _| Duration::from_nanos(more_after),

@@ -22,12 +22,14 @@ use crate::{
     time::Timestamp,
 };
 
-/// The most grants and refunds of a key that are held apart, so that a call has no more work than that.
+/// The most grants and refunds of a key that are held apart, so that a call has no more work than
+/// that.
 const MOST_PORTIONS: usize = 8;
 
 /// The units that one node holds of a key.
 ///
-/// Most keys hold one grant, and most calls find all of its units valid. Three words are enough for those.
+/// Most keys hold one grant, and most calls find all of its units valid. Three words are enough for
+/// those.
 #[derive(Debug)]
 pub(super) struct Grants {
     /// The units of the portion that ends first. The list has its other numbers.
@@ -35,7 +37,8 @@ pub(super) struct Grants {
     end: Timestamp,
     /// Until then there is one portion at most, and all of its units are valid.
     plain_until: Timestamp,
-    /// The one that ends first is the first. Nothing before the first grant, so that a key without leases takes no memory for them.
+    /// The one that ends first is the first. Nothing before the first grant, so that a key without
+    /// leases takes no memory for them.
     list: Option<Box<SmallVec<[Portion; 1]>>>,
 }
 
@@ -52,7 +55,8 @@ impl Default for Grants {
 }
 
 impl Grants {
-    /// Drops units that are not valid any more, and adds them to the expired ones. Returns the number of the others.
+    /// Drops units that are not valid any more, and adds them to the expired ones. Returns the
+    /// number of the others.
     #[inline]
     pub(super) fn expire(&mut self, now: Timestamp, expired: &mut u64) -> u64 {
         if now < self.plain_until {
@@ -69,7 +73,8 @@ impl Grants {
         .unwrap_or(0)
     }
 
-    /// Spends units, which are there, from what ends first. Returns the position of the first of them.
+    /// Spends units, which are there, from what ends first. Returns the position of the first of
+    /// them.
     #[inline]
     pub(super) fn take(&mut self, units: u64) -> Option<Position> {
         if let Some(left) = self.units.checked_sub(units)
@@ -154,7 +159,8 @@ impl Grants {
         list.iter().all(|portion| portion.ends_at() <= now)
     }
 
-    /// Changes the list, if there is one. The first portion has its units there meanwhile. Empty portions are dropped afterwards.
+    /// Changes the list, if there is one. The first portion has its units there meanwhile. Empty
+    /// portions are dropped afterwards.
     fn change<T>(&mut self, work: impl FnOnce(&mut SmallVec<[Portion; 1]>) -> T) -> Option<T> {
         let portions = self.list.as_deref_mut()?;
         if let Some(first) = portions.first_mut() {

@@ -114,7 +114,8 @@ impl Request {
 /// The next step of a call.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Units that are here pay. A request, if there is one, is for later calls, so that they need not wait.
+    /// Units that are here pay. A request, if there is one, is for later calls, so that they need
+    /// not wait.
     Admitted(DecisionParts, Option<Request>),
     /// With the wait before a retry; `None` if the call can never pass.
     Refused(DecisionParts, Option<Duration>),
@@ -133,7 +134,8 @@ impl Holder {
         }
     }
 
-    /// Decides a call, if that is possible without the store. `is_again` if it has waited for the answer of another call.
+    /// Decides a call, if that is possible without the store. `is_again` if it has waited for the
+    /// answer of another call.
     #[inline]
     pub(crate) fn acquire(
         &mut self,
@@ -191,8 +193,8 @@ impl Holder {
         })
     }
 
-    /// Takes in the answer of the store to a request, and returns the decision of the call that waits for it. Units above its cost stay here, or
-    /// all units if no call waits.
+    /// Takes in the answer of the store to a request, and returns the decision of the call that
+    /// waits for it. Units above its cost stay here, or all units if no call waits.
     pub(crate) fn answered(
         &mut self,
         request: &Request,
@@ -213,8 +215,8 @@ impl Holder {
             // The pause that a refusal begins is one for its caller, too.
             let wait = decision.retry_after().filter(|_| granted == 0);
             let wait = wait.map(|wait| wait.max(self.pause.saturating_since(now)));
-            // Others hold units behind this charge on the time axis of a bucket, so what it gives back cannot return to the store. A window
-            // takes it back for all nodes.
+            // Others hold units behind this charge on the time axis of a bucket, so what it gives
+            // back cannot return to the store. A window takes it back for all nodes.
             return match (wait, answer.validity.rate()) {
                 (Some(wait), _) => decision.with_retry_after(Some(wait)),
                 (None, Some(_)) if granted > 0 => {
@@ -224,8 +226,8 @@ impl Holder {
                 (None, _) => decision,
             };
         }
-        // The first units of the grant pay, and none from before: those may have ended while the store was asked. The store has admitted
-        // the call itself, also if the answer comes late.
+        // The first units of the grant pay, and none from before: those may have ended while the
+        // store was asked. The store has admitted the call itself, also if the answer comes late.
         let mut portion = answer.portion(granted, request);
         let position = portion.take(cost);
         self.grants.insert(portion);
@@ -245,14 +247,15 @@ impl Holder {
         self.refused = refused
             .filter(|(cost, until)| known.admits_at(*cost) != Some(*until))
             .map(Box::new);
-        // Units of a bucket come back all the time, so little is lost by asking for more of them later. Those of a window end with it.
-        // A key that has had no grant yet asks again sooner.
+        // Units of a bucket come back all the time, so little is lost by asking for more of them
+        // later. Those of a window end with it. A key that has had no grant yet asks again sooner.
         let comes_back = terms.rate.is_some() && self.grants.have_begun();
         let (times, part) = if comes_back { (2, 2) } else { (1, 4) };
         let offered = self.offered.during(now, terms.hold);
         let needed = request.up_to.max(offered).saturating_mul(times);
-        // While all nodes together ask for more than is refilled, the store has little, and each would fetch it in crumbs. A burst that the
-        // limit allows is no reason for a pause, and neither is a grant that is small because others need some, too.
+        // While all nodes together ask for more than is refilled, the store has little, and each
+        // would fetch it in crumbs. A burst that the limit allows is no reason for a pause, and
+        // neither is a grant that is small because others need some, too.
         let enough = needed.min(terms.refilled);
         let is_scarce = known.remaining().saturating_add(granted) < enough;
         // A key that is asked for once in a while is answered as if there were no leases.
@@ -264,7 +267,8 @@ impl Holder {
         granted
     }
 
-    /// Returns how many units this node would hold: as many as were offered during the last hold, and no more than others can spare.
+    /// Returns how many units this node would hold: as many as were offered during the last hold,
+    /// and no more than others can spare.
     fn wanted(&mut self, now: Timestamp, terms: &Terms) -> u64 {
         self.offered.during(now, terms.hold).min(terms.most_held())
     }
@@ -274,7 +278,8 @@ impl Holder {
         self.asking = self.asking.filter(|asking| request.asking != Some(*asking));
     }
 
-    /// Takes back the last units of a charge, as far as they are valid. Returns how many nobody gets back.
+    /// Takes back the last units of a charge, as far as they are valid. Returns how many nobody
+    /// gets back.
     pub(crate) fn give_back(
         &mut self,
         now: Timestamp,
@@ -319,8 +324,8 @@ impl Holder {
         left
     }
 
-    /// Takes out the charges of all grants, and what is left of each. The last one is the first, as they can be given back. The units
-    /// count as lost until they are.
+    /// Takes out the charges of all grants, and what is left of each. The last one is the first, as
+    /// they can be given back. The units count as lost until they are.
     pub(crate) fn take_out(&mut self, now: Timestamp, counts: &mut Counts) -> Vec<(Charge, u64)> {
         counts.lost += self.grants.expire(now, &mut counts.expired);
         charges(self.grants.take_out())
@@ -393,7 +398,8 @@ impl Holder {
         })
     }
 
-    /// Returns what is known about a key, and the wait of a call, if it is known that the call is refused.
+    /// Returns what is known about a key, and the wait of a call, if it is known that the call is
+    /// refused.
     fn refusal(
         &self,
         now: Timestamp,

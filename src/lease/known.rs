@@ -37,8 +37,8 @@ impl Known {
         self.remaining
     }
 
-    /// Returns the earliest instant at which the store admits a cost if nobody else spends, or any earlier one if that has passed; `None` if
-    /// it is not known.
+    /// Returns the earliest instant at which the store admits a cost if nobody else spends, or any
+    /// earlier one if that has passed; `None` if it is not known.
     pub(super) fn admits_at(&self, cost: u64) -> Option<Timestamp> {
         match cost.checked_sub(self.remaining) {
             None | Some(0) => Some(Timestamp::default()),

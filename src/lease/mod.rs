@@ -1,7 +1,8 @@
 //! Leases: units that a store granted to this node, and when to ask for more.
 //!
-//! Nothing here reads a clock or does I/O: each function takes the time, and returns what the caller has to do. So the store wrapper
-//! [`Leased`](crate::store::Leased) and a simulation run the same code.
+//! Nothing here reads a clock or does I/O: each function takes the time, and returns what the
+//! caller has to do. So the store wrapper [`Leased`](crate::store::Leased) and a simulation run the
+//! same code.
 //!
 //! # Grants
 //!

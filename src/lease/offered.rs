@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// The units that calls asked for during the last span of some length, whether they were admitted or not.
+/// The units that calls asked for during the last span of some length, whether they were admitted
+/// or not.
 ///
-/// Not those that were admitted: a node that is refused would ask for less and less, and others would get its share.
+/// Not those that were admitted: a node that is refused would ask for less and less, and others
+/// would get its share.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Offered {
     /// The beginning of the current span.

@@ -13,7 +13,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Portion {
     units: u64,
-    /// When the request was sent. The store granted the units later, so they are valid for longer than this side counts.
+    /// When the request was sent. The store granted the units later, so they are valid for longer
+    /// than this side counts.
     sent_at: Timestamp,
     validity: Validity,
     /// Until then all units are valid. So most calls need no division.
@@ -41,7 +42,8 @@ impl Portion {
         self.charge
     }
 
-    /// Returns the last `units` of a charge, which are given back at `now`; none if the charge is not of a lease.
+    /// Returns the last `units` of a charge, which are given back at `now`; none if the charge is
+    /// not of a lease.
     pub(super) fn given_back(
         units: u64,
         now: Timestamp,
@@ -57,7 +59,8 @@ impl Portion {
         Self::new(units, now, validity)
     }
 
-    /// Takes in a portion that ends later. Each unit ends as before, or sooner: the later ones as if they came right behind these.
+    /// Takes in a portion that ends later. Each unit ends as before, or sooner: the later ones as
+    /// if they came right behind these.
     pub(super) fn join(&mut self, later: &Self) {
         let left = Duration::from_nanos(self.joined_end(later).nanos_since(self.sent_at));
         let validity = match self.slower_rate(later) {
@@ -67,7 +70,8 @@ impl Portion {
         *self = Self::new(self.units + later.units, self.sent_at, validity);
     }
 
-    /// Returns by how many nanoseconds sooner units of a later portion end if it is joined to this one.
+    /// Returns by how many nanoseconds sooner units of a later portion end if it is joined to this
+    /// one.
     pub(super) fn lost_by_joining(&self, later: &Self) -> u64 {
         later.ends_at().nanos_since(self.joined_end(later))
     }

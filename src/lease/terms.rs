@@ -14,7 +14,8 @@ use crate::{
 pub(crate) struct Terms {
     /// The hold, in nanoseconds. The units that were offered during it are asked for at once.
     pub(crate) hold: u64,
-    /// The limit that clients see: that of the rule as it is written, not of the stricter one in the store.
+    /// The limit that clients see: that of the rule as it is written, not of the stricter one in
+    /// the store.
     pub(crate) limit: Option<RuleLimit>,
     /// The greatest cost that the stricter rule ever admits.
     pub(super) capacity: u64,
@@ -22,7 +23,8 @@ pub(crate) struct Terms {
     pub(super) refilled: u64,
     /// The rate at which granted units end, if they end one by one.
     pub(crate) rate: Option<Quota>,
-    /// `true` if granted units end while the state still counts them, so that nobody gets them back.
+    /// `true` if granted units end while the state still counts them, so that nobody gets them
+    /// back.
     pub(super) ends_early: bool,
 }
 
@@ -50,7 +52,8 @@ impl Terms {
         }
     }
 
-    /// Returns the most units of a key that a node asks to hold, as a grant is at most a quarter of what the store has left.
+    /// Returns the most units of a key that a node asks to hold, as a grant is at most a quarter of
+    /// what the store has left.
     ///
     /// So a node that was busy and is not any more keeps the others from that much at most.
     pub(super) fn most_held(&self) -> u64 {
@@ -66,7 +69,8 @@ impl Terms {
         })
     }
 
-    /// Returns how many units may be lacking although the rule as it is written has them, with so many nodes if that is known.
+    /// Returns how many units may be lacking although the rule as it is written has them, with so
+    /// many nodes if that is known.
     pub(crate) fn undershoot_bound(&self, nodes: Option<u64>) -> u64 {
         let limit = self.limit.map_or(0, |limit| limit.capacity.get());
         let held = self.capacity.min(limit);
@@ -76,7 +80,8 @@ impl Terms {
     }
 }
 
-/// Returns the limit that clients see: that of the rule as it is written, not of the stricter one in the store.
+/// Returns the limit that clients see: that of the rule as it is written, not of the stricter one
+/// in the store.
 pub(crate) fn limit_as_written(rule: &impl Leasable) -> Option<RuleLimit> {
     rule.look(None, Timestamp::default()).rule_limit()
 }

@@ -153,8 +153,9 @@ impl<A> Asking<A> {
 
 /// Asks of several roles, and the decisions so far.
 ///
-/// The store is asked at once about each dry run by itself, and about all looks together. Once all looks admit the request, the others are acquired
-/// together; if a look refuses, nothing is spent, and they are looked at. The decisions are complete once all answers are there.
+/// The store is asked at once about each dry run by itself, and about all looks together. Once all
+/// looks admit the request, the others are acquired together; if a look refuses, nothing is spent,
+/// and they are looked at. The decisions are complete once all answers are there.
 pub(super) struct Apart<A> {
     roles: Roles,
     decisions: SmallVec<[Option<Decision>; 4]>,

@@ -34,6 +34,7 @@ pub(super) fn settle_back<Rule, S: Store<Rule>>(
             is_grant: false,
         })
     });
-    // A caller that is being dropped cannot await: remote stores make settlements in the background.
+    // A caller that is being dropped cannot await: remote stores make settlements in the
+    // background.
     drop(store.settle(settlements.collect()));
 }

@@ -70,8 +70,8 @@ impl<L, S, R, O> fmt::Debug for Config<L, S, R, O> {
 }
 
 impl<L: Sealed, S, R, O> Config<L, S, R, O> {
-    /// Returns the outcome of decisions, one for each ask, without those of dry runs that are not shown, and without the charges that this
-    /// layer settles.
+    /// Returns the outcome of decisions, one for each ask, without those of dry runs that are not
+    /// shown, and without the charges that this layer settles.
     #[inline]
     pub(super) fn outcome<'a>(
         &self,
@@ -128,7 +128,8 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
     /// Returns the dry run that a decision belongs to; `None` if the decision has effect.
     #[inline]
     fn dry_run_of(&self, policy: &Policy, key: &Key, decision: &Decision) -> Option<&DryRun> {
-        // Only if the store could not decide, the decision does not show it. To select a key takes a hash.
+        // Only if the store could not decide, the decision does not show it. To select a key takes
+        // a hash.
         let may_be_dry = decision.is_dry_run() || decision.is_undecided();
         let dry_run = may_be_dry.then(|| self.limits.dry_run(policy))?;
         dry_run.filter(|dry_run| decision.is_dry_run() || dry_run.is_dry(key))
@@ -191,7 +192,8 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
 }
 
 impl<L, S, R, O> Config<L, S, R, O> {
-    /// Hands the outcome to an admitted request if the responder wants it; returns the annotation for its response.
+    /// Hands the outcome to an admitted request if the responder wants it; returns the annotation
+    /// for its response.
     #[inline]
     pub(super) fn admit<'a, Req, Res, Err, Rule>(
         &self,

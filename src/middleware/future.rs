@@ -24,8 +24,8 @@ use crate::{
 pin_project! {
     /// The future of a [`RateLimit`](crate::RateLimit) service's response.
     ///
-    /// A store in memory has decided before this future exists, without an allocation. While a store answers over a
-    /// network, or a request is delayed, the request is kept in a box.
+    /// A store in memory has decided before this future exists, without an allocation. While a
+    /// store answers over a network, or a request is delayed, the request is kept in a box.
     ///
     /// ```
     /// use http::{Request, Response};

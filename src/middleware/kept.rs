@@ -37,7 +37,8 @@ where
     /// The state from the call of the inner service to its response.
     type Kept;
 
-    /// Hands charges over to the handler of an admitted request, and keeps those that its response may correct.
+    /// Hands charges over to the handler of an admitted request, and keeps those that its response
+    /// may correct.
     ///
     /// `at_once` is set if the store answered at once.
     fn keep<'a>(
@@ -116,7 +117,8 @@ pub struct KeptCharges<L, S, R, O, Rule> {
     by_response: SmallVec<[ChargeHandle; 1]>,
     /// Set if the handler may settle a charge.
     has_handle: bool,
-    /// Set if the store answers at once, so that the response can have the numbers after the settlement.
+    /// Set if the store answers at once, so that the response can have the numbers after the
+    /// settlement.
     at_once: bool,
 }
 
@@ -160,8 +162,8 @@ impl<L, S, R, O, Rule> KeptCharges<L, S, R, O, Rule> {
         }
     }
 
-    /// Gives back the charges that the response does not fulfil the condition of. Returns `true` if a charge may have changed since its
-    /// decision.
+    /// Gives back the charges that the response does not fulfil the condition of. Returns `true` if
+    /// a charge may have changed since its decision.
     pub(super) fn settle<Req, Res>(&self, response: &Res) -> bool
     where
         L: SettleByResponse<Req, Res>,
@@ -203,7 +205,8 @@ impl<L, S, R, O, Rule> KeptCharges<L, S, R, O, Rule> {
     }
 }
 
-/// Returns the handles of the charges that the layer settles. Those of limits know those of their candidates.
+/// Returns the handles of the charges that the layer settles. Those of limits know those of their
+/// candidates.
 fn handles<L, S, R, O, Rule>(
     config: &Arc<Config<L, S, R, O>>,
     asks: &[Ask<'_, Rule>],

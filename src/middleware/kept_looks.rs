@@ -30,7 +30,8 @@ use crate::{
 pin_project! {
     /// Charges that are made after the response, beside those that it may correct.
     ///
-    /// Dropped before the response, it makes them all; dropped while a store makes them, it lets the store finish.
+    /// Dropped before the response, it makes them all; dropped while a store makes them, it lets
+    /// the store finish.
     pub struct KeptLooks<L, S, R, O, Rule, Res> {
         charges: KeptCharges<L, S, R, O, Rule>,
         // `None` once the response is there.

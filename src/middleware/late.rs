@@ -60,7 +60,8 @@ where
     }
 }
 
-/// Charges keys whose request ended without a response, each by itself: an exhausted one must not spare the others.
+/// Charges keys whose request ended without a response, each by itself: an exhausted one must not
+/// spare the others.
 ///
 /// `looked_at` is the instant of the looks.
 pub(super) fn charge_without_response<L, S, R, O, Rule>(

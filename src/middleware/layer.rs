@@ -21,8 +21,9 @@ use crate::{
 
 /// Limits the rate of requests to any tower service.
 ///
-/// [`new`](Self::new) begins with the defaults: state in memory, one key for all requests, a cost of 1, answers over HTTP and gRPC.
-/// Clones of the layer, and all services that it makes, share one budget.
+/// [`new`](Self::new) begins with the defaults: state in memory, one key for all requests, a cost
+/// of 1, answers over HTTP and gRPC. Clones of the layer, and all services that it makes, share one
+/// budget.
 ///
 /// # Examples
 ///
@@ -47,15 +48,16 @@ use crate::{
 ///
 /// # The tower contract
 ///
-/// `call` decides, on the instance that `poll_ready` made ready. An admitted request goes to that instance. On refusal the ready
-/// instance is dropped unused and replaced by a clone. A delayed request holds none of the inner service's capacity: after the
-/// delay it waits for a fresh clone to be ready.
+/// `call` decides, on the instance that `poll_ready` made ready. An admitted request goes to that
+/// instance. On refusal the ready instance is dropped unused and replaced by a clone. A delayed
+/// request holds none of the inner service's capacity: after the delay it waits for a fresh clone
+/// to be ready.
 ///
 /// # Cancellation
 ///
-/// A request that is dropped while the store is being asked is charged at most once. A request that is dropped while it is delayed
-/// is [counted](Self::cancelled), and its charge is given back in the background. If that fails, the charge is
-/// [counted](Self::unsettled) as unsettled.
+/// A request that is dropped while the store is being asked is charged at most once. A request that
+/// is dropped while it is delayed is [counted](Self::cancelled), and its charge is given back in
+/// the background. If that fails, the charge is [counted](Self::unsettled) as unsettled.
 #[doc(alias("rate limit", "throttle", "governor", "quota"))]
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it is added to a service"]
@@ -96,15 +98,19 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
 
     /// Keeps the state in another store.
     ///
-    /// The store must run the rule's type and be cheap to clone; an [`Arc`] of a store is. For a store that can fail, first choose
-    /// what happens then, by [`fail_open`](crate::store::StoreExt::fail_open) or [`fail_closed`](crate::store::StoreExt::fail_closed).
+    /// The store must run the rule's type and be cheap to clone; an [`Arc`] of a store is. For a
+    /// store that can fail, first choose what happens then, by
+    /// [`fail_open`](crate::store::StoreExt::fail_open) or
+    /// [`fail_closed`](crate::store::StoreExt::fail_closed).
     ///
     /// # Panics
     ///
-    /// When the rule of a limit does not [fit](Store::fits) the store; see [`try_store`](Self::try_store). Rules that are
-    /// [selected per request](Self::rule) are checked when they are used.
+    /// When the rule of a limit does not [fit](Store::fits) the store; see
+    /// [`try_store`](Self::try_store). Rules that are [selected per request](Self::rule) are
+    /// checked when they are used.
     #[track_caller]
-    // The bound stands here rather than on `Layer` alone, so that the compiler's message about it points at this call.
+    // The bound stands here rather than on `Layer` alone, so that the compiler's message about it
+    // points at this call.
     pub fn store<Rule, T>(self, store: T) -> RateLimitLayer<L, T, R, O>
     where
         T: Backend<Error: NeverFails> + Store<Rule>,
@@ -149,7 +155,8 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
 
     /// Changes how refusals are answered and admitted responses are marked.
     ///
-    /// See [`respond`](crate::respond) for the responders of this crate. Your own implements [`Respond`](crate::respond::Respond):
+    /// See [`respond`](crate::respond) for the responders of this crate. Your own implements
+    /// [`Respond`](crate::respond::Respond):
     ///
     /// ```
     /// use std::convert::Infallible;
@@ -209,7 +216,8 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
 
     /// Reports what the layer does to one more [`Observer`]: counters, metrics, logs.
     ///
-    /// All services of the layer share it, so it must be cheap to clone; an [`Arc`] of an observer is.
+    /// All services of the layer share it, so it must be cheap to clone; an [`Arc`] of an observer
+    /// is.
     ///
     /// ```
     /// use std::{convert::Infallible, sync::{Arc, atomic::{AtomicU64, Ordering}}};
@@ -250,7 +258,8 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
         }
     }
 
-    /// Adds a limit. A request passes if all limits admit it, and is charged to all of them or to none.
+    /// Adds a limit. A request passes if all limits admit it, and is charged to all of them or to
+    /// none.
     ///
     /// ```
     /// use tollgate::{Limit, RateLimitLayer, TokenBucket, key::PeerIp};
@@ -263,8 +272,9 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     ///
     /// # Panics
     ///
-    /// When another limit of the layer has the same name, the rule does not [fit](Store::fits) the layer's store, or the layer lacks the limit that
-    /// this one is [compared with](crate::Limit::compared_with); see [`try_also`](Self::try_also).
+    /// When another limit of the layer has the same name, the rule does not [fit](Store::fits) the
+    /// layer's store, or the layer lacks the limit that this one is [compared
+    /// with](crate::Limit::compared_with); see [`try_also`](Self::try_also).
     #[track_caller]
     pub fn also<Rule, M>(self, limit: M) -> RateLimitLayer<(L, M), S, R, O>
     where
@@ -282,8 +292,9 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     ///
     /// # Errors
     ///
-    /// When another limit of the layer has the same name, the rule does not [fit](Store::fits) the layer's store, or the layer lacks the limit that
-    /// this one is [compared with](crate::Limit::compared_with).
+    /// When another limit of the layer has the same name, the rule does not [fit](Store::fits) the
+    /// layer's store, or the layer lacks the limit that this one is [compared
+    /// with](crate::Limit::compared_with).
     pub fn try_also<Rule, M>(self, limit: M) -> Result<RateLimitLayer<(L, M), S, R, O>, Error>
     where
         L: LimitsBy<Rule>,
@@ -296,7 +307,8 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
         Ok(layer)
     }
 
-    /// Returns the number of delayed requests that were dropped before their turn. Their charges were given back.
+    /// Returns the number of delayed requests that were dropped before their turn. Their charges
+    /// were given back.
     pub fn cancelled(&self) -> u64 {
         self.counts.cancelled()
     }
@@ -362,10 +374,11 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
         self.registration.collisions()
     }
 
-    /// Returns a handle on the limit of this name, for checks without requests on the same budget: WebSocket messages, jobs, an
-    /// admin console.
+    /// Returns a handle on the limit of this name, for checks without requests on the same budget:
+    /// WebSocket messages, jobs, an admin console.
     ///
-    /// It decides by the limit's own rule. Keys must be those that the limit's extractor makes; see [`Limiter`].
+    /// It decides by the limit's own rule. Keys must be those that the limit's extractor makes; see
+    /// [`Limiter`].
     ///
     /// ```
     /// use tollgate::{Cost, RateLimitLayer, TokenBucket, key::{Header, Key}};
@@ -402,7 +415,8 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
         Limiter::try_new((*policy).clone(), (*rule).clone(), self.store.clone())
     }
 
-    /// Returns the counts of the [dry run](crate::Limit::dry_run) of the limit of this name; `None` if no such limit is on a dry run.
+    /// Returns the counts of the [dry run](crate::Limit::dry_run) of the limit of this name; `None`
+    /// if no such limit is on a dry run.
     ///
     /// All clones and services of the layer count together.
     pub fn dry_run_report(&self, policy: &str) -> Option<DryRunReport>
@@ -415,8 +429,9 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
 
     /// Returns the number of charges that may not have been corrected because a settlement failed.
     ///
-    /// Counts the settlements of requests that were dropped while they were delayed, and all settlements that handlers made through the
-    /// layer's store. The store [counts](Backend::unsettled) for all layers and clones that share it.
+    /// Counts the settlements of requests that were dropped while they were delayed, and all
+    /// settlements that handlers made through the layer's store. The store
+    /// [counts](Backend::unsettled) for all layers and clones that share it.
     ///
     /// ```
     /// use tollgate::{TokenBucket, prelude::*};

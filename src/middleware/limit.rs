@@ -14,8 +14,9 @@ use crate::{
 
 /// A limit: its name, its rule, the key that it counts by, and the cost of a request.
 ///
-/// A layer has one to begin with; [`also`](crate::RateLimitLayer::also) adds more, each with a name of its own. A request passes if
-/// all limits of its layer admit it. It is charged to all of them, or to none.
+/// A layer has one to begin with; [`also`](crate::RateLimitLayer::also) adds more, each with a name
+/// of its own. A request passes if all limits of its layer admit it. It is charged to all of them,
+/// or to none.
 ///
 /// ```
 /// use http::Request;
@@ -61,8 +62,8 @@ impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
     ///
     /// # Panics
     ///
-    /// When the name is no [`Policy`]: empty, too long, or not printable ASCII. Use [`Policy::try_new`] and
-    /// [`policy`](Self::policy) for names from data.
+    /// When the name is no [`Policy`]: empty, too long, or not printable ASCII. Use
+    /// [`Policy::try_new`] and [`policy`](Self::policy) for names from data.
     #[track_caller]
     pub fn named(self, name: &str) -> Self {
         self.policy(Policy::new(name))
@@ -81,15 +82,16 @@ impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
         })
     }
 
-    /// Selects the rule for each request: a closure `Fn(&Req) -> Option<Rule>`, or any [`SelectRule`](crate::SelectRule). `None` is
-    /// the limit's own rule.
+    /// Selects the rule for each request: a closure `Fn(&Req) -> Option<Rule>`, or any
+    /// [`SelectRule`](crate::SelectRule). `None` is the limit's own rule.
     ///
-    /// A rule that delays a request needs tokio to hold it. Without the feature `tokio`, or outside of a runtime of tokio, the
-    /// request is refused instead, its charge is given back, and `Retry-After` is the delay.
+    /// A rule that delays a request needs tokio to hold it. Without the feature `tokio`, or outside
+    /// of a runtime of tokio, the request is refused instead, its charge is given back, and
+    /// `Retry-After` is the delay.
     ///
-    /// A selected rule that does not [fit](crate::store::Store::fits) the layer's store is noticed only when it is used. Its request
-    /// is refused as the server's fault (500; gRPC: `INTERNAL`), [counted](crate::RateLimitLayer::misconfigured), and logged once for
-    /// each policy and cause.
+    /// A selected rule that does not [fit](crate::store::Store::fits) the layer's store is noticed
+    /// only when it is used. Its request is refused as the server's fault (500; gRPC: `INTERNAL`),
+    /// [counted](crate::RateLimitLayer::misconfigured), and logged once for each policy and cause.
     #[doc(alias = "plan")]
     #[doc(alias = "tier")]
     pub fn rule<Q>(self, per_request: Q) -> Limit<Rule, Q, K, C, E, B> {
@@ -98,8 +100,8 @@ impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
         })
     }
 
-    /// Changes the cost of a request, 1 unless set: a [`Cost`], a closure `Fn(&Req) -> Cost`, or any
-    /// [`RequestCost`](crate::RequestCost).
+    /// Changes the cost of a request, 1 unless set: a [`Cost`], a closure `Fn(&Req) -> Cost`, or
+    /// any [`RequestCost`](crate::RequestCost).
     #[doc(alias = "weight")]
     pub fn cost<D>(self, cost: D) -> Limit<Rule, P, K, D, E, B> {
         self.with_parts(|(per_request, key, _, enforcement, charging)| {
@@ -143,11 +145,12 @@ impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
         })
     }
 
-    /// Puts a [`ChargeHandle`](crate::ChargeHandle) into the extensions of each request that is charged, so that its handler can correct the
-    /// charge to the actual cost.
+    /// Puts a [`ChargeHandle`](crate::ChargeHandle) into the extensions of each request that is
+    /// charged, so that its handler can correct the charge to the actual cost.
     ///
-    /// The [cost](Self::cost) is reserved: it counts against the limit until it is settled. A handle that is dropped leaves it
-    /// charged. If the store answers at once, the rate limit fields of the response have the numbers after the settlement.
+    /// The [cost](Self::cost) is reserved: it counts against the limit until it is settled. A
+    /// handle that is dropped leaves it charged. If the store answers at once, the rate limit
+    /// fields of the response have the numbers after the settlement.
     pub fn charge_handle<Handed>(self) -> Limit<Rule, P, K, C, E, Handed>
     where
         B: HandOver<Handed>,
@@ -155,14 +158,16 @@ impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
         self.with_charging(B::handed_over)
     }
 
-    /// Charges only requests whose response fulfils a condition: a closure `Fn(&Response) -> bool`, or any
-    /// [`ChargeIf`](crate::ChargeIf).
+    /// Charges only requests whose response fulfils a condition: a closure `Fn(&Response) -> bool`,
+    /// or any [`ChargeIf`](crate::ChargeIf).
     ///
-    /// **Reserve, then settle.** The cost is charged when the request is admitted, and given back if the response does not fulfil the
-    /// condition. So requests in progress count against the limit: of ten concurrent logins under "3 failures", seven are
-    /// refused although no login failed. Use [`charge_after`](Self::charge_after) where that is wrong.
+    /// **Reserve, then settle.** The cost is charged when the request is admitted, and given back
+    /// if the response does not fulfil the condition. So requests in progress count against the
+    /// limit: of ten concurrent logins under "3 failures", seven are refused although no login
+    /// failed. Use [`charge_after`](Self::charge_after) where that is wrong.
     ///
-    /// A request without a response stays charged: its handler panicked or returned an error, or its client went away.
+    /// A request without a response stays charged: its handler panicked or returned an error, or
+    /// its client went away.
     pub fn charge_if<F, Conditional>(self, condition: F) -> Limit<Rule, P, K, C, E, Conditional>
     where
         B: AddCondition<F, Conditional>,
@@ -174,31 +179,36 @@ impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
 impl<Rule, P, K, C, E: Enforcement, B> Limit<Rule, P, K, C, E, B> {
     /// Puts the limit on a dry run: it decides, counts and reports, but refuses and delays nothing.
     ///
-    /// Its decisions are in the [report](crate::RateLimitLayer::dry_run_report) and go to the layer's
-    /// [observers](crate::observe::Observer::dry_run). Response headers and outcomes do not contain them, unless they are
-    /// [shown](Self::dry_run_shown). A request without a key proceeds as if it were exempt, and is counted.
+    /// Its decisions are in the [report](crate::RateLimitLayer::dry_run_report) and go to the
+    /// layer's [observers](crate::observe::Observer::dry_run). Response headers and outcomes do not
+    /// contain them, unless they are [shown](Self::dry_run_shown). A request without a key proceeds
+    /// as if it were exempt, and is counted.
     ///
-    /// The limit decides as if it were alone: it charges its own state, for requests that another limit refuses, too. Its keys take room in the
-    /// layer's store, as those of any limit do.
+    /// The limit decides as if it were alone: it charges its own state, for requests that another
+    /// limit refuses, too. Its keys take room in the layer's store, as those of any limit do.
     ///
-    /// The layer asks the store for each limit on a dry run by itself, at the same time as for the others, and waits for its answer. If the store
-    /// fails, or does not support the rule, the request proceeds and is counted as undecided. A request that is dropped before all answers are
-    /// there is not counted.
+    /// The layer asks the store for each limit on a dry run by itself, at the same time as for the
+    /// others, and waits for its answer. If the store fails, or does not support the rule, the
+    /// request proceeds and is counted as undecided. A request that is dropped before all answers
+    /// are there is not counted.
     ///
-    /// A [handle](Self::charge_handle) exists only for a request that the dry run would have admitted, and is one more handle beside those of other
-    /// limits, so handlers must select theirs by [name](crate::ChargeHandle::of). With [`charge_after`](Self::charge_after) the limit reserves and
-    /// settles as [`charge_if`](Self::charge_if) does.
+    /// A [handle](Self::charge_handle) exists only for a request that the dry run would have
+    /// admitted, and is one more handle beside those of other limits, so handlers must select
+    /// theirs by [name](crate::ChargeHandle::of). With [`charge_after`](Self::charge_after) the
+    /// limit reserves and settles as [`charge_if`](Self::charge_if) does.
     #[doc(alias = "shadow")]
     #[doc(alias = "log only")]
     pub fn dry_run(self) -> Limit<Rule, P, K, C, DryRun, B> {
         self.with_enforcement(Enforcement::into_dry_run)
     }
 
-    /// Enforces the limit for a percentage of its keys, and is a [dry run](Self::dry_run) for the others.
+    /// Enforces the limit for a percentage of its keys, and is a [dry run](Self::dry_run) for the
+    /// others.
     ///
-    /// The [digest](crate::key::Key::digest) of a key selects it, so every node enforces the limit for the same keys, a higher percentage
-    /// includes the keys of a lower one, and limits with equal percentages and keys are enforced for the same clients. 0 is a dry run. 100 enforces the limit, and
-    /// refuses requests without a key, which proceed at any lower percentage.
+    /// The [digest](crate::key::Key::digest) of a key selects it, so every node enforces the limit
+    /// for the same keys, a higher percentage includes the keys of a lower one, and limits with
+    /// equal percentages and keys are enforced for the same clients. 0 is a dry run. 100 enforces
+    /// the limit, and refuses requests without a key, which proceed at any lower percentage.
     ///
     /// # Panics
     ///
@@ -211,7 +221,8 @@ impl<Rule, P, K, C, E: Enforcement, B> Limit<Rule, P, K, C, E, B> {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Enforces the limit for a share of its keys, as [`enforce_for`](Self::enforce_for) does, with a percentage from configuration.
+    /// Enforces the limit for a share of its keys, as [`enforce_for`](Self::enforce_for) does, with
+    /// a percentage from configuration.
     ///
     /// # Errors
     ///
@@ -248,37 +259,42 @@ impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
 }
 
 impl<Rule, P, K, C, E> Limit<Rule, P, K, C, E> {
-    /// Charges only requests whose response fulfils a condition, after that response: a closure `Fn(&Response) -> bool`, or any
-    /// [`ChargeIf`](crate::ChargeIf).
+    /// Charges only requests whose response fulfils a condition, after that response: a closure
+    /// `Fn(&Response) -> bool`, or any [`ChargeIf`](crate::ChargeIf).
     ///
-    /// **Look, then charge.** A request is refused if the limit would refuse it now, and otherwise proceeds without a charge. Requests in
-    /// progress do not count: ten concurrent correct logins under "3 failures" all pass. If the response fulfils the condition,
-    /// the limit is charged; if it refuses by then, because concurrent requests have exhausted it, the response is dropped and the client gets the
-    /// refusal instead. So no client gets more such responses than the limit admits, however many requests it sends at once. It may
-    /// still have that many *handled* at once; bound them by a concurrency limit if that matters.
+    /// **Look, then charge.** A request is refused if the limit would refuse it now, and otherwise
+    /// proceeds without a charge. Requests in progress do not count: ten concurrent correct logins
+    /// under "3 failures" all pass. If the response fulfils the condition, the limit is charged; if
+    /// it refuses by then, because concurrent requests have exhausted it, the response is dropped
+    /// and the client gets the refusal instead. So no client gets more such responses than the
+    /// limit admits, however many requests it sends at once. It may still have that many *handled*
+    /// at once; bound them by a concurrency limit if that matters.
     ///
-    /// A request without a response is charged when it ends: its handler panicked or returned an error, or its client went away. A store
-    /// on a server makes that charge in the background.
+    /// A request without a response is charged when it ends: its handler panicked or returned an
+    /// error, or its client went away. A store on a server makes that charge in the background.
     ///
-    /// If a request costs more than 1, the wait in a refusal is until the key is unused, which may be longer than necessary. Delays of the
-    /// rule are not observed. With a store on a server, the store is asked once before the request and once after it, if it is
-    /// charged.
+    /// If a request costs more than 1, the wait in a refusal is until the key is unused, which may
+    /// be longer than necessary. Delays of the rule are not observed. With a store on a server, the
+    /// store is asked once before the request and once after it, if it is charged.
     pub fn charge_after<F>(self, condition: F) -> Limit<Rule, P, K, C, E, LookFirst<F>> {
         self.with_charging(|ChargeAtOnce| LookFirst::new(condition))
     }
 }
 
 impl<Rule, P, K, C, B> Limit<Rule, P, K, C, DryRun, B> {
-    /// Shows the decisions of the dry run in response headers, under the limit's name, and in the [`Outcome`](crate::Outcome).
+    /// Shows the decisions of the dry run in response headers, under the limit's name, and in the
+    /// [`Outcome`](crate::Outcome).
     pub fn dry_run_shown(self) -> Self {
         self.with_enforcement(DryRun::shown)
     }
 
-    /// Compares the decisions with those of another limit of the layer, for the [report](crate::RateLimitLayer::dry_run_report): how often would one
-    /// of them refuse and the other not?
+    /// Compares the decisions with those of another limit of the layer, for the
+    /// [report](crate::RateLimitLayer::dry_run_report): how often would one of them refuse and the
+    /// other not?
     ///
-    /// The limits are compared one by one: a request that `live` admits counts as admitted by it, even if a third limit refuses the request. The
-    /// layer must have the limit `live` already when it gets this one; otherwise [`also`](crate::RateLimitLayer::also) fails.
+    /// The limits are compared one by one: a request that `live` admits counts as admitted by it,
+    /// even if a third limit refuses the request. The layer must have the limit `live` already when
+    /// it gets this one; otherwise [`also`](crate::RateLimitLayer::also) fails.
     pub fn compared_with(self, live: Policy) -> Self {
         self.with_enforcement(|dry_run| dry_run.beside(live))
     }

@@ -33,7 +33,8 @@ pub trait Sealed {
     /// The state that a request keeps until its response.
     type Keeps: Keeps;
 
-    /// Returns the rule of the limit with this policy, unless another one is selected for a request.
+    /// Returns the rule of the limit with this policy, unless another one is selected for a
+    /// request.
     fn own_rule(&self, policy: &Policy) -> Option<&Self::AnyRule>;
 
     /// Returns how the ask of the limit with this policy is decided; `None` if no limit has it.
@@ -42,7 +43,8 @@ pub trait Sealed {
     /// Returns the dry run of the limit with this policy, if it is on one.
     fn dry_run(&self, policy: &Policy) -> Option<&DryRun>;
 
-    /// Returns `true` if the layer settles the charges of the limit with this policy; `None` if no limit has it.
+    /// Returns `true` if the layer settles the charges of the limit with this policy; `None` if no
+    /// limit has it.
     fn settles(&self, policy: &Policy) -> Option<bool>;
 }
 
@@ -108,10 +110,12 @@ impl<L: Sealed, M: Sealed<AnyRule = L::AnyRule>> Sealed for (L, M) {
 /// The effect of requests and responses on the charges of limits.
 #[doc(hidden)]
 pub trait SettleByResponse<Req, Res> {
-    /// Returns `true` if a request with this response is charged by the limit with this policy; `None` if no limit has it.
+    /// Returns `true` if a request with this response is charged by the limit with this policy;
+    /// `None` if no limit has it.
     fn is_charged(&self, policy: &Policy, res: &Res) -> Option<bool>;
 
-    /// Puts the handle of a charge into its request if the handler may settle it. Returns the handle if the response may settle it, too.
+    /// Puts the handle of a charge into its request if the handler may settle it. Returns the
+    /// handle if the response may settle it, too.
     fn hand_over(&self, req: &mut Req, handle: ChargeHandle) -> Option<ChargeHandle>;
 }
 
@@ -178,12 +182,13 @@ pub trait Limits<Req>: Sealed<AnyRule = Self::Rule> {
         Self::Rule: 'a;
 
     /// Storage for the rules that are selected for one request.
-    // Beside the asks, because an ask that contained a rule would be moved with the largest possible rule.
+    // Beside the asks, because an ask that contained a rule would be moved with the largest
+    // possible rule.
     #[doc(hidden)]
     type Selected: Default;
 
-    /// Adds the ask for `req` to an empty list if its key is [at hand](KeyExtractor::key_at_hand). Otherwise returns `false`, and
-    /// has no effect.
+    /// Adds the ask for `req` to an empty list if its key is [at hand](KeyExtractor::key_at_hand).
+    /// Otherwise returns `false`, and has no effect.
     #[doc(hidden)]
     #[inline(always)]
     fn add_asks_at_hand<'a>(
@@ -206,7 +211,8 @@ pub trait Limits<Req>: Sealed<AnyRule = Self::Rule> {
     /// # Errors
     ///
     /// When a key is missing. Then the store must not be asked.
-    // In place: the words of a returned ask would be copied right after they were written, which is slow.
+    // In place: the words of a returned ask would be copied right after they were written, which is
+    // slow.
     #[doc(hidden)]
     fn add_asks<'a>(
         &'a self,
@@ -382,8 +388,8 @@ where
 /// The limits of a layer, whose rules all have the type `Rule`: one [`Limit`], or the pairs that
 /// [`also`](crate::RateLimitLayer::also) makes.
 ///
-/// Sealed. Use it as a bound in functions that give a layer a [store](crate::RateLimitLayer::store), or
-/// [one more limit](crate::RateLimitLayer::also):
+/// Sealed. Use it as a bound in functions that give a layer a
+/// [store](crate::RateLimitLayer::store), or [one more limit](crate::RateLimitLayer::also):
 ///
 /// ```
 /// use tollgate::{Limit, LimitsBy, RateLimitLayer, TokenBucket, store::Local};
@@ -428,7 +434,8 @@ impl<Rule, L: LimitsBy<Rule>, M: LimitsBy<Rule>> LimitsBy<Rule> for (L, M) {
     }
 }
 
-/// Checks that the names of these limits differ, and that each dry run is compared with another one of them.
+/// Checks that the names of these limits differ, and that each dry run is compared with another one
+/// of them.
 pub(super) fn check_names<Rule>(limits: &impl LimitsBy<Rule>) -> Result<(), Error> {
     let mut list = Vec::new();
     limits.list(&mut list);

@@ -1,7 +1,8 @@
 //! The tower middleware: the layer, its limits, the service, and the future of a response.
 //!
-//! Each file imports only from those before it: `per_request`, `role`, `limit`, `limits`, `asking`, `asks`, `disposition`, `config`,
-//! `late`, `kept`, `kept_looks`, `pending`, `future`, `service`, `layer`, `one_limit`, `new`.
+//! Each file imports only from those before it: `per_request`, `role`, `limit`, `limits`, `asking`,
+//! `asks`, `disposition`, `config`, `late`, `kept`, `kept_looks`, `pending`, `future`, `service`,
+//! `layer`, `one_limit`, `new`.
 
 mod asking;
 mod asks;

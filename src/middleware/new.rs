@@ -1,4 +1,5 @@
-//! Constructors with the defaults. The one file of the middleware that names algorithms, a concrete store and a protocol.
+//! Constructors with the defaults. The one file of the middleware that names algorithms, a concrete
+//! store and a protocol.
 
 use super::{layer::RateLimitLayer, limit::Limit};
 use crate::{algorithm::Algorithm, error::Error, respond::Http, store::Local};
@@ -14,12 +15,13 @@ impl<Rule: Algorithm> RateLimitLayer<Limit<Rule>, Local<Rule>, Http> {
         Self::from_parts(Limit::new(rule), Local::new(), Http::new())
     }
 
-    /// Limits all requests together by a `rule` from configuration, with state in memory and answers over HTTP and gRPC.
+    /// Limits all requests together by a `rule` from configuration, with state in memory and
+    /// answers over HTTP and gRPC.
     ///
     /// # Errors
     ///
-    /// When the rule [may delay](Algorithm::may_delay) requests, and the crate was built without the feature `tokio`, which
-    /// delays need.
+    /// When the rule [may delay](Algorithm::may_delay) requests, and the crate was built without
+    /// the feature `tokio`, which delays need.
     pub fn try_new(rule: Rule) -> Result<Self, Error> {
         let limit = Limit::try_new(rule)?;
         Ok(Self::from_parts(limit, Local::new(), Http::new()))
@@ -37,12 +39,13 @@ impl<Rule: Algorithm> Limit<Rule> {
         Self::try_new(rule).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Returns a limit by a `rule` from configuration, named `default`, with one key for all requests and a cost of 1.
+    /// Returns a limit by a `rule` from configuration, named `default`, with one key for all
+    /// requests and a cost of 1.
     ///
     /// # Errors
     ///
-    /// When the rule [may delay](Algorithm::may_delay) requests, and the crate was built without the feature `tokio`, which
-    /// delays need.
+    /// When the rule [may delay](Algorithm::may_delay) requests, and the crate was built without
+    /// the feature `tokio`, which delays need.
     pub fn try_new(rule: Rule) -> Result<Self, Error> {
         if rule.may_delay() && !cfg!(feature = "tokio") {
             return Err(Error::new(

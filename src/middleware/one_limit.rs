@@ -11,12 +11,13 @@ use crate::{
     store::Store,
 };
 
-/// Settings of the layer's one limit. Call them before [`also`](RateLimitLayer::also), and set further limits up by themselves.
+/// Settings of the layer's one limit. Call them before [`also`](RateLimitLayer::also), and set
+/// further limits up by themselves.
 impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S, R, O> {
     /// Counts by `key`: each key has the whole quota. Unless set, all requests share one.
     ///
-    /// See [`key`](crate::key) for the extractors of this crate. An extractor of your own is a closure, or a type that implements
-    /// [`KeyExtractor`](crate::key::KeyExtractor):
+    /// See [`key`](crate::key) for the extractors of this crate. An extractor of your own is a
+    /// closure, or a type that implements [`KeyExtractor`](crate::key::KeyExtractor):
     ///
     /// ```
     /// use std::collections::HashSet;
@@ -55,23 +56,24 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
         self.map_limits(|limit| limit.key(key))
     }
 
-    /// Selects the rule for each request: a closure `Fn(&Req) -> Option<Rule>`, or any [`SelectRule`](crate::SelectRule). `None` is
-    /// the layer's own rule.
+    /// Selects the rule for each request: a closure `Fn(&Req) -> Option<Rule>`, or any
+    /// [`SelectRule`](crate::SelectRule). `None` is the layer's own rule.
     ///
-    /// A rule that delays a request needs tokio to hold it, and each rule must [fit](Store::fits) the store; see
-    /// [`Limit::rule`](crate::Limit::rule) for requests whose rule does not.
+    /// A rule that delays a request needs tokio to hold it, and each rule must [fit](Store::fits)
+    /// the store; see [`Limit::rule`](crate::Limit::rule) for requests whose rule does not.
     pub fn rule<Q>(self, per_request: Q) -> RateLimitLayer<Limit<Rule, Q, K, C, E, B>, S, R, O> {
         self.map_limits(|limit| limit.rule(per_request))
     }
 
-    /// Changes the cost of a request, 1 unless set: a [`Cost`](crate::Cost), a closure `Fn(&Req) -> Cost`, or any
-    /// [`RequestCost`](crate::RequestCost).
+    /// Changes the cost of a request, 1 unless set: a [`Cost`](crate::Cost), a closure
+    /// `Fn(&Req) -> Cost`, or any [`RequestCost`](crate::RequestCost).
     #[doc(alias = "weight")]
     pub fn cost<D>(self, cost: D) -> RateLimitLayer<Limit<Rule, P, K, D, E, B>, S, R, O> {
         self.map_limits(|limit| limit.cost(cost))
     }
 
-    /// Puts a [`ChargeHandle`](crate::ChargeHandle) into the extensions of each request that is charged; see [`Limit::charge_handle`].
+    /// Puts a [`ChargeHandle`](crate::ChargeHandle) into the extensions of each request that is
+    /// charged; see [`Limit::charge_handle`].
     pub fn charge_handle<Handed>(self) -> RateLimitLayer<Limit<Rule, P, K, C, E, Handed>, S, R, O>
     where
         B: HandOver<Handed>,
@@ -79,7 +81,8 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
         self.map_limits(Limit::charge_handle)
     }
 
-    /// Charges only requests whose response fulfils a condition: reserve, then settle; see [`Limit::charge_if`].
+    /// Charges only requests whose response fulfils a condition: reserve, then settle; see
+    /// [`Limit::charge_if`].
     ///
     /// ```
     /// use http::Response;
@@ -101,7 +104,8 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
         self.map_limits(|limit| limit.charge_if(condition))
     }
 
-    /// Puts the limit on a dry run: it decides, counts and reports, but refuses and delays nothing; see [`Limit::dry_run`].
+    /// Puts the limit on a dry run: it decides, counts and reports, but refuses and delays nothing;
+    /// see [`Limit::dry_run`].
     ///
     /// ```
     /// use std::convert::Infallible;
@@ -130,7 +134,8 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
         self.map_limits(Limit::dry_run)
     }
 
-    /// Enforces the limit for a percentage of its keys, and is a dry run for the others; see [`Limit::enforce_for`].
+    /// Enforces the limit for a percentage of its keys, and is a dry run for the others; see
+    /// [`Limit::enforce_for`].
     ///
     /// # Panics
     ///
@@ -146,7 +151,8 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
         self.map_limits(|limit| limit.enforce_for(percent))
     }
 
-    /// Enforces the limit for a share of its keys, as [`enforce_for`](Self::enforce_for) does, with a percentage from configuration.
+    /// Enforces the limit for a share of its keys, as [`enforce_for`](Self::enforce_for) does, with
+    /// a percentage from configuration.
     ///
     /// # Errors
     ///
@@ -168,15 +174,18 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
         })
     }
 
-    /// Adds a candidate for the limit's rule, on a [dry run](Limit::dry_run): a limit named `name` with the same key and cost, whose decisions are
-    /// [compared](Limit::compared_with) with those of this one.
+    /// Adds a candidate for the limit's rule, on a [dry run](Limit::dry_run): a limit named `name`
+    /// with the same key and cost, whose decisions are [compared](Limit::compared_with) with those
+    /// of this one.
     ///
-    /// Each rule sees all requests, as if it were alone. Call it after [`key`](Self::key), [`cost`](Self::cost) and
-    /// [`named`](Self::named), and make both rules an [`AnyRule`](crate::AnyRule) to compare algorithms. For further candidates, give
+    /// Each rule sees all requests, as if it were alone. Call it after [`key`](Self::key),
+    /// [`cost`](Self::cost) and [`named`](Self::named), and make both rules an
+    /// [`AnyRule`](crate::AnyRule) to compare algorithms. For further candidates, give
     /// [`also`](Self::also) limits that are [compared](Limit::compared_with) with this one.
     ///
-    /// The candidate has one rule for all requests, even if this limit [selects](Self::rule) rules. It gives back by the condition of
-    /// [`charge_if`](Self::charge_if) or `charge_after`, and a handler that settles the [handle](Self::charge_handle) of this one settles it, too.
+    /// The candidate has one rule for all requests, even if this limit [selects](Self::rule) rules.
+    /// It gives back by the condition of [`charge_if`](Self::charge_if) or `charge_after`, and a
+    /// handler that settles the [handle](Self::charge_handle) of this one settles it, too.
     ///
     /// ```
     /// use std::convert::Infallible;
@@ -201,8 +210,8 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
     ///
     /// # Panics
     ///
-    /// When the name is no [`Policy`] or the limit's own, or the rule does not [fit](Store::fits) the layer's store; see
-    /// [`try_candidate`](Self::try_candidate).
+    /// When the name is no [`Policy`] or the limit's own, or the rule does not [fit](Store::fits)
+    /// the layer's store; see [`try_candidate`](Self::try_candidate).
     #[track_caller]
     pub fn candidate(
         self,
@@ -226,7 +235,8 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
     ///
     /// # Errors
     ///
-    /// When the name is no [`Policy`] or the limit's own, or the rule does not [fit](Store::fits) the layer's store.
+    /// When the name is no [`Policy`] or the limit's own, or the rule does not [fit](Store::fits)
+    /// the layer's store.
     pub fn try_candidate(
         self,
         name: &str,
@@ -245,9 +255,10 @@ impl<Rule, P, K, C, E, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E, B>, S,
 
     /// Changes the limit's name, which is `default` unless set.
     ///
-    /// Stacked layers need different names: clients, [outcomes](crate::Outcome::get) and shared stores distinguish limits by name.
-    /// Layers do not see each other, so equal names are no error here, as they are in [`also`](Self::also). Responses and outcomes
-    /// then report only the limit of that name that is nearest to exhaustion.
+    /// Stacked layers need different names: clients, [outcomes](crate::Outcome::get) and shared
+    /// stores distinguish limits by name. Layers do not see each other, so equal names are no error
+    /// here, as they are in [`also`](Self::also). Responses and outcomes then report only the limit
+    /// of that name that is nearest to exhaustion.
     ///
     /// # Panics
     ///
@@ -271,7 +282,8 @@ type WithCandidate<Rule, P, K, C, E, B> = (
 
 /// Settings of the dry run of the layer's one limit.
 impl<Rule, P, K, C, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, DryRun, B>, S, R, O> {
-    /// Shows the decisions of the dry run in response headers and outcomes; see [`Limit::dry_run_shown`].
+    /// Shows the decisions of the dry run in response headers and outcomes; see
+    /// [`Limit::dry_run_shown`].
     ///
     /// ```
     /// use std::convert::Infallible;
@@ -294,7 +306,8 @@ impl<Rule, P, K, C, B, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, DryRun, B>, 
 }
 
 impl<Rule, P, K, C, E, S, R, O> RateLimitLayer<Limit<Rule, P, K, C, E>, S, R, O> {
-    /// Charges only requests whose response fulfils a condition: look, then charge; see [`Limit::charge_after`].
+    /// Charges only requests whose response fulfils a condition: look, then charge; see
+    /// [`Limit::charge_after`].
     ///
     /// ```
     /// use std::convert::Infallible;

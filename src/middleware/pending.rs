@@ -36,7 +36,8 @@ type Sleep = crate::store::Never<()>;
 pin_project! {
     /// A request that waits, with everything it needs to continue.
     ///
-    /// Boxed, so that the future of a request that does not wait stays small. Dropped while it is delayed, it gives its charges back.
+    /// Boxed, so that the future of a request that does not wait stays small. Dropped while it is
+    /// delayed, it gives its charges back.
     pub(super) struct PendingCall<Svc, Req, L, S, R, O>
     where
         Svc: Service<Req>,
@@ -81,7 +82,8 @@ pin_project! {
         Decided,
         /// The store has been asked.
         Asking { #[pin] answer: Asking<Answer>, span: DecisionSpan },
-        /// The request is charged. `sleep` is `None` once the delay is over; then the inner service must become ready.
+        /// The request is charged. `sleep` is `None` once the delay is over; then the inner service
+        /// must become ready.
         Delayed { #[pin] sleep: Option<Sleep>, decisions: Decisions, annotation: Option<Annotation> },
     }
 }
@@ -230,9 +232,9 @@ where
     ///
     /// # Errors
     ///
-    /// The answer to a request that nothing can delay: without the feature `tokio`, and outside of a runtime of tokio. Without the
-    /// feature only rules get here that were selected for the request, or do not report that they may delay. Any other is refused
-    /// when its limit is built.
+    /// The answer to a request that nothing can delay: without the feature `tokio`, and outside of
+    /// a runtime of tokio. Without the feature only rules get here that were selected for the
+    /// request, or do not report that they may delay. Any other is refused when its limit is built.
     fn delay(self: Pin<&mut Self>, decisions: Decisions) -> Result<(), Answer<Svc, Req>> {
         let mut this = self.project();
         let delay = decisions

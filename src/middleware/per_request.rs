@@ -66,8 +66,9 @@ impl<Req, Rule, F: Fn(&Req) -> Option<Rule>> SelectRule<Req, Rule> for F {
 
 /// Returns the cost of a request.
 ///
-/// Implemented by closures `Fn(&Req) -> Cost`, and by [`Cost`], which is the cost of every request. Given to
-/// [`RateLimitLayer::cost`](crate::RateLimitLayer::cost) or [`Limit::cost`](crate::Limit::cost).
+/// Implemented by closures `Fn(&Req) -> Cost`, and by [`Cost`], which is the cost of every request.
+/// Given to [`RateLimitLayer::cost`](crate::RateLimitLayer::cost) or
+/// [`Limit::cost`](crate::Limit::cost).
 ///
 /// ```
 /// use http::Request;

@@ -1,4 +1,5 @@
-//! Limits that charge one state by mistake: a layer that is applied twice, and limits without names on one store.
+//! Limits that charge one state by mistake: a layer that is applied twice, and limits without names
+//! on one store.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError,

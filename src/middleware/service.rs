@@ -24,7 +24,8 @@ use crate::{
     store::{Ask, AskParts, Decisions, NeverFails, Store},
 };
 
-/// Limits the rate of requests to an inner service. Made by a [`RateLimitLayer`](crate::RateLimitLayer).
+/// Limits the rate of requests to an inner service. Made by a
+/// [`RateLimitLayer`](crate::RateLimitLayer).
 ///
 /// Clones share one budget.
 ///
@@ -97,7 +98,8 @@ where
         self.inner.poll_ready(cx)
     }
 
-    // Only inlined code sees the request while its key is at hand: a request whose address was passed on is copied once more.
+    // Only inlined code sees the request while its key is at hand: a request whose address was
+    // passed on is copied once more.
     fn call(&mut self, req: Req) -> Self::Future {
         let Self { inner, config } = self;
         let mut selected = L::Selected::default();
@@ -111,7 +113,8 @@ where
     }
 }
 
-/// The parts of a call. All but the shortest path are functions of their own, which keeps decisions on that path in registers.
+/// The parts of a call. All but the shortest path are functions of their own, which keeps decisions
+/// on that path in registers.
 impl<Svc, Req, L, S, R, O> ResponseFuture<Svc, Req, L, S, R, O>
 where
     Svc: Service<Req> + Clone,
@@ -169,7 +172,8 @@ where
                         let (policy, key) = (ask.policy(), *ask.key());
                         let state = config.same_state.hash((policy, &key, ask.rule()));
                         let outcome = Outcome::one(policy, &key, state, decision);
-                        // Bound again: a parameter that is borrowed would be copied on the other paths, too.
+                        // Bound again: a parameter that is borrowed would be copied on the other
+                        // paths, too.
                         let mut req = req;
                         let annotation = respond.admit(&mut req, outcome);
                         let kept = Self::keep(config, &mut req, &asks, &decisions);

@@ -19,8 +19,9 @@ use crate::{
 
 /// Counts the events of a layer, merged over its policies.
 ///
-/// An event takes a few nanoseconds: each thread adds to counters of its own, as long as there are not more threads than twice the number of
-/// CPUs. Clones share the counts; given to several layers, they count the events of all of them.
+/// An event takes a few nanoseconds: each thread adds to counters of its own, as long as there are
+/// not more threads than twice the number of CPUs. Clones share the counts; given to several
+/// layers, they count the events of all of them.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -72,7 +73,8 @@ impl EventCounters {
 
     /// Returns the counts so far.
     ///
-    /// Each count is exact once its requests are over. Events that happen meanwhile may or may not be included.
+    /// Each count is exact once its requests are over. Events that happen meanwhile may or may not
+    /// be included.
     pub fn snapshot(&self) -> EventCounts {
         let of = |kind: EventKind| self.counters.sum(|counters| &counters[kind as usize]);
         EventCounts {
@@ -148,7 +150,8 @@ impl Observer for EventCounters {
 
 /// The counts of the events of a layer, a snapshot of [`EventCounters`].
 ///
-/// A layer with several limits reports each limit by itself, so one request may count several times.
+/// A layer with several limits reports each limit by itself, so one request may count several
+/// times.
 ///
 /// ```
 /// use tollgate::observe::EventCounts;
@@ -164,7 +167,8 @@ impl Observer for EventCounters {
 pub struct EventCounts {
     /// Requests that a limit admitted at once.
     pub admitted: u64,
-    /// Requests that a limit admitted after a delay, including those that were dropped before their turn.
+    /// Requests that a limit admitted after a delay, including those that were dropped before their
+    /// turn.
     pub delayed: u64,
     /// Requests that a limit refused.
     pub refused: u64,
@@ -180,12 +184,14 @@ pub struct EventCounts {
     pub settled: u64,
     /// Requests that a limit on a dry run would have refused.
     pub dry_run_refused: u64,
-    /// Requests that a limit on a dry run would not have refused, including those that the store could not decide.
+    /// Requests that a limit on a dry run would not have refused, including those that the store
+    /// could not decide.
     pub dry_run_passed: u64,
 }
 
 impl EventCounts {
-    /// Returns the number of decisions: admitted, delayed, refused and undecided. Limits on a dry run are not included.
+    /// Returns the number of decisions: admitted, delayed, refused and undecided. Limits on a dry
+    /// run are not included.
     pub const fn decisions(&self) -> u64 {
         // Sums wrap as the counters do.
         self.admitted
@@ -194,7 +200,8 @@ impl EventCounts {
             .wrapping_add(self.undecided())
     }
 
-    /// Returns the number of requests that the store could not decide, whether they proceeded or not.
+    /// Returns the number of requests that the store could not decide, whether they proceeded or
+    /// not.
     pub const fn undecided(&self) -> u64 {
         self.undecided_admitted.wrapping_add(self.undecided_refused)
     }

@@ -21,8 +21,9 @@ const FREE: u64 = u64::MAX;
 
 /// Estimates how many distinct keys were added, in 8 KiB.
 ///
-/// The number is exact up to 1,023 keys. Above, it is an estimate with a standard error of 3.2 %: two of three estimates are within
-/// 3.2 % of the number, and 99.7 % of them within 10 %. It stores hashes, not keys.
+/// The number is exact up to 1,023 keys. Above, it is an estimate with a standard error of 3.2 %:
+/// two of three estimates are within 3.2 % of the number, and 99.7 % of them within 10 %. It stores
+/// hashes, not keys.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -47,18 +48,22 @@ const FREE: u64 = u64::MAX;
 ///
 /// # Method
 ///
-/// The k-th minimum value (Bar-Yossef and others, "Counting distinct elements in a data stream", 2002), with k = 1,024. Each key is
-/// hashed to 64 bits under a random seed, and the 1,024 least hashes are kept. If the greatest of them is the fraction u of all hashes,
-/// the estimate is 1,023 / u. A client does not know the seed, so it cannot choose keys that distort the estimate.
+/// The k-th minimum value (Bar-Yossef and others, "Counting distinct elements in a data stream",
+/// 2002), with k = 1,024. Each key is hashed to 64 bits under a random seed, and the 1,024 least
+/// hashes are kept. If the greatest of them is the fraction u of all hashes, the estimate is 1,023
+/// / u. A client does not know the seed, so it cannot choose keys that distort the estimate.
 ///
 /// # Cost
 ///
-/// [`add`](Self::add) allocates nothing. It takes a lock only to insert a hash, about 1,024 · (1 + ln(n / 1,024)) times for n distinct
-/// keys: 8,100 times for a million. An insertion moves up to 8 KiB. All other calls hash the key, compare the hash with one number,
-/// and search 1,024 hashes only if it is below that.
+/// [`add`](Self::add) allocates nothing. It takes a lock only to insert a hash, about 1,024 · (1 +
+/// ln(n / 1,024)) times for n distinct keys: 8,100 times for a million. An insertion moves up to 8
+/// KiB. All other calls hash the key, compare the hash with one number, and search 1,024 hashes
+/// only if it is below that.
 pub struct DistinctKeys {
-    /// The least hashes in ascending order, without duplicates, then free slots. Written under the lock.
-    // Relaxed throughout: a reader that meets a half-done insertion can only miss a hash, and then looks again under the lock.
+    /// The least hashes in ascending order, without duplicates, then free slots. Written under the
+    /// lock.
+    // Relaxed throughout: a reader that meets a half-done insertion can only miss a hash, and then
+    // looks again under the lock.
     least: Box<[AtomicU64]>,
     hasher: RandomState,
     lock: Mutex<()>,
@@ -85,7 +90,8 @@ impl DistinctKeys {
 
     /// Returns the number of distinct keys that were added since the last [`clear`](Self::clear).
     ///
-    /// It is exact up to 1,023, and never falls while keys are added. Takes the lock for less than a microsecond.
+    /// It is exact up to 1,023, and never falls while keys are added. Takes the lock for less than
+    /// a microsecond.
     pub fn estimate(&self) -> u64 {
         let _guard = self.locked();
         match self.at(KEPT - 1) {
@@ -122,7 +128,8 @@ impl DistinctKeys {
         self.least[position].store(hash, Ordering::Relaxed);
     }
 
-    /// Returns the index of the first slot that is not below a hash. Without the lock it may be any index up to the length.
+    /// Returns the index of the first slot that is not below a hash. Without the lock it may be any
+    /// index up to the length.
     fn position(&self, hash: u64) -> usize {
         self.least
             .partition_point(|slot| slot.load(Ordering::Relaxed) < hash)

@@ -9,8 +9,9 @@
 //! | `Metrics` | `metrics` | reports events by policy through the facade `metrics`, for example to Prometheus | the recorder's |
 //! | `RefusalLog` | `tracing` | logs a sample of refusals | |
 //!
-//! Observers of your own can use [`TopKeys`], the most frequent keys of any events, and [`DistinctKeys`], the number of distinct keys. `Publish` (feature
-//! `metrics`) reports the counters of stores, wrappers and layers.
+//! Observers of your own can use [`TopKeys`], the most frequent keys of any events, and
+//! [`DistinctKeys`], the number of distinct keys. `Publish` (feature `metrics`) reports the
+//! counters of stores, wrappers and layers.
 
 mod counters;
 mod distinct_keys;
@@ -42,7 +43,10 @@ use crate::{
 
 /// Receives the events of a layer, with one method per event.
 ///
-/// Pass an observer to [`RateLimitLayer::observe`](crate::RateLimitLayer::observe). The methods run within the request, so they must be fast and must not block. By default they do nothing. A layer with several limits reports each limit separately. A pair of observers calls both, and `()` does nothing.
+/// Pass an observer to [`RateLimitLayer::observe`](crate::RateLimitLayer::observe). The methods run
+/// within the request, so they must be fast and must not block. By default they do nothing. A layer
+/// with several limits reports each limit separately. A pair of observers calls both, and `()` does
+/// nothing.
 ///
 /// | event of a limit | when |
 /// |---|---|
@@ -112,9 +116,12 @@ pub trait Observer {
         let _ = missing;
     }
 
-    /// Called when a charge of `charged` units is corrected to `actual` units. A charge that is made [after the response](crate::Limit::charge_after) is reported as a correction from 0 units.
+    /// Called when a charge of `charged` units is corrected to `actual` units. A charge that is
+    /// made [after the response](crate::Limit::charge_after) is reported as a correction from 0
+    /// units.
     ///
-    /// The event is reported when the layer settles. If the store then fails to apply the settlement, it [counts](crate::store::Backend::unsettled) the failure.
+    /// The event is reported when the layer settles. If the store then fails to apply the
+    /// settlement, it [counts](crate::store::Backend::unsettled) the failure.
     #[inline]
     fn settled(&self, policy: &Policy, key: &Key, charged: u64, actual: u64) {
         let _ = (policy, key, charged, actual);
@@ -122,7 +129,8 @@ pub trait Observer {
 
     /// Called when a limit on a dry run has decided about a request, without effect on it.
     ///
-    /// The decision is the one that the limit would have made if it were enforced: its [verdict](crate::Decision::verdict) may be a refusal.
+    /// The decision is the one that the limit would have made if it were enforced: its
+    /// [verdict](crate::Decision::verdict) may be a refusal.
     #[inline]
     fn dry_run(&self, event: &Event<'_>) {
         let _ = event;

@@ -15,7 +15,8 @@ use crate::{
     time::{Clock, SystemClock, Timestamp},
 };
 
-/// Logs a sample of the requests that limits refuse, or that a store could not decide, as `tracing` events.
+/// Logs a sample of the requests that limits refuse, or that a store could not decide, as `tracing`
+/// events.
 ///
 /// | event | level | `verdict` |
 /// |---|---|---|
@@ -33,8 +34,9 @@ use crate::{
 /// | `remaining` | the units that are left, if the store knows |
 /// | `skipped` | number of requests since the last such event that were not logged |
 ///
-/// At most [10 events per second](Self::per_second) of each level are logged, for all services of a layer together, so a flood of refusals hides no
-/// failure. Why a store failed is logged by [`OnFailure`](crate::store::OnFailure#log).
+/// At most [10 events per second](Self::per_second) of each level are logged, for all services of a
+/// layer together, so a flood of refusals hides no failure. Why a store failed is logged by
+/// [`OnFailure`](crate::store::OnFailure#log).
 ///
 /// ```
 /// use tollgate::{RateLimitLayer, TokenBucket, key::PeerIp, observe::RefusalLog};
@@ -47,8 +49,8 @@ use crate::{
 ///
 /// # Privacy
 ///
-/// A digest recognizes a key in the log, and is the same on every node. It does not hide one: the digests of all IPv4 addresses
-/// can be computed in minutes.
+/// A digest recognizes a key in the log, and is the same on every node. It does not hide one: the
+/// digests of all IPv4 addresses can be computed in minutes.
 #[derive(Clone)]
 #[doc(alias = "tracing")]
 #[must_use = "a log is empty until a layer reports to it"]
@@ -80,7 +82,8 @@ impl Default for RefusalLog {
 }
 
 impl<C> RefusalLog<C> {
-    /// Sets the maximum number of events per second and level; 10 by default. 0 logs nothing. At most 16,777,215 count.
+    /// Sets the maximum number of events per second and level; 10 by default. 0 logs nothing. At
+    /// most 16,777,215 count.
     pub fn per_second(self, events: u32) -> Self {
         Self {
             per_second: events,
@@ -200,7 +203,8 @@ struct Sampler {
 }
 
 impl Sampler {
-    /// Takes a sample, unless `most` were taken in this second; returns the number of those that were skipped before it.
+    /// Takes a sample, unless `most` were taken in this second; returns the number of those that
+    /// were skipped before it.
     // Relaxed throughout: one word decides, and the count is for a report.
     fn take(&self, now: Timestamp, most: u32) -> Option<u64> {
         let second = now.as_nanos() / 1_000_000_000;

@@ -15,16 +15,17 @@ use crate::{decision::Decision, key::Key};
 
 /// Finds the most frequent keys, in memory that does not grow with the number of keys.
 ///
-/// It keeps `capacity` keys, each with a count and the most by which the count can be too high. Let N be the sum of all that was
-/// recorded. Then, whatever the order of the keys:
+/// It keeps `capacity` keys, each with a count and the most by which the count can be too high. Let
+/// N be the sum of all that was recorded. Then, whatever the order of the keys:
 ///
 /// - `count - error` ≤ true count ≤ `count`.
 /// - No error is above N / capacity.
 /// - Every key whose true count is above N / capacity is kept.
 /// - Up to `capacity` distinct keys, all counts are exact.
 ///
-/// So a flood of keys that each occur once does not hide a frequent key, and is recognized by its large errors. For example, with a capacity
-/// of 1,000, every key that causes more than one refusal in a thousand is found.
+/// So a flood of keys that each occur once does not hide a frequent key, and is recognized by its
+/// large errors. For example, with a capacity of 1,000, every key that causes more than one refusal
+/// in a thousand is found.
 ///
 /// ```
 /// use tollgate::observe::TopKeys;
@@ -42,16 +43,18 @@ use crate::{decision::Decision, key::Key};
 ///
 /// # Labels
 ///
-/// Keys often identify persons, so a key is shown by its [digest](Key::digest) in hexadecimal digits unless
-/// [`labelled_by`](Self::labelled_by) names another function. A digest is equal on every node. It is not a secret: anybody who tries all
-/// addresses finds the one behind it.
+/// Keys often identify persons, so a key is shown by its [digest](Key::digest) in hexadecimal
+/// digits unless [`labelled_by`](Self::labelled_by) names another function. A digest is equal on
+/// every node. It is not a secret: anybody who tries all addresses finds the one behind it.
 ///
 /// # Cost
 ///
-/// [`record`](Self::record) takes one lock and O(log capacity) steps, and allocates nothing. It is meant for events that are not the
-/// usual case, such as refusals: threads that record at the same moment wait for each other. The memory, up to 100 bytes for each
-/// key of the capacity, is allocated by [`new`](Self::new). The hash table inside has a random seed, so clients cannot choose keys
-/// that make it slow. The method is Space-Saving (Metwally, Agrawal and El Abbadi, 2005) with a heap.
+/// [`record`](Self::record) takes one lock and O(log capacity) steps, and allocates nothing. It is
+/// meant for events that are not the usual case, such as refusals: threads that record at the same
+/// moment wait for each other. The memory, up to 100 bytes for each key of the capacity, is
+/// allocated by [`new`](Self::new). The hash table inside has a random seed, so clients cannot
+/// choose keys that make it slow. The method is Space-Saving (Metwally, Agrawal and El Abbadi,
+/// 2005) with a heap.
 #[doc(alias = "heavy hitters")]
 pub struct TopKeys {
     counts: Mutex<SpaceSaving>,
@@ -66,7 +69,8 @@ impl TopKeys {
     /// The greatest capacity.
     pub const MAX_CAPACITY: usize = 1 << 16;
 
-    /// Creates a list that keeps up to `capacity` keys, at most [`MAX_CAPACITY`](Self::MAX_CAPACITY). With 0 it keeps none.
+    /// Creates a list that keeps up to `capacity` keys, at most
+    /// [`MAX_CAPACITY`](Self::MAX_CAPACITY). With 0 it keeps none.
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.min(Self::MAX_CAPACITY);
         Self {
@@ -94,7 +98,8 @@ impl TopKeys {
         self.record_many(key, 1);
     }
 
-    /// Adds `count` to the count of a key, for example the cost of a request. Counts saturate; 0 adds nothing.
+    /// Adds `count` to the count of a key, for example the cost of a request. Counts saturate; 0
+    /// adds nothing.
     pub fn record_many(&self, key: &Key, count: u64) {
         if count > 0 {
             let hash = self.hasher.hash_one(key);
@@ -102,9 +107,11 @@ impl TopKeys {
         }
     }
 
-    /// Returns the `n` keys with the greatest counts, greatest first. Of equal counts, those with the smaller error come first.
+    /// Returns the `n` keys with the greatest counts, greatest first. Of equal counts, those with
+    /// the smaller error come first.
     ///
-    /// Holds the lock only to copy the counters, which are 80 bytes for each key. It sorts and labels the copy.
+    /// Holds the lock only to copy the counters, which are 80 bytes for each key. It sorts and
+    /// labels the copy.
     pub fn top(&self, n: usize) -> Vec<TopKey> {
         let capacity = self.capacity();
         let mut counters = Vec::with_capacity(capacity);
@@ -175,7 +182,8 @@ impl TopKey {
         &self.key
     }
 
-    /// Returns the text for people: the [user's](TopKeys::labelled_by), or the key's digest in hexadecimal digits.
+    /// Returns the text for people: the [user's](TopKeys::labelled_by), or the key's digest in
+    /// hexadecimal digits.
     pub fn label(&self) -> &str {
         &self.label
     }
@@ -185,7 +193,8 @@ impl TopKey {
         self.count
     }
 
-    /// Returns the most by which the count can be too high. The true count is at least `count() - error()`.
+    /// Returns the most by which the count can be too high. The true count is at least
+    /// `count() - error()`.
     pub fn error(&self) -> u64 {
         self.error
     }
@@ -193,8 +202,9 @@ impl TopKey {
 
 /// Finds the keys that are refused most, and those that are nearly refused most.
 ///
-/// A request is nearly refused if a limit admits or delays it and less than a [share](Self::nearly_below) of that limit remains, 10 %
-/// by default. Such clients are about to be refused, or use nearly all of their quota.
+/// A request is nearly refused if a limit admits or delays it and less than a
+/// [share](Self::nearly_below) of that limit remains, 10 % by default. Such clients are about to be
+/// refused, or use nearly all of their quota.
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
@@ -218,14 +228,15 @@ impl TopKey {
 ///
 /// # Several limits
 ///
-/// The keys of all limits that it observes are in one list. To tell limits apart, give each layer an observer of its own, or forward
-/// the events of one [policy](Event::policy). Limits on a dry run refuse nobody, so their decisions are not recorded. Undecided
-/// requests, and those without a key, are not recorded either.
+/// The keys of all limits that it observes are in one list. To tell limits apart, give each layer
+/// an observer of its own, or forward the events of one [policy](Event::policy). Limits on a dry
+/// run refuse nobody, so their decisions are not recorded. Undecided requests, and those without a
+/// key, are not recorded either.
 ///
 /// # Cost
 ///
-/// Refused and nearly refused requests cost one [record](TopKeys#cost) each. All others compute `remaining`, which takes a division
-/// for most rules, and no lock.
+/// Refused and nearly refused requests cost one [record](TopKeys#cost) each. All others compute
+/// `remaining`, which takes a division for most rules, and no lock.
 #[derive(Debug)]
 pub struct TopRefused {
     refused: TopKeys,
@@ -234,7 +245,8 @@ pub struct TopRefused {
 }
 
 impl TopRefused {
-    /// Creates an observer that keeps up to `capacity` keys of each kind, at most [`TopKeys::MAX_CAPACITY`].
+    /// Creates an observer that keeps up to `capacity` keys of each kind, at most
+    /// [`TopKeys::MAX_CAPACITY`].
     pub fn new(capacity: usize) -> Self {
         Self {
             refused: TopKeys::new(capacity),
@@ -243,7 +255,8 @@ impl TopRefused {
         }
     }
 
-    /// Sets the share of a limit, in per cent, below which an admitted request is nearly refused; 10 by default.
+    /// Sets the share of a limit, in per cent, below which an admitted request is nearly refused;
+    /// 10 by default.
     ///
     /// With 0 none is.
     #[must_use]
@@ -251,7 +264,8 @@ impl TopRefused {
         Self { percent, ..self }
     }
 
-    /// Sets the function that returns the [text of a key](TopKeys#labels) for people; the digest by default.
+    /// Sets the function that returns the [text of a key](TopKeys#labels) for people; the digest by
+    /// default.
     #[must_use]
     pub fn labelled_by(self, label: impl Fn(&Key) -> String + Send + Sync + 'static) -> Self {
         let label: Arc<KeyLabel> = Arc::new(label);
@@ -305,7 +319,8 @@ impl Observer for TopRefused {
     }
 }
 
-/// Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data streams", 2005).
+/// Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k
+/// elements in data streams", 2005).
 ///
 /// Each kept key has a counter. A key without one takes over the counter with the least count.
 struct SpaceSaving {
@@ -439,8 +454,9 @@ impl SpaceSaving {
 
 /// A hash table of indexes, with linear probing and a fixed size.
 ///
-/// It stores neither keys nor hashes: the caller passes functions that compare and return them. An entry is removed by
-/// moving later ones back, so the table needs no rebuilding, however many keys come and go.
+/// It stores neither keys nor hashes: the caller passes functions that compare and return them. An
+/// entry is removed by moving later ones back, so the table needs no rebuilding, however many keys
+/// come and go.
 struct KeyIndex {
     /// An index plus one, or 0 if the slot is free. At least half of the slots are free.
     slots: Box<[u32]>,
@@ -477,7 +493,8 @@ impl KeyIndex {
             let Some(index) = self.index_at(slot) else {
                 break;
             };
-            // A search for this entry begins at its home. It must not meet the hole before it meets the entry.
+            // A search for this entry begins at its home. It must not meet the hole before it meets
+            // the entry.
             let probes = self.distance(self.home(hash_of(index)), slot);
             if probes >= self.distance(hole, slot) {
                 self.slots[hole] = self.slots[slot];

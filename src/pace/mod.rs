@@ -1,7 +1,8 @@
 //! Pacing of work that a program pulls by itself.
 //!
-//! A layer refuses requests that arrive too fast. A worker that pulls its work can wait instead, so that it drops no job and
-//! never exceeds its rate. A [`Pacer`] is one rule and one budget, without HTTP, keys or a store.
+//! A layer refuses requests that arrive too fast. A worker that pulls its work can wait instead, so
+//! that it drops no job and never exceeds its rate. A [`Pacer`] is one rule and one budget, without
+//! HTTP, keys or a store.
 //!
 //! | | for | feature |
 //! |---|---|---|
@@ -11,9 +12,9 @@
 //! | `Pacer::stream`, `stream_by` | a stream whose items come no faster than the rule allows | `tokio` |
 //! | `Turns` | one task that serves many senders in turn | `tokio` |
 //!
-//! Every [`Algorithm`] can pace. A [`TokenBucket`](crate::TokenBucket) lets its burst pass at
-//! once and is even from then on; with a burst of 1 it is even from the start. A rule that delays spaces its calls evenly;
-//! windows let them pass in bursts.
+//! Every [`Algorithm`] can pace. A [`TokenBucket`](crate::TokenBucket) lets its burst pass at once
+//! and is even from then on; with a burst of 1 it is even from the start. A rule that delays spaces
+//! its calls evenly; windows let them pass in bursts.
 //!
 //! # Examples
 //!
@@ -30,14 +31,17 @@
 //!
 //! # Accuracy
 //!
-//! Decisions are as exact as the rule, by the pacer's clock. Sleeps are tokio's: its timer wakes at whole milliseconds and
-//! never early, so a wait ends up to a millisecond late, and later on a busy machine.
+//! Decisions are as exact as the rule, by the pacer's clock. Sleeps are tokio's: its timer wakes at
+//! whole milliseconds and never early, so a wait ends up to a millisecond late, and later on a busy
+//! machine.
 //!
-//! - A bucket with a burst catches up on that. A bucket without one cannot: it never exceeds its rate, and falls a little
-//!   short of it, noticeably at intervals not much longer than a millisecond.
-//! - A rule that delays counts its next departure from the previous scheduled one. At intervals above a millisecond the rate
-//!   is kept, and the interval between two departures can be shorter than scheduled by the delay of the first one. At
-//!   shorter intervals it falls short too, because it saves up nothing.
+//! - A bucket with a burst catches up on that. A bucket without one cannot: it never exceeds its
+//!   rate, and falls a little short of it, noticeably at intervals not much longer than a
+//!   millisecond.
+//! - A rule that delays counts its next departure from the previous scheduled one. At intervals
+//!   above a millisecond the rate is kept, and the interval between two departures can be shorter
+//!   than scheduled by the delay of the first one. At shorter intervals it falls short too, because
+//!   it saves up nothing.
 
 mod round_robin;
 #[cfg(feature = "tokio")]
@@ -60,13 +64,14 @@ use crate::{
 
 /// One rule and one budget, for a worker that should wait rather than drop jobs.
 ///
-/// Clones share the budget. A cost is charged only when its work can start at once. If the rule would
-/// [delay](crate::Verdict::Delay) it, nothing is charged until the delay is over.
+/// Clones share the budget. A cost is charged only when its work can start at once. If the rule
+/// would [delay](crate::Verdict::Delay) it, nothing is charged until the delay is over.
 ///
 /// # Order
 ///
-/// With the feature `tokio`, tasks can wait for the budget (`until_ready`). They are served in the order of arrival,
-/// whatever they spend. While one of them waits, [`can_do_work`](Self::can_do_work) and [`spend`](Self::spend) spend nothing.
+/// With the feature `tokio`, tasks can wait for the budget (`until_ready`). They are served in the
+/// order of arrival, whatever they spend. While one of them waits,
+/// [`can_do_work`](Self::can_do_work) and [`spend`](Self::spend) spend nothing.
 ///
 /// # Examples
 ///
@@ -92,7 +97,8 @@ struct Shared<A: Algorithm, C> {
     rule: A,
     clock: C,
     state: Mutex<Option<A::State>>,
-    /// Locked by the first waiting task, in the order of arrival. Nobody else spends while it is locked.
+    /// Locked by the first waiting task, in the order of arrival. Nobody else spends while it is
+    /// locked.
     #[cfg(feature = "tokio")]
     queue: tokio::sync::Mutex<()>,
 }
@@ -129,8 +135,8 @@ impl<A: Algorithm, C> Pacer<A, C> {
 
     /// Spends `cost` if that is allowed at `now` without waiting.
     ///
-    /// Returns the decision, with the remaining units and the class. If it returns `None`, nothing was spent. Reads no
-    /// clock.
+    /// Returns the decision, with the remaining units and the class. If it returns `None`, nothing
+    /// was spent. Reads no clock.
     pub fn spend(&self, now: Timestamp, cost: Cost) -> Option<Decision> {
         let mut state = self.state();
         // A task that starts to wait after this check waits for the lock of the state.
@@ -143,8 +149,9 @@ impl<A: Algorithm, C> Pacer<A, C> {
 
     /// Returns the state of the budget at `now`, without spending. Reads no clock.
     ///
-    /// `retry_after` is the wait after which [`can_do_work`](Self::can_do_work) returns `true`, if nobody else spends or
-    /// waits. A delay of the rule is returned as a refusal; its `remaining` units can be spent only after the wait.
+    /// `retry_after` is the wait after which [`can_do_work`](Self::can_do_work) returns `true`, if
+    /// nobody else spends or waits. A delay of the rule is returned as a refusal; its `remaining`
+    /// units can be spent only after the wait.
     pub fn look(&self, now: Timestamp) -> Decision {
         let look = self.shared.rule.look(self.state().as_ref(), now);
         if is_delayed(&look) {
@@ -169,11 +176,13 @@ impl<A: Algorithm, C> Pacer<A, C> {
         state.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Spends `cost` if it need not wait. Otherwise spends nothing, and the decision contains the wait.
+    /// Spends `cost` if it need not wait. Otherwise spends nothing, and the decision contains the
+    /// wait.
     fn spend_at_once(&self, state: &mut Option<A::State>, now: Timestamp, cost: Cost) -> Decision {
         let rule = &self.shared.rule;
-        // A state can be as long as a log, so it is copied only if the step may return a delay, which a look determines
-        // for one unit. Settling the charge to 0 would need no copy, but is not exact under all rules.
+        // A state can be as long as a log, so it is copied only if the step may return a delay,
+        // which a look determines for one unit. Settling the charge to 0 would need no copy, but is
+        // not exact under all rules.
         let may_delay = cost > Cost::ONE || is_delayed(&rule.look(state.as_ref(), now));
         let before = may_delay.then(|| state.clone());
         let decision = rule.step(state, now, cost).decision();

@@ -10,11 +10,13 @@ use crate::{
 
 /// A schedule that serves many senders in turn: each has a time slice of 1/N of every period.
 ///
-/// Periods start at multiples of their length in Unix time, and the slice of sender k of N starts ⌈k · period / N⌉ later, in
-/// whole nanoseconds. So the schedule has no state, is equal in every process, and the lengths of slices differ by at most
-/// a nanosecond. When the number of senders changes, switch to another schedule.
+/// Periods start at multiples of their length in Unix time, and the slice of sender k of N starts
+/// ⌈k · period / N⌉ later, in whole nanoseconds. So the schedule has no state, is equal in every
+/// process, and the lengths of slices differ by at most a nanosecond. When the number of senders
+/// changes, switch to another schedule.
 ///
-/// The schedule determines whose turn it is. The amount that a sender may send is up to a [`Pacer`](super::Pacer) of its own.
+/// The schedule determines whose turn it is. The amount that a sender may send is up to a
+/// [`Pacer`](super::Pacer) of its own.
 ///
 /// # Examples
 ///
@@ -60,7 +62,8 @@ pub struct Turn {
     pub begins: Timestamp,
     /// The first instant after the slice, where the next turn begins.
     pub ends: Timestamp,
-    /// The number of turns missed between the previous turn and this one. Only set by `Turns`; otherwise 0.
+    /// The number of turns missed between the previous turn and this one. Only set by `Turns`;
+    /// otherwise 0.
     pub missed: u64,
 }
 
@@ -69,8 +72,8 @@ impl RoundRobin {
     ///
     /// # Errors
     ///
-    /// Returns an error if the period is 0 or above 2⁶³ − 1 ns, there are no senders, or more senders than nanoseconds in the
-    /// period.
+    /// Returns an error if the period is 0 or above 2⁶³ − 1 ns, there are no senders, or more
+    /// senders than nanoseconds in the period.
     pub fn try_new(period: Duration, senders: usize) -> Result<Self, Error> {
         let nanos = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         let Some(period) = NonZeroU64::new(nanos).filter(|_| period <= Quota::MAX_PERIOD) else {
@@ -117,7 +120,8 @@ impl RoundRobin {
         self.turn_of(period, sender)
     }
 
-    /// Returns the first turn of `sender` that begins after `now`; `None` if there is no such sender.
+    /// Returns the first turn of `sender` that begins after `now`; `None` if there is no such
+    /// sender.
     ///
     /// A turn that begins at `now` is [the current one](Self::turn), not the next.
     pub fn next(&self, now: Timestamp, sender: usize) -> Option<Turn> {

@@ -51,20 +51,21 @@ impl<A: Algorithm, C: Clock> Pacer<A, C> {
 
     /// Waits until `cost` may be spent, and spends it.
     ///
-    /// All clones share one queue, first come, first served: a small cost does not overtake a large one. The first task
-    /// in the queue sleeps for the wait of the rule, by tokio's timer, then tries again by the pacer's clock. If the clock
-    /// ran slower than the timer, it sleeps for the rest. A clock that stands still makes it wait forever: in tests, pause
-    /// tokio's time and use [`TokioClock`](crate::time::TokioClock).
+    /// All clones share one queue, first come, first served: a small cost does not overtake a large
+    /// one. The first task in the queue sleeps for the wait of the rule, by tokio's timer, then
+    /// tries again by the pacer's clock. If the clock ran slower than the timer, it sleeps for the
+    /// rest. A clock that stands still makes it wait forever: in tests, pause tokio's time and use
+    /// [`TokioClock`](crate::time::TokioClock).
     ///
     /// # Errors
     ///
-    /// Returns an error if the cost is above the rule's capacity, or the rule can never let it pass for another reason. It
-    /// spends nothing, and is returned once all earlier tasks are served.
+    /// Returns an error if the cost is above the rule's capacity, or the rule can never let it pass
+    /// for another reason. It spends nothing, and is returned once all earlier tasks are served.
     ///
     /// # Cancellation
     ///
-    /// A future that is dropped before it is ready has spent nothing, and the next task in the queue goes on. A future that
-    /// is neither dropped nor polled blocks the tasks behind it.
+    /// A future that is dropped before it is ready has spent nothing, and the next task in the
+    /// queue goes on. A future that is neither dropped nor polled blocks the tasks behind it.
     ///
     /// # Panics
     ///
@@ -76,8 +77,8 @@ impl<A: Algorithm, C: Clock> Pacer<A, C> {
             let decision = self.spend_at_once(&mut self.state(), now, cost);
             if let Some(wait) = delay(&decision) {
                 sleep(wait).await;
-                // Charged as of `now`, so that the next delay counts from the scheduled departure. Nobody else has spent
-                // since, so the decision is the same.
+                // Charged as of `now`, so that the next delay counts from the scheduled departure.
+                // Nobody else has spent since, so the decision is the same.
                 let departed = self.rule().step(&mut self.state(), now, cost);
                 return Ok(departed.decision());
             }
@@ -170,7 +171,8 @@ impl<T> fmt::Debug for NeverReady<T> {
 impl<T> Error for NeverReady<T> {}
 
 impl<A: Algorithm, C> Pacer<A, C> {
-    /// Returns a stream of the items of `inner`, no faster than the rule allows. Each item costs one unit.
+    /// Returns a stream of the items of `inner`, no faster than the rule allows. Each item costs
+    /// one unit.
     ///
     /// # Examples
     ///
@@ -194,7 +196,8 @@ impl<A: Algorithm, C> Pacer<A, C> {
         }
     }
 
-    /// Returns a stream of the items of `inner`, no faster than the rule allows. Each item costs `cost_of(&item)`.
+    /// Returns a stream of the items of `inner`, no faster than the rule allows. Each item costs
+    /// `cost_of(&item)`.
     ///
     /// # Examples
     ///
@@ -324,20 +327,21 @@ pin_project! {
     ///
     /// # Order
     ///
-    /// The stream takes one item from the inner stream, then waits for its unit in the pacer's queue. It takes the next
-    /// item only after it has yielded this one. So a unit is spent when its item is yielded: an idle stream holds no unit
-    /// in advance, and the end of a stream wastes none. The stream therefore buffers one item, which
-    /// [`into_parts`](Self::into_parts) returns.
+    /// The stream takes one item from the inner stream, then waits for its unit in the pacer's
+    /// queue. It takes the next item only after it has yielded this one. So a unit is spent when
+    /// its item is yielded: an idle stream holds no unit in advance, and the end of a stream wastes
+    /// none. The stream therefore buffers one item, which [`into_parts`](Self::into_parts) returns.
     ///
     /// # Cancellation
     ///
-    /// A dropped stream has spent nothing for its buffered item. A stream that has one and is not polled may block the
-    /// tasks behind it in the queue.
+    /// A dropped stream has spent nothing for its buffered item. A stream that has one and is not
+    /// polled may block the tasks behind it in the queue.
     ///
     /// # End
     ///
-    /// The stream ends with the inner stream. It also ends if the rule can never let a unit pass again, which no rule of
-    /// this crate does; [`into_parts`](Self::into_parts) then returns the remaining item.
+    /// The stream ends with the inner stream. It also ends if the rule can never let a unit pass
+    /// again, which no rule of this crate does; [`into_parts`](Self::into_parts) then returns the
+    /// remaining item.
     ///
     /// # Examples
     ///
@@ -451,18 +455,18 @@ impl<C: Clock> Turns<C> {
 
     /// Switches to another schedule, for example when senders come or go.
     ///
-    /// The last returned turn keeps its end. The next one is the turn of the new schedule at that instant, or the rest of
-    /// it.
+    /// The last returned turn keeps its end. The next one is the turn of the new schedule at that
+    /// instant, or the rest of it.
     pub fn set_schedule(&mut self, schedule: RoundRobin) {
         self.schedule = schedule;
     }
 
     /// Waits for the next turn. No turn is returned twice, or after its end.
     ///
-    /// If the work of a turn took too long, or the task was woken late, turns may have passed. The current turn is then
-    /// returned, and [`missed`](Turn::missed) is the number of turns that were skipped. Tokio's timer wakes at whole
-    /// milliseconds, so slices of a few milliseconds are missed regularly. If the clock steps back, the future waits until
-    /// it has caught up.
+    /// If the work of a turn took too long, or the task was woken late, turns may have passed. The
+    /// current turn is then returned, and [`missed`](Turn::missed) is the number of turns that were
+    /// skipped. Tokio's timer wakes at whole milliseconds, so slices of a few milliseconds are
+    /// missed regularly. If the clock steps back, the future waits until it has caught up.
     ///
     /// # Cancellation
     ///

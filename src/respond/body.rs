@@ -16,7 +16,8 @@ use crate::policy::Policy;
 
 /// Makes the body of a refusal.
 ///
-/// This trait is sealed: pass a closure to [`Http::body`](super::Http::body) for a body of your own.
+/// This trait is sealed: pass a closure to [`Http::body`](super::Http::body) for a body of your
+/// own.
 ///
 /// | | bodies |
 /// |---|---|
@@ -103,7 +104,8 @@ impl<B: From<Cow<'static, str>>> MakeBody<B> for ProblemBody {
 
 /// A problem document as the body, the default of [`Http`](super::Http).
 ///
-/// `application/problem+json` (RFC 9457) with the types of draft-ietf-httpapi-ratelimit-headers-11 §5:
+/// `application/problem+json` (RFC 9457) with the types of draft-ietf-httpapi-ratelimit-headers-11
+/// §5:
 ///
 /// | | status | type |
 /// |---|---|---|
@@ -172,7 +174,8 @@ const REDUCED_CAPACITY: &str = head!(
     "temporary-reduced-capacity",
     "Request cannot be satisfied due to temporary server capacity constraints"
 );
-/// The document of a request that can never pass, after its status and up to the names of the policies.
+/// The document of a request that can never pass, after its status and up to the names of the
+/// policies.
 ///
 /// The draft has no type for it, and clients that know `quota-exceeded` retry.
 const OVERSIZED: &str = concat!(
@@ -192,7 +195,8 @@ impl ProblemBody {
         match refusal.form() {
             BodyForm::Full => self.document(refusal, parts.status),
             BodyForm::Head => {
-                // The length for GET (RFC 9110 §8.6); a framework would otherwise set that of the empty body.
+                // The length for GET (RFC 9110 §8.6); a framework would otherwise set that of the
+                // empty body.
                 let length = HeaderValue::from(self.document(refusal, parts.status).len());
                 parts.headers.insert(CONTENT_LENGTH, length);
                 Cow::Borrowed("")

@@ -25,11 +25,14 @@ use tokio::{runtime::Handle, task::yield_now, time::timeout};
 use super::{Http, Refusal, RefuseLate, Respond};
 use crate::{outcome::Outcome, store::stats};
 
-/// Refuses as another responder does, and reads the rest of a refused HTTP/1 upload, so that its client gets the answer.
+/// Refuses as another responder does, and reads the rest of a refused HTTP/1 upload, so that its
+/// client gets the answer.
 ///
-/// If a server answers an upload and closes the connection before it has read all of it, the kernel sends a reset. A client that reads the answer
-/// after it has sent everything then sees a broken connection in place of the 429, and many retry at once. Hyper, and so axum, closes the connection if
-/// a request is refused without reading its body. Of 40 refused uploads of 20 MB, this many got their answer:
+/// If a server answers an upload and closes the connection before it has read all of it, the kernel
+/// sends a reset. A client that reads the answer after it has sent everything then sees a broken
+/// connection in place of the 429, and many retry at once. Hyper, and so axum, closes the
+/// connection if a request is refused without reading its body. Of 40 refused uploads of 20 MB,
+/// this many got their answer:
 ///
 /// | client | by default | with this responder |
 /// |---|---|---|
@@ -38,7 +41,8 @@ use crate::{outcome::Outcome, store::stats};
 /// | curl without `Expect` | 36 to 39 | 40 |
 /// | curl, which sends `Expect: 100-continue` | 40 | 40 |
 ///
-/// A tokio task reads the body and discards it. The response does not wait for it, and the connection can be used again afterwards.
+/// A tokio task reads the body and discards it. The response does not wait for it, and the
+/// connection can be used again afterwards.
 ///
 /// | | bound |
 /// |---|---|
@@ -47,24 +51,28 @@ use crate::{outcome::Outcome, store::stats};
 /// | time for one body | 30 s |
 /// | time without a byte of it | 5 s |
 ///
-/// Beyond a bound a body is dropped, as it is by default. A body that is longer than 32 MiB is read up to there, also if its `Content-Length` says so:
-/// clients that read while they send, such as curl and Node's `fetch`, have their answer by then. (Of 40 uploads of 60 MB, all those of `fetch` got it,
-/// and 28 by default; those of Python none.) To share the bounds and the [counters](Self::stats) between layers, give them clones of one responder.
+/// Beyond a bound a body is dropped, as it is by default. A body that is longer than 32 MiB is read
+/// up to there, also if its `Content-Length` says so: clients that read while they send, such as
+/// curl and Node's `fetch`, have their answer by then. (Of 40 uploads of 60 MB, all those of
+/// `fetch` got it, and 28 by default; those of Python none.) To share the bounds and the
+/// [counters](Self::stats) between layers, give them clones of one responder.
 ///
 /// # Bodies that are not read
 ///
 /// - Those of admitted requests: they are the handler's.
-/// - Those over HTTP/2 and HTTP/3, so all of tonic's: only the request's stream is reset there, and the answer arrives.
+/// - Those over HTTP/2 and HTTP/3, so all of tonic's: only the request's stream is reset there, and
+///   the answer arrives.
 /// - Those of requests with the field `Expect`: the client waits for the answer before it sends.
 /// - Those that are known to be empty.
-/// - Those that are refused outside of a runtime of tokio. The runtime needs its timer enabled: without it, reading a body panics in its task, and
-///   counts as `failed`.
+/// - Those that are refused outside of a runtime of tokio. The runtime needs its timer enabled:
+///   without it, reading a body panics in its task, and counts as `failed`.
 ///
 /// # Costs
 ///
-/// [Operations](crate::operations#refused-uploads) has what an attacker can make it cost. Put the limit outside of layers that decompress requests:
-/// inside of them, the bytes are counted after decompression, and decompression takes processor time. A graceful shutdown waits for connections whose
-/// body is being read, for up to 30 s.
+/// [Operations](crate::operations#refused-uploads) has what an attacker can make it cost. Put the
+/// limit outside of layers that decompress requests: inside of them, the bytes are counted after
+/// decompression, and decompression takes processor time. A graceful shutdown waits for connections
+/// whose body is being read, for up to 30 s.
 ///
 /// # Examples
 ///
@@ -102,7 +110,8 @@ pub struct DrainBodies<R = Http> {
 }
 
 impl<R> DrainBodies<R> {
-    /// Creates a responder that refuses as `respond` does. [`Http::drain_bodies`] is the same for `Http`.
+    /// Creates a responder that refuses as `respond` does. [`Http::drain_bodies`] is the same for
+    /// `Http`.
     pub fn new(respond: R) -> Self {
         Self {
             respond,
@@ -117,10 +126,12 @@ impl<R> DrainBodies<R> {
 }
 
 impl<M> Http<M> {
-    /// Reads the rest of refused uploads over HTTP/1, so that their clients get the answer and no reset.
+    /// Reads the rest of refused uploads over HTTP/1, so that their clients get the answer and no
+    /// reset.
     ///
-    /// The body is read in the background and thrown away, within [bounds](DrainBodies) on time, bytes and number. Call it after the other setters. Needs
-    /// a request body that is `Send`, as axum's and hyper's are.
+    /// The body is read in the background and thrown away, within [bounds](DrainBodies) on time,
+    /// bytes and number. Call it after the other setters. Needs a request body that is `Send`, as
+    /// axum's and hyper's are.
     #[cfg_attr(docsrs, doc(cfg(all(feature = "http-body", feature = "tokio"))))]
     #[must_use]
     pub fn drain_bodies(self) -> DrainBodies<Self> {
@@ -178,7 +189,8 @@ impl<Res, E, R: RefuseLate<Res, E>> RefuseLate<Res, E> for DrainBodies<R> {
 fn is_unread_upload<B: Body>(req: &Request<B>) -> bool {
     let body = req.body();
     req.version() <= Version::HTTP_11
-        // Without an interim response the client may never send it, and then sends its next request.
+        // Without an interim response the client may never send it, and then sends its next
+        // request.
         && !req.headers().contains_key(EXPECT)
         && !body.is_end_stream()
         && body.size_hint().exact() != Some(0)
@@ -204,7 +216,8 @@ stats! {
             started,
             /// Bodies that were read to their end.
             finished,
-            /// Bodies that ended with an error, as when the client hangs up, with a panic, or with their runtime.
+            /// Bodies that ended with an error, as when the client hangs up, with a panic, or with
+            /// their runtime.
             failed,
             /// Bodies that were dropped after 30 s, 5 s without a byte, or 32 MiB.
             given_up,
@@ -238,7 +251,8 @@ impl Drains {
         self.counters.read(self.in_flight.load(Ordering::Relaxed))
     }
 
-    /// Reads a body in the background and discards it. Drops it unread without a runtime, and beyond the bound on bodies.
+    /// Reads a body in the background and discards it. Drops it unread without a runtime, and
+    /// beyond the bound on bodies.
     fn start<B: Body + Send + 'static>(self: &Arc<Self>, body: B) {
         let Ok(runtime) = Handle::try_current() else {
             self.counters.no_runtime.add(1);
@@ -309,7 +323,8 @@ async fn read_to_end<B: Body>(body: B) -> BodyEnd {
         match read {
             Ok(Some(Ok(bytes))) => match left.checked_sub(bytes) {
                 None => return BodyEnd::GivenUp,
-                // The next frame may be an error instead: hyper reports one if the client hangs up right after its last byte.
+                // The next frame may be an error instead: hyper reports one if the client hangs up
+                // right after its last byte.
                 Some(_) if body.is_end_stream() => return BodyEnd::Finished,
                 Some(rest) => left = rest,
             },
@@ -323,7 +338,8 @@ async fn read_to_end<B: Body>(body: B) -> BodyEnd {
 /// Returns the number of bytes in the next frame that has some; `None` at the end of the body.
 async fn next_bytes<B: Body>(mut body: Pin<&mut B>) -> Option<Result<u64, ()>> {
     loop {
-        // Counted within the poll: the task needs a body that is `Send`, but no such data and errors.
+        // Counted within the poll: the task needs a body that is `Send`, but no such data and
+        // errors.
         let bytes = poll_fn(|cx| {
             body.as_mut().poll_frame(cx).map(|frame| {
                 frame.map(|frame| {

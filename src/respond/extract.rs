@@ -13,9 +13,10 @@ use crate::{key::OperatorHelp, outcome::Outcome};
 
 /// The rejection of a handler that takes an [`Outcome`], if the request carries none.
 ///
-/// Put the route below a `RateLimitLayer`, and do not turn outcomes off with [`Http::outcome`](super::Http::outcome).
-/// Requests that are exempt from the layer's limits carry an [empty](Outcome::is_empty) outcome. A handler that also
-/// serves routes without a layer takes an `Option<Outcome>`.
+/// Put the route below a `RateLimitLayer`, and do not turn outcomes off with
+/// [`Http::outcome`](super::Http::outcome). Requests that are exempt from the layer's limits carry
+/// an [empty](Outcome::is_empty) outcome. A handler that also serves routes without a layer takes
+/// an `Option<Outcome>`.
 ///
 /// `Display` is fit for clients. Details for the operator are in [`help`](Self::help).
 ///

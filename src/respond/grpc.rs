@@ -32,8 +32,8 @@ use crate::outcome::Outcome;
 /// | the store [does not support](crate::store::Error::unsupported) the call | 13 `INTERNAL` | |
 /// | no key | 3 `INVALID_ARGUMENT`, 16 `UNAUTHENTICATED` for 401, 7 `PERMISSION_DENIED` for 403, 13 `INTERNAL` for 5xx | |
 ///
-/// `grpc-retry-pushback-ms` (gRFC A6) contains the wait before a retry, or -1 if the client should not retry. The fields
-/// of [`Headers`] and `Cache-Control: no-store` are sent too.
+/// `grpc-retry-pushback-ms` (gRFC A6) contains the wait before a retry, or -1 if the client should
+/// not retry. The fields of [`Headers`] and `Cache-Control: no-store` are sent too.
 ///
 /// [`Http`](super::Http) answers POST requests with a content type of gRPC in the same way.
 ///
@@ -62,7 +62,8 @@ pub struct Grpc {
 }
 
 impl Grpc {
-    /// Creates a responder that answers every request as gRPC, whatever its method and content type.
+    /// Creates a responder that answers every request as gRPC, whatever its method and content
+    /// type.
     pub fn new() -> Self {
         Self::default()
     }
@@ -101,11 +102,11 @@ pub(super) enum ContentType {
     Web(HeaderValue),
 }
 
-/// Returns the content type for the response to a gRPC request: a POST with one of gRPC's content types (gRPC over HTTP/2,
-/// Requests).
+/// Returns the content type for the response to a gRPC request: a POST with one of gRPC's content
+/// types (gRPC over HTTP/2, Requests).
 ///
-/// Any other method is plain HTTP, whatever its content type: caches and browsers would read a status of 200 as the
-/// success of a refused GET.
+/// Any other method is plain HTTP, whatever its content type: caches and browsers would read a
+/// status of 200 as the success of a refused GET.
 #[inline]
 pub(super) fn content_type<B>(req: &Request<B>) -> Option<ContentType> {
     if req.method() != Method::POST {
@@ -119,7 +120,8 @@ pub(super) fn type_of_response<B>(res: &Response<B>) -> Option<ContentType> {
     response_type(res.headers().get(CONTENT_TYPE)?)
 }
 
-/// Returns the content type for the response to a request of this content type; `None` if that is not gRPC.
+/// Returns the content type for the response to a request of this content type; `None` if that is
+/// not gRPC.
 fn response_type(value: &HeaderValue) -> Option<ContentType> {
     const GRPC: &[u8] = b"application/grpc";
     let (start, rest) = value.as_bytes().split_at_checked(GRPC.len())?;
@@ -207,7 +209,8 @@ fn milliseconds(wait: Duration) -> Option<u64> {
     i32::try_from(millis).ok()?.try_into().ok()
 }
 
-/// Returns the value of `grpc-message`: all bytes except %x20 to %x7E are encoded, and `%` too (gRPC over HTTP/2, Responses).
+/// Returns the value of `grpc-message`: all bytes except %x20 to %x7E are encoded, and `%` too
+/// (gRPC over HTTP/2, Responses).
 fn percent_encoded(message: &str) -> Option<HeaderValue> {
     let mut buffer = Vec::with_capacity(message.len());
     for &byte in message.as_bytes() {
@@ -223,10 +226,12 @@ fn percent_encoded(message: &str) -> Option<HeaderValue> {
     HeaderValue::try_from(buffer).ok()
 }
 
-/// Returns the status code of a gRPC response if it is among the header fields (gRPC over HTTP/2, Trailers-Only).
+/// Returns the status code of a gRPC response if it is among the header fields (gRPC over HTTP/2,
+/// Trailers-Only).
 ///
-/// The header fields have the errors of unary calls, and those of streams before their first message. A successful call, and a stream that fails
-/// later, has its status in the trailers after the body. The function returns `None` for these, and for responses that are not gRPC.
+/// The header fields have the errors of unary calls, and those of streams before their first
+/// message. A successful call, and a stream that fails later, has its status in the trailers after
+/// the body. The function returns `None` for these, and for responses that are not gRPC.
 ///
 /// ```
 /// use http::Response;
@@ -244,13 +249,15 @@ pub fn grpc_code<B>(response: &Response<B>) -> Option<u32> {
     value.to_str().ok()?.parse().ok()
 }
 
-/// The longest `google.protobuf.Duration`: 10,000 years. A longer wait is omitted, because a shorter one would be wrong.
+/// The longest `google.protobuf.Duration`: 10,000 years. A longer wait is omitted, because a
+/// shorter one would be wrong.
 const LONGEST: Duration = Duration::from_secs(315_576_000_000);
 
-/// Returns the value of `grpc-status-details-bin`: a `google.rpc.Status` in protobuf, in Base64; `None` if there are no details.
+/// Returns the value of `grpc-status-details-bin`: a `google.rpc.Status` in protobuf, in Base64;
+/// `None` if there are no details.
 ///
-/// `RetryInfo` contains the wait in nanoseconds, unless it is too long. `QuotaFailure` contains the names and quotas of the
-/// policies that refuse, and nothing about the client.
+/// `RetryInfo` contains the wait in nanoseconds, unless it is too long. `QuotaFailure` contains the
+/// names and quotas of the policies that refuse, and nothing about the client.
 fn status_details(
     code: u32,
     message: &str,

@@ -31,11 +31,13 @@ use crate::{
 /// | the store [does not support](crate::store::Error::unsupported) the call | 500 |
 /// | no key | [that of the `MissingKey`](crate::key::MissingKey::status), 400 by default |
 ///
-/// A refusal carries `Retry-After` in whole seconds (RFC 9110 §10.2.3), rounded up, unless the request can never pass. It
-/// also carries `Cache-Control: no-store`. HEAD gets the same fields without the body.
+/// A refusal carries `Retry-After` in whole seconds (RFC 9110 §10.2.3), rounded up, unless the
+/// request can never pass. It also carries `Cache-Control: no-store`. HEAD gets the same fields
+/// without the body.
 ///
-/// POST requests with a content type of gRPC or gRPC-Web are answered as [`Grpc`](super::Grpc) does, so one layer serves
-/// both on one port. gRPC uses no other method, so all others are answered over HTTP.
+/// POST requests with a content type of gRPC or gRPC-Web are answered as [`Grpc`](super::Grpc)
+/// does, so one layer serves both on one port. gRPC uses no other method, so all others are
+/// answered over HTTP.
 ///
 /// # Examples
 ///
@@ -64,8 +66,8 @@ pub struct Http<B = ProblemBody> {
 }
 
 impl Http {
-    /// Answers with a problem document (RFC 9457). Needs a response body that is `From<Cow<'static, str>>`, as axum's, `String` and
-    /// http-body-util's `Full<Bytes>` are.
+    /// Answers with a problem document (RFC 9457). Needs a response body that is
+    /// `From<Cow<'static, str>>`, as axum's, `String` and http-body-util's `Full<Bytes>` are.
     pub fn new() -> Self {
         Self::default()
     }
@@ -81,10 +83,10 @@ impl Http {
     /// Answers with the body that `make` returns.
     ///
     /// The parts hold the status and all fields except those that describe the body; `make` may add
-    /// to them and change them. It is also called for HEAD requests and over gRPC, and must return an empty body
-    /// if [`Refusal::is_bodiless`] is `true`. `Display` and `Debug` of the refusal are fit for clients; help for the
-    /// operator is [separate](Refusal::help). `Cache-Control: no-store` and the outcome in the extensions are set
-    /// after `make` returns.
+    /// to them and change them. It is also called for HEAD requests and over gRPC, and must return
+    /// an empty body if [`Refusal::is_bodiless`] is `true`. `Display` and `Debug` of the refusal
+    /// are fit for clients; help for the operator is [separate](Refusal::help).
+    /// `Cache-Control: no-store` and the outcome in the extensions are set after `make` returns.
     pub fn body<F, B>(make: F) -> Http<BodyFn<F>>
     where
         F: Fn(&Refusal, &mut Parts) -> B,
@@ -144,7 +146,8 @@ where
 
 #[diagnostic::do_not_recommend]
 impl<B, E, M: MakeBody<B>> RefuseLate<Response<B>, E> for Http<M> {
-    /// Answers as [`Respond::refuse`] does, over gRPC if the response is gRPC. Nothing of the response remains.
+    /// Answers as [`Respond::refuse`] does, over gRPC if the response is gRPC. Nothing of the
+    /// response remains.
     fn refuse_late(&self, res: Response<B>, mut refusal: Refusal) -> Result<Response<B>, E> {
         let grpc_content_type = grpc::type_of_response(&res);
         let (mut parts, ()) = Response::new(()).into_parts();

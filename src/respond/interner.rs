@@ -7,12 +7,14 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The maximum number of values in a list. It bounds the memory of a program that builds layers without end.
+/// The maximum number of values in a list. It bounds the memory of a program that builds layers
+/// without end.
 const MAX_INTERNED: usize = 1024;
 
 /// Interns the values of one type.
 ///
-/// Values are leaked, so that responses copy a pointer: a reference count would be written by all threads.
+/// Values are leaked, so that responses copy a pointer: a reference count would be written by all
+/// threads.
 pub(super) struct Interner<T: 'static>(Mutex<Vec<&'static T>>);
 
 impl<T> Interner<T> {
@@ -20,7 +22,8 @@ impl<T> Interner<T> {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// Returns the value that fits, or interns the one that `make` returns; `None` when the list is full.
+    /// Returns the value that fits, or interns the one that `make` returns; `None` when the list is
+    /// full.
     #[cold]
     fn intern(
         &self,
@@ -45,7 +48,8 @@ impl<T> Interner<T> {
 pub(super) struct FirstInterned<T: 'static>(OnceLock<Option<&'static T>>);
 
 impl<T> FirstInterned<T> {
-    /// Returns the value if it fits. Returns `None` for a request that differs from the first, and when the list is full.
+    /// Returns the value if it fits. Returns `None` for a request that differs from the first, and
+    /// when the list is full.
     #[inline]
     pub(super) fn get(
         &self,

@@ -17,16 +17,19 @@ use tower_service::Service;
 
 use crate::charging::{ChargeHandle, Usage};
 
-/// Settles the charge of each request to the length of its response's body, once the body has ended.
+/// Settles the charge of each request to the length of its response's body, once the body has
+/// ended.
 ///
-/// Put it *below* a limit with [`charge_handle`](crate::Limit::charge_handle), which reserves the cost: the body settles it to the bytes or
-/// frames that were sent. A body that is dropped in the middle settles what was sent; a request without a response stays charged. Requests
-/// without a handle pass unchanged, and a handler that settles by itself is left alone.
+/// Put it *below* a limit with [`charge_handle`](crate::Limit::charge_handle), which reserves the
+/// cost: the body settles it to the bytes or frames that were sent. A body that is dropped in the
+/// middle settles what was sent; a request without a response stays charged. Requests without a
+/// handle pass unchanged, and a handler that settles by itself is left alone.
 ///
-/// If several limits hand over their charges, [`of`](Self::of) selects one. Without it all of them keep the reserved cost, which is logged once
-/// (feature `tracing`).
+/// If several limits hand over their charges, [`of`](Self::of) selects one. Without it all of them
+/// keep the reserved cost, which is logged once (feature `tracing`).
 ///
-/// The bytes are those that the layer sees: put it above a layer that compresses to count what is sent, and below one to count what the handler wrote.
+/// The bytes are those that the layer sees: put it above a layer that compresses to count what is
+/// sent, and below one to count what the handler wrote.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -209,7 +212,8 @@ pub enum MeteredUnit {
 pin_project! {
     /// A body that counts what it yields, and settles a charge when it has ended or is dropped.
     ///
-    /// [`SettleByBody`] wraps the bodies of all responses. A handler can wrap its own, to feed the count itself:
+    /// [`SettleByBody`] wraps the bodies of all responses. A handler can wrap its own, to feed the
+    /// count itself:
     ///
     /// ```
     /// use std::convert::Infallible;
@@ -253,8 +257,8 @@ pin_project! {
 }
 
 impl<B> MeteredBody<B> {
-    /// Counts what `body` yields in this unit, until it has ended or is dropped. Then the charge is settled, unless there is another clone of
-    /// `usage`.
+    /// Counts what `body` yields in this unit, until it has ended or is dropped. Then the charge is
+    /// settled, unless there is another clone of `usage`.
     pub fn new(body: B, usage: Usage, unit: MeteredUnit) -> Self {
         Self {
             body,

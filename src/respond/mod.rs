@@ -6,7 +6,9 @@
 //! | gRPC with a body that is `Default`, such as tonic's | [`Grpc`] | `RESOURCE_EXHAUSTED` with `RetryInfo` |
 //! | anything without HTTP | [`AsError`] | the service's error, [`From<Refused>`](Refused) |
 //!
-//! A responder of your own implements [`Respond`], whose page has an example. If clients upload over HTTP/1, add `.drain_bodies()` to [`Http`], so that they see a refusal instead of a connection reset (features `http-body` and `tokio`, which `axum` enables).
+//! A responder of your own implements [`Respond`], whose page has an example. If clients upload
+//! over HTTP/1, add `.drain_bodies()` to [`Http`], so that they see a refusal instead of a
+//! connection reset (features `http-body` and `tokio`, which `axum` enables).
 //!
 //! # Fields
 //!
@@ -18,17 +20,18 @@
 //! RateLimit: "burst";r=50;t=30, "daily";r=999;t=86313
 //! ```
 //!
-//! `r` units within `t` seconds never exceed the sustained rate of the policy. If the
-//! [policy allows it](crate::Policy::with_partition_key), `pk` identifies the client's partition by a digest. Browsers hide
-//! these fields from scripts of other origins unless `Access-Control-Expose-Headers` names them; [`EXPOSED_HEADERS`] is the
-//! list.
+//! `r` units within `t` seconds never exceed the sustained rate of the policy. If the [policy
+//! allows it](crate::Policy::with_partition_key), `pk` identifies the client's partition by a
+//! digest. Browsers hide these fields from scripts of other origins unless
+//! `Access-Control-Expose-Headers` names them; [`EXPOSED_HEADERS`] is the list.
 //!
 //! # Extensions
 //!
-//! The [`Outcome`] of an admitted request is in the extensions of the request. That of a refused request is
-//! in the extensions of the response, for outer layers. A request that is exempt from all limits carries an
-//! [empty](crate::Outcome::is_empty) outcome. With the feature `axum`, a handler takes an `Outcome` or an `Option<Outcome>`
-//! as an argument. [`Http::outcome`] turns outcomes off.
+//! The [`Outcome`] of an admitted request is in the extensions of the request. That of a refused
+//! request is in the extensions of the response, for outer layers. A request that is exempt from
+//! all limits carries an [empty](crate::Outcome::is_empty) outcome. With the feature `axum`, a
+//! handler takes an `Outcome` or an `Option<Outcome>` as an argument. [`Http::outcome`] turns
+//! outcomes off.
 
 mod body;
 #[cfg(all(feature = "http-body", feature = "tokio"))]
@@ -69,8 +72,9 @@ use crate::outcome::Outcome;
 
 /// Turns refusals into responses or errors of the inner service, and annotates admitted responses.
 ///
-/// `Req`, `Res` and `Err` are the request, response and error of the inner service. [`Http`] answers `http`
-/// requests, including gRPC; [`Grpc`] answers all of them as gRPC; [`AsError`] turns a refusal into the service's error, for services without HTTP.
+/// `Req`, `Res` and `Err` are the request, response and error of the inner service. [`Http`]
+/// answers `http` requests, including gRPC; [`Grpc`] answers all of them as gRPC; [`AsError`] turns
+/// a refusal into the service's error, for services without HTTP.
 ///
 /// # Examples
 ///
@@ -132,19 +136,21 @@ pub trait Respond<Req, Res, Err> {
 
     /// Returns `true` if admitted requests or their responses carry their outcome.
     ///
-    /// If `false`, the layer builds no outcome for them, and calls neither [`admit`](Self::admit) nor
-    /// [`annotate`](Self::annotate).
+    /// If `false`, the layer builds no outcome for them, and calls neither [`admit`](Self::admit)
+    /// nor [`annotate`](Self::annotate).
     fn wants_outcome(&self) -> bool;
 
     /// Receives the outcome of an admitted request before the inner service is called.
     ///
-    /// The outcome of a request that is exempt from all limits is [empty](Outcome::is_empty), and its response is not
-    /// [annotated](Self::annotate).
+    /// The outcome of a request that is exempt from all limits is [empty](Outcome::is_empty), and
+    /// its response is not [annotated](Self::annotate).
     fn admit(&self, req: &mut Req, outcome: Outcome) -> Self::Annotation;
 
-    /// Returns the outcome that an outer layer has put into a request; `None`, the default, if it is unknown.
+    /// Returns the outcome that an outer layer has put into a request; `None`, the default, if it
+    /// is unknown.
     ///
-    /// A layer uses it to detect that it [charges a request twice](crate::RateLimitLayer::misconfigured).
+    /// A layer uses it to detect that it [charges a request
+    /// twice](crate::RateLimitLayer::misconfigured).
     fn outer_outcome<'a>(&self, req: &'a Req) -> Option<&'a Outcome> {
         let _ = req;
         None
@@ -154,10 +160,12 @@ pub trait Respond<Req, Res, Err> {
     // No `self`, so that the response future does not hold the layer's settings.
     fn annotate(annotation: Self::Annotation, res: &mut Res);
 
-    /// Updates the annotation of a request whose charges were corrected before its response. `outcome` has the corrected decisions.
+    /// Updates the annotation of a request whose charges were corrected before its response.
+    /// `outcome` has the corrected decisions.
     ///
-    /// Called for limits with [`charge_handle`](crate::Limit::charge_handle), [`charge_if`](crate::Limit::charge_if) and
-    /// [`charge_after`](crate::Limit::charge_after), if the store answers at once. The default leaves the annotation as it is.
+    /// Called for limits with [`charge_handle`](crate::Limit::charge_handle),
+    /// [`charge_if`](crate::Limit::charge_if) and [`charge_after`](crate::Limit::charge_after), if
+    /// the store answers at once. The default leaves the annotation as it is.
     fn revise(&self, annotation: Self::Annotation, outcome: &Outcome) -> Self::Annotation {
         let _ = outcome;
         annotation
@@ -173,9 +181,9 @@ pub trait Respond<Req, Res, Err> {
 
 /// Refuses requests whose handlers have already responded.
 ///
-/// A limit with [`charge_after`](crate::Limit::charge_after) charges after the response. If it refuses the charge, the client must not see the
-/// response. [`Http`], [`Grpc`] and [`AsError`] implement it; implement it for a responder
-/// of your own to use it with such limits.
+/// A limit with [`charge_after`](crate::Limit::charge_after) charges after the response. If it
+/// refuses the charge, the client must not see the response. [`Http`], [`Grpc`] and [`AsError`]
+/// implement it; implement it for a responder of your own to use it with such limits.
 ///
 /// ```
 /// use tollgate::respond::{Refusal, RefuseLate};

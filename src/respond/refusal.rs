@@ -66,8 +66,8 @@ pub enum Cause {
     Limit,
     /// The store could not decide, and is configured to refuse in that case.
     Undecided,
-    /// The store [does not support](crate::store::Error::unsupported) the call, which is the server's fault. It is refused even
-    /// under `fail_open`.
+    /// The store [does not support](crate::store::Error::unsupported) the call, which is the
+    /// server's fault. It is refused even under `fail_open`.
     Unsupported,
     /// The request has no key.
     MissingKey(MissingKey),
@@ -94,8 +94,8 @@ static UNSUPPORTED: OperatorHelp = OperatorHelp::of_static(
 impl Refusal {
     /// Creates a refusal by the limits of `outcome`.
     ///
-    /// The cause is [`Unsupported`](Cause::Unsupported) if one decision is, else [`Limit`](Cause::Limit) if one of them
-    /// refuses, else [`Undecided`](Cause::Undecided).
+    /// The cause is [`Unsupported`](Cause::Unsupported) if one decision is, else
+    /// [`Limit`](Cause::Limit) if one of them refuses, else [`Undecided`](Cause::Undecided).
     #[inline]
     pub fn new(outcome: Outcome) -> Self {
         let decisions = outcome.iter().map(|(_, decision)| decision);
@@ -108,7 +108,8 @@ impl Refusal {
     }
 
     /// Creates a refusal from the decisions of `outcome`.
-    // The cause is not read from the outcome: a value that is read before it is moved is moved once more.
+    // The cause is not read from the outcome: a value that is read before it is moved is moved once
+    // more.
     #[inline]
     pub(crate) fn decided(outcome: Outcome, decisions: &Decisions) -> Self {
         Self {
@@ -148,7 +149,8 @@ impl Refusal {
         &self.outcome
     }
 
-    /// Returns the outcome for its caller to take: `into_outcome` would first move the whole refusal.
+    /// Returns the outcome for its caller to take: `into_outcome` would first move the whole
+    /// refusal.
     #[inline]
     pub(super) fn outcome_mut(&mut self) -> &mut Outcome {
         &mut self.outcome
@@ -186,9 +188,11 @@ impl Refusal {
                 .any(|(_, decision)| decision.retry_after().is_none())
     }
 
-    /// Returns `true` if the request costs more than one of the limits can ever admit, so that it must not be sent again as it is.
+    /// Returns `true` if the request costs more than one of the limits can ever admit, so that it
+    /// must not be sent again as it is.
     ///
-    /// See [`Decision::is_oversized`]. [`Http`](super::Http) answers it with [a status of its own](super::Http::oversized_status).
+    /// See [`Decision::is_oversized`]. [`Http`](super::Http) answers it with [a status of its
+    /// own](super::Http::oversized_status).
     ///
     /// ```
     /// use tollgate::{Cost, Outcome, Policy, TokenBucket, respond::Refusal, store::{Ask, Local}};
@@ -203,7 +207,8 @@ impl Refusal {
         matches!(self.cause, Cause::Limit) && self.outcome.is_oversized()
     }
 
-    /// Returns the shortest wait after which the same request may pass: the longest wait of all refusing limits.
+    /// Returns the shortest wait after which the same request may pass: the longest wait of all
+    /// refusing limits.
     ///
     /// Returns `None` when one of them never lets it pass, or no wait is known.
     #[inline]
@@ -249,8 +254,8 @@ impl fmt::Display for Refusal {
 
 /// The error of a refused request, made by [`AsError`].
 ///
-/// `Display` and `Debug` are fit for clients, as those of a [`Refusal`] are. Details for the operator are in
-/// [`Refusal::help`].
+/// `Display` and `Debug` are fit for clients, as those of a [`Refusal`] are. Details for the
+/// operator are in [`Refusal::help`].
 ///
 /// # Examples
 ///
@@ -294,7 +299,8 @@ impl Refused {
         matches!(self.refusal.cause(), Cause::Limit)
     }
 
-    /// Returns `true` if the request costs more than a limit can ever admit, so that it must not be sent again as it is.
+    /// Returns `true` if the request costs more than a limit can ever admit, so that it must not be
+    /// sent again as it is.
     pub fn is_oversized(&self) -> bool {
         self.refusal.is_oversized()
     }
@@ -304,8 +310,8 @@ impl Refused {
         matches!(self.refusal.cause(), Cause::Undecided)
     }
 
-    /// Returns `true` if the store [does not support](crate::store::Error::unsupported) the call, which is the server's
-    /// fault.
+    /// Returns `true` if the store [does not support](crate::store::Error::unsupported) the call,
+    /// which is the server's fault.
     pub fn is_unsupported(&self) -> bool {
         matches!(self.refusal.cause(), Cause::Unsupported)
     }
@@ -340,7 +346,8 @@ impl Error for Refused {}
 
 /// Returns refusals as the service's error, for services whose error is `From<Refused>`.
 ///
-/// `tower::BoxError` is, and so is the error of most other tower middleware. Admitted responses are not annotated.
+/// `tower::BoxError` is, and so is the error of most other tower middleware. Admitted responses are
+/// not annotated.
 ///
 /// # Examples
 ///
@@ -389,8 +396,8 @@ impl<Res, E: From<Refused>> RefuseLate<Res, E> for AsError {
 
 /// Displays a wait, as in `30 s`, `2 min 5 s` or `3 d 4 h`.
 ///
-/// The wait is rounded up, so a client that waits for it never retries too early. It is in milliseconds below a second, in
-/// seconds below 100 s, and in two units above.
+/// The wait is rounded up, so a client that waits for it never retries too early. It is in
+/// milliseconds below a second, in seconds below 100 s, and in two units above.
 struct WaitText(Duration);
 
 impl fmt::Display for WaitText {
@@ -464,7 +471,8 @@ mod tests {
             });
             let (wait, nanos) = (parsed.sum::<u128>(), u128::from(nanos));
             prop_assert!(wait >= nanos, "{}", text);
-            // By less than a millisecond, or than a part in ten; within a minute of an hour and an hour of a day.
+            // By less than a millisecond, or than a part in ten; within a minute of an hour and an
+            // hour of a day.
             prop_assert!(wait - nanos < 1_000_000 || wait - nanos <= nanos.max(10_000_000_000) / 10, "{}", text);
         }
     }

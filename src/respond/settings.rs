@@ -1,4 +1,5 @@
-//! The settings of the responders `Http` and `Grpc`, and the response to a refused request that both begin with.
+//! The settings of the responders `Http` and `Grpc`, and the response to a refused request that
+//! both begin with.
 //!
 //! `Respond` takes the refused request by value and reuses its emptied maps; new maps take two
 //! allocations and 8 % more time. `annotate` has no `self`: the field values are made with the
@@ -34,7 +35,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OversizedCode {
-    /// 3 `INVALID_ARGUMENT`: the call is at fault, whatever the state of the server. The default; no client retries it.
+    /// 3 `INVALID_ARGUMENT`: the call is at fault, whatever the state of the server. The default;
+    /// no client retries it.
     #[default]
     InvalidArgument = 3,
     /// 8 `RESOURCE_EXHAUSTED`, as for a call that may pass later. Some clients retry it at once.
@@ -108,7 +110,8 @@ impl SharedSettings {
         self.headers != Headers::None || !self.omits_outcome
     }
 
-    /// Moves the outcome of an admitted request into its extensions, unless outcomes are turned off.
+    /// Moves the outcome of an admitted request into its extensions, unless outcomes are turned
+    /// off.
     // Takes it by reference, because it is long to move.
     pub(super) fn admit(&self, extensions: &mut Extensions, outcome: &mut Outcome) -> Fields {
         let fields = self.fields(outcome);
@@ -150,19 +153,20 @@ macro_rules! setters {
     () => {
         /// Sets the format of the rate limit fields.
         ///
-        /// Default: [`Headers::Draft`]. `Retry-After`, or gRPC's status, is sent with every format. Browsers show
-        /// the fields to scripts of other origins if [`EXPOSED_HEADERS`](crate::respond::EXPOSED_HEADERS) are
-        /// exposed.
+        /// Default: [`Headers::Draft`]. `Retry-After`, or gRPC's status, is sent with every format.
+        /// Browsers show the fields to scripts of other origins if
+        /// [`EXPOSED_HEADERS`](crate::respond::EXPOSED_HEADERS) are exposed.
         #[must_use]
         pub fn headers(mut self, headers: Headers) -> Self {
             self.settings.set_headers(headers);
             self
         }
 
-        /// Sets the treatment of rate limit fields that a response already has, such as those of a proxied upstream.
+        /// Sets the treatment of rate limit fields that a response already has, such as those of a
+        /// proxied upstream.
         ///
-        /// Default: [`UpstreamFields::Stricter`]. With every setting, the response has one valid set of fields in this layer's
-        /// format.
+        /// Default: [`UpstreamFields::Stricter`]. With every setting, the response has one valid
+        /// set of fields in this layer's format.
         #[must_use]
         pub fn upstream_fields(mut self, upstream: UpstreamFields) -> Self {
             self.settings.set_upstream(upstream);
@@ -171,18 +175,21 @@ macro_rules! setters {
 
         /// Turns the [`Outcome`] in the extensions of admitted requests on or off.
         ///
-        /// Default: on, with any [`headers`](Self::headers). It costs one allocation. If it is off, a handler that
-        /// takes an `Outcome` answers 500. If headers are off too, an admitted request allocates nothing. A refusal
-        /// always carries the outcome in the extensions of its response.
+        /// Default: on, with any [`headers`](Self::headers). It costs one allocation. If it is off,
+        /// a handler that takes an `Outcome` answers 500. If headers are off too, an admitted
+        /// request allocates nothing. A refusal always carries the outcome in the extensions of its
+        /// response.
         #[must_use]
         pub fn outcome(mut self, wanted: bool) -> Self {
             self.settings.set_outcome(wanted);
             self
         }
 
-        /// Sets the code of gRPC for calls that [can never pass](crate::respond::Refusal::is_oversized).
+        /// Sets the code of gRPC for calls that [can never
+        /// pass](crate::respond::Refusal::is_oversized).
         ///
-        /// Default: [`InvalidArgument`](crate::respond::OversizedCode::InvalidArgument), because clients retry `RESOURCE_EXHAUSTED`.
+        /// Default: [`InvalidArgument`](crate::respond::OversizedCode::InvalidArgument), because
+        /// clients retry `RESOURCE_EXHAUSTED`.
         #[must_use]
         pub fn oversized_code(mut self, code: OversizedCode) -> Self {
             self.settings.oversized.code = code;
@@ -191,8 +198,8 @@ macro_rules! setters {
 
         /// Adds a jitter of up to `max`, in whole seconds, to the wait in refusals.
         ///
-        /// This spreads the retries of clients that were refused together. The jitter is a hash of the instant of
-        /// the decision under a random seed. Default: none.
+        /// This spreads the retries of clients that were refused together. The jitter is a hash of
+        /// the instant of the decision under a random seed. Default: none.
         #[doc(alias = "thundering herd")]
         #[must_use]
         pub fn retry_jitter(mut self, max: Duration) -> Self {
@@ -204,7 +211,8 @@ macro_rules! setters {
 
 pub(super) use setters;
 
-/// Writes the part of [`Respond`](super::Respond) about admitted requests, for a responder with a field `settings`.
+/// Writes the part of [`Respond`](super::Respond) about admitted requests, for a responder with a
+/// field `settings`.
 macro_rules! admissions {
     ($BIn:ident, $BOut:ident) => {
         type Annotation = Fields;
@@ -238,7 +246,8 @@ pub(super) use admissions;
 /// The outcome of outer layers. Boxed, because it is rare.
 pub(super) type OuterOutcome = Option<Box<Outcome>>;
 
-/// Returns the parts of an empty response that reuse the maps of the request, so that they take no allocation.
+/// Returns the parts of an empty response that reuse the maps of the request, so that they take no
+/// allocation.
 #[inline]
 pub(super) fn empty_parts<B>(req: &mut Request<B>) -> (Parts, OuterOutcome) {
     let (mut parts, ()) = Response::new(()).into_parts();

@@ -61,10 +61,12 @@ impl<'a, Rule> Ask<'a, Rule> {
         }
     }
 
-    /// Asks for a grant of up to `units`, which the caller spends later. Has no effect unless `units` exceeds the cost.
+    /// Asks for a grant of up to `units`, which the caller spends later. Has no effect unless
+    /// `units` exceeds the cost.
     ///
-    /// A store that can grant units spends the cost and, if there are more, up to `units`: together at most a quarter of what remains, so
-    /// that other nodes find something, too. The [charge](Decision::take_charge) says how many. A store that cannot spends the cost.
+    /// A store that can grant units spends the cost and, if there are more, up to `units`: together
+    /// at most a quarter of what remains, so that other nodes find something, too. The
+    /// [charge](Decision::take_charge) says how many. A store that cannot spends the cost.
     #[must_use]
     pub fn up_to(self, units: u64) -> Self {
         Self {
@@ -117,7 +119,8 @@ impl<'a, Rule> Ask<'a, Rule> {
         }
     }
 
-    /// Marks the ask of a request that is decided by a look. Its refusals [count](super::Blocks::block_after).
+    /// Marks the ask of a request that is decided by a look. Its refusals
+    /// [count](super::Blocks::block_after).
     pub(crate) fn that_decides(self) -> Self {
         Self {
             decides: true,
@@ -135,7 +138,8 @@ impl<'a, Rule> Ask<'a, Rule> {
         self.spend
     }
 
-    /// Records the policy of this ask in its decision, so that the charge is not settled under another policy.
+    /// Records the policy of this ask in its decision, so that the charge is not settled under
+    /// another policy.
     ///
     /// Stores call this for each decision that charges.
     #[inline]
@@ -321,8 +325,8 @@ impl Spend {
 
 /// The correction of one earlier charge. A store consumes it, so it is made once.
 ///
-/// A settlement that fails is not repeated, because it may have been made. It is [counted](crate::store::Backend::unsettled), also if
-/// its future was dropped.
+/// A settlement that fails is not repeated, because it may have been made. It is
+/// [counted](crate::store::Backend::unsettled), also if its future was dropped.
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
@@ -354,14 +358,16 @@ pub struct Settlement<'a, Rule> {
 }
 
 impl<'a, Rule> Settlement<'a, Rule> {
-    /// Corrects a charge to the `actual` cost in units. A lower cost refunds the difference, 0 refunds all; a higher one charges it, even into debt.
+    /// Corrects a charge to the `actual` cost in units. A lower cost refunds the difference, 0
+    /// refunds all; a higher one charges it, even into debt.
     ///
     /// `policy`, `rule` and `key` are those of the [`Ask`] that was charged.
     ///
     /// # Errors
     ///
-    /// Fails if another policy made the charge. The check compares 20 bits of the digest of its name: one wrong name in a
-    /// million passes. A charge whose store does not [record](Ask::charged) its policy passes, too.
+    /// Fails if another policy made the charge. The check compares 20 bits of the digest of its
+    /// name: one wrong name in a million passes. A charge whose store does not
+    /// [record](Ask::charged) its policy passes, too.
     pub fn new(
         policy: &'a Policy,
         rule: &'a Rule,
@@ -401,7 +407,8 @@ impl<'a, Rule> Settlement<'a, Rule> {
         }
     }
 
-    /// Makes it a grant: the charge belongs to no call, and its units are refunded whatever was charged since.
+    /// Makes it a grant: the charge belongs to no call, and its units are refunded whatever was
+    /// charged since.
     pub(crate) fn into_grant(self) -> Self {
         Self {
             is_grant: true,
@@ -446,7 +453,8 @@ impl<'a, Rule> Settlement<'a, Rule> {
 }
 
 impl<Rule: Algorithm> Settlement<'_, Rule> {
-    /// Returns the rule for the key, if it [differs](Algorithm::for_key) from the settlement's rule.
+    /// Returns the rule for the key, if it [differs](Algorithm::for_key) from the settlement's
+    /// rule.
     pub fn rule_for_key(&self) -> Option<Rule> {
         self.rule.for_key(&|| self.key.digest())
     }
@@ -457,9 +465,11 @@ impl<Rule: Algorithm> Settlement<'_, Rule> {
     }
 }
 
-/// The name of a state: the policy's name, the client's key, and the [kind](crate::algorithm::Algorithm::state_kind) of the state.
+/// The name of a state: the policy's name, the client's key, and the
+/// [kind](crate::algorithm::Algorithm::state_kind) of the state.
 ///
-/// [`Ask::state_key`](crate::store::Ask::state_key) and [`Settlement::state_key`](crate::store::Settlement::state_key) make it.
+/// [`Ask::state_key`](crate::store::Ask::state_key) and
+/// [`Settlement::state_key`](crate::store::Settlement::state_key) make it.
 ///
 /// ```
 /// use tollgate::{Cost, FixedWindow, Policy, TokenBucket, store::Ask};
@@ -503,7 +513,8 @@ impl StateKey {
         self.kind
     }
 
-    /// Returns `true` if the state belongs to this policy and key, whatever its kind. A reset removes all of these.
+    /// Returns `true` if the state belongs to this policy and key, whatever its kind. A reset
+    /// removes all of these.
     pub fn is_of(&self, policy: &Policy, key: &Key) -> bool {
         self.key == *key && self.policy.name() == policy.name()
     }
@@ -557,8 +568,8 @@ pub(super) fn key_name(prefix: &str, policy: &Policy, key: &Key) -> Box<[u8]> {
     name.into_bytes().into_boxed_slice()
 }
 
-/// Returns the name of a log beside the states of a client, from the name of the states. It differs from every name of states, because there a
-/// colon follows the client.
+/// Returns the name of a log beside the states of a client, from the name of the states. It differs
+/// from every name of states, because there a colon follows the client.
 #[cfg(feature = "redis")]
 pub(super) fn log_name(prefix: &str, states: &[u8], log: &str) -> Box<[u8]> {
     let begin = format!("{prefix}:{VERSION}:").len();
@@ -570,7 +581,8 @@ pub(super) fn log_name(prefix: &str, states: &[u8], log: &str) -> Box<[u8]> {
         .into_boxed_slice()
 }
 
-/// Returns the name of the counts of nodes that use a policy. It differs from every name of a client's states.
+/// Returns the name of the counts of nodes that use a policy. It differs from every name of a
+/// client's states.
 #[cfg(feature = "tokio")]
 pub(super) fn nodes_name(prefix: &str, policy: &Policy) -> Box<[u8]> {
     let name = format!("{prefix}:nodes:{}", policy.name());

@@ -12,8 +12,8 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A store of any type, behind a trait object, for a program whose configuration chooses the store.
 ///
-/// Created by [`StoreExt::boxed`](super::StoreExt::boxed). Clones share the store. A decision that is not ready at once costs one
-/// allocation.
+/// Created by [`StoreExt::boxed`](super::StoreExt::boxed). Clones share the store. A decision that
+/// is not ready at once costs one allocation.
 ///
 /// ```
 /// use tollgate::{TokenBucket, prelude::*, store::{BoxStore, Error}};

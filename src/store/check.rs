@@ -13,8 +13,8 @@ use pin_project_lite::pin_project;
 
 /// An answer that is ready, or a future of one.
 ///
-/// A store in memory answers at once, without a waker or an allocation; a store on a server returns a future. `.await` works for
-/// both:
+/// A store in memory answers at once, without a waker or an allocation; a store on a server returns
+/// a future. `.await` works for both:
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
@@ -41,7 +41,8 @@ pub enum Check<F: Future> {
 }
 
 impl<F: NeverWaits> Check<F> {
-    /// Returns the answer of a store that always answers at once, such as [`Local`](super::Local), without a runtime.
+    /// Returns the answer of a store that always answers at once, such as [`Local`](super::Local),
+    /// without a runtime.
     ///
     /// ```
     /// use tollgate::{Cost, Policy, TokenBucket};
@@ -124,7 +125,8 @@ impl<F: Future> Future for CheckFuture<F> {
     }
 }
 
-/// The future of a store that answers at once, alone or within wrappers that add no wait. The type has no values.
+/// The future of a store that answers at once, alone or within wrappers that add no wait. The type
+/// has no values.
 ///
 /// [`Check::at_once`](super::Check::at_once) needs it.
 ///
@@ -151,7 +153,8 @@ pub trait NeverWaits: Future {
     fn at_once(self) -> Self::Output;
 }
 
-/// The future of a store that always answers at once. The type has no values, so [`Check::Pending`] cannot occur.
+/// The future of a store that always answers at once. The type has no values, so [`Check::Pending`]
+/// cannot occur.
 ///
 /// The documentation of [`Store`](super::Store) has a store that uses it.
 pub struct Never<T> {

@@ -39,7 +39,8 @@ use std::time::Duration;
 
 use crate::{algorithm::Algorithm, key::Key, policy::Policy, store::StateKey, time::Timestamp};
 
-/// Units that a node admitted by itself. A store adds them to the state of a key, once, whatever is left.
+/// Units that a node admitted by itself. A store adds them to the state of a key, once, whatever is
+/// left.
 ///
 /// [`Store::sync`](super::Store::sync) takes them in.
 ///
@@ -62,7 +63,8 @@ pub struct Delta<'a, Rule> {
     pub(crate) units: u64,
 }
 
-/// The number of a [`Delta`]. A key gets each number of a node once, however often the delta arrives.
+/// The number of a [`Delta`]. A key gets each number of a node once, however often the delta
+/// arrives.
 ///
 /// ```
 /// use tollgate::store::Batch;
@@ -74,15 +76,18 @@ pub struct Delta<'a, Rule> {
 pub struct Batch {
     /// The node, drawn at random for each start: below 2⁵³, because scripts count by such numbers.
     pub node: u64,
-    /// The sequence number: greater than those of all earlier deltas of the node to the key, and below 2⁵³.
+    /// The sequence number: greater than those of all earlier deltas of the node to the key, and
+    /// below 2⁵³.
     pub number: u64,
 }
 
 impl<'a, Rule> Delta<'a, Rule> {
-    /// Creates a delta of `units`; 0 asks for the state alone. `age` is the time from the first admission to the sending of the delta.
+    /// Creates a delta of `units`; 0 asks for the state alone. `age` is the time from the first
+    /// admission to the sending of the delta.
     ///
-    /// An age, and not an instant, because the clock of a node and that of the store differ. The store counts back from the arrival, which
-    /// is later than the first unit by the time that the delta was under way: never too early, so no bucket refills what was spent later.
+    /// An age, and not an instant, because the clock of a node and that of the store differ. The
+    /// store counts back from the arrival, which is later than the first unit by the time that the
+    /// delta was under way: never too early, so no bucket refills what was spent later.
     pub fn new(
         policy: &'a Policy,
         rule: &'a Rule,
@@ -125,7 +130,8 @@ impl<'a, Rule> Delta<'a, Rule> {
         self.age
     }
 
-    /// Returns the instant of the first admission, by the clock of a store at which the delta arrives `now`.
+    /// Returns the instant of the first admission, by the clock of a store at which the delta
+    /// arrives `now`.
     pub fn at(&self, now: Timestamp) -> Timestamp {
         now.saturating_sub(self.age)
     }

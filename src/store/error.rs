@@ -17,8 +17,9 @@ type BoxedCause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The reason why a store could not decide. It is never a refusal.
 ///
-/// [`Display`](fmt::Display) prints the whole cause, and what to do. So there is no [`source`](std::error::Error::source), which
-/// error reporters would print a second time; [`get_ref`](Self::get_ref) returns the cause.
+/// [`Display`](fmt::Display) prints the whole cause, and what to do. So there is no
+/// [`source`](std::error::Error::source), which error reporters would print a second time;
+/// [`get_ref`](Self::get_ref) returns the cause.
 ///
 /// A store author chooses the constructor by what is wrong, and wrappers act on it:
 ///
@@ -75,16 +76,19 @@ impl Error {
         Self::without_cause(ErrorKind::Contended)
     }
 
-    /// Creates an error for a store that cannot be reached, or is not called because it could not be reached before.
+    /// Creates an error for a store that cannot be reached, or is not called because it could not
+    /// be reached before.
     pub fn unavailable(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::with_cause(ErrorKind::Unavailable, cause)
     }
 
-    /// Creates an error for a write that a working server does not take: it is full, read-only, or this user may only read.
+    /// Creates an error for a write that a working server does not take: it is full, read-only, or
+    /// this user may only read.
     ///
-    /// Such a server goes on refusing the clients that are over their limit, if a store need not write for that. So the error opens no
-    /// circuit breaker: otherwise any client could have the breaker opened by a few calls that would be admitted, and all those clients
-    /// would be answered by the failure mode. Use another constructor if the server refuses reads as well.
+    /// Such a server goes on refusing the clients that are over their limit, if a store need not
+    /// write for that. So the error opens no circuit breaker: otherwise any client could have the
+    /// breaker opened by a few calls that would be admitted, and all those clients would be
+    /// answered by the failure mode. Use another constructor if the server refuses reads as well.
     ///
     /// ```
     /// use tollgate::store::Error;
@@ -99,10 +103,10 @@ impl Error {
 
     /// Creates an error for a call that the store cannot decide although its server works.
     ///
-    /// It affects this call or key alone: a rule that does not fit the store's numbers, a state too large for an item, a state
-    /// that a newer release wrote. Such an error opens no circuit breaker, and `fail_open` does not admit the request:
-    /// otherwise one client could lift its own limit, or cut off all others. Use a constant text, because each text is logged
-    /// once.
+    /// It affects this call or key alone: a rule that does not fit the store's numbers, a state too
+    /// large for an item, a state that a newer release wrote. Such an error opens no circuit
+    /// breaker, and `fail_open` does not admit the request: otherwise one client could lift its own
+    /// limit, or cut off all others. Use a constant text, because each text is logged once.
     ///
     /// ```
     /// use tollgate::store::Error;
@@ -117,13 +121,14 @@ impl Error {
 
     /// Creates an error for any other problem of the server, such as a missing permission.
     ///
-    /// It affects other calls too. Use [`unsupported`](Self::unsupported) for a problem of one call, and
-    /// [`unwritten`](Self::unwritten) for one of writes.
+    /// It affects other calls too. Use [`unsupported`](Self::unsupported) for a problem of one
+    /// call, and [`unwritten`](Self::unwritten) for one of writes.
     pub fn other(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::with_cause(ErrorKind::Other, cause)
     }
 
-    /// Returns an equal error, for another caller that waited for the same answer. Its cause is the text of this one's.
+    /// Returns an equal error, for another caller that waited for the same answer. Its cause is the
+    /// text of this one's.
     #[cfg(feature = "tokio")]
     pub(super) fn duplicate(&self) -> Self {
         Self {
@@ -229,7 +234,8 @@ impl std::error::Error for Error {}
 
 /// An error type without values: the error of a store that cannot fail.
 ///
-/// A layer takes only such stores. [`StoreExt`](super::StoreExt) makes one of any other. Implemented for [`Infallible`] alone.
+/// A layer takes only such stores. [`StoreExt`](super::StoreExt) makes one of any other.
+/// Implemented for [`Infallible`] alone.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -264,7 +270,8 @@ mod sealed {
     impl Sealed for std::convert::Infallible {}
 }
 
-/// An error type of a store, which determines what the calls of a [`Limiter`](crate::Limiter) return.
+/// An error type of a store, which determines what the calls of a [`Limiter`](crate::Limiter)
+/// return.
 ///
 /// | error | a call that returns a `T` returns |
 /// |---|---|

@@ -1,7 +1,7 @@
 //! Stores, which keep the states of keys and decide.
 //!
-//! A store answers "may this key spend this cost now?" and remembers what was spent. Its atomic operations determine which rules
-//! it can run:
+//! A store answers "may this key spend this cost now?" and remembers what was spent. Its atomic
+//! operations determine which rules it can run:
 //!
 //! | class | atomic operation | examples | runs |
 //! |---|---|---|---|
@@ -14,18 +14,21 @@
 //!
 //! # When a store can fail
 //!
-//! A layer accepts only a store whose [`Error`](Backend::Error) can never happen. The wrappers of [`StoreExt`] turn any other store into one. If the store fails,
+//! A layer accepts only a store whose [`Error`](Backend::Error) can never happen. The wrappers of
+//! [`StoreExt`] turn any other store into one. If the store fails,
 //!
 //! - [`fail_open`](StoreExt::fail_open) admits the request;
 //! - [`fail_closed`](StoreExt::fail_closed) refuses it with 503;
 //! - [`fall_back_to`](StoreExt::fall_back_to) decides with a local store.
 //!
-//! With the first two, the decision is [undecided](crate::Verdict::Undecided): it has no numbers, so the response has no `RateLimit` fields for it.
+//! With the first two, the decision is [undecided](crate::Verdict::Undecided): it has no numbers,
+//! so the response has no `RateLimit` fields for it.
 //!
-//! A call that the store [does not support](Error::is_unsupported) is refused with 500 under any of them.
+//! A call that the store [does not support](Error::is_unsupported) is refused with 500 under any of
+//! them.
 //!
-//! A store that [lost every race](Error::is_contended) for a key has not failed. The answer to such a call can be
-//! [set separately](OnFailure::when_contended).
+//! A store that [lost every race](Error::is_contended) for a key has not failed. The answer to such
+//! a call can be [set separately](OnFailure::when_contended).
 
 mod ask;
 mod boxed;

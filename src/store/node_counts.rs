@@ -20,10 +20,12 @@
 
 use std::time::Duration;
 
-/// The nodes that were counted under a policy, as [`Store::count_node`](super::Store::count_node) returns them.
+/// The nodes that were counted under a policy, as [`Store::count_node`](super::Store::count_node)
+/// returns them.
 ///
-/// Each node counts itself once in each [period](Self::PERIOD), with a request that it sends beside one to the store. So a node that asks nothing is not counted,
-/// and one that was started again counts twice in that period.
+/// Each node counts itself once in each [period](Self::PERIOD), with a request that it sends beside
+/// one to the store. So a node that asks nothing is not counted, and one that was started again
+/// counts twice in that period.
 ///
 /// ```
 /// use tollgate::store::NodeCounts;
@@ -36,7 +38,8 @@ use std::time::Duration;
 pub struct NodeCounts {
     /// Nodes in the period so far, including the caller.
     pub current: u64,
-    /// Nodes in the previous period. Some stores include the period before it, because the clocks of some nodes are ahead.
+    /// Nodes in the previous period. Some stores include the period before it, because the clocks
+    /// of some nodes are ahead.
     pub previous: u64,
 }
 
@@ -44,7 +47,8 @@ impl NodeCounts {
     /// Length of a period. Periods are numbered from the Unix epoch.
     pub const PERIOD: Duration = Duration::from_secs(10);
 
-    /// Returns the greater of both counts. The previous one is complete; the current one includes nodes that joined since.
+    /// Returns the greater of both counts. The previous one is complete; the current one includes
+    /// nodes that joined since.
     pub fn nodes(self) -> u64 {
         self.current.max(self.previous)
     }
@@ -56,8 +60,8 @@ const PERIODS: usize = 12;
 
 /// The counts of a policy in one value, for stores that have no clock.
 ///
-/// Nodes count themselves by their own clocks. Those whose clocks agree within a minute are one group. A node that is far ahead or
-/// behind is in another one, so that it hides nobody.
+/// Nodes count themselves by their own clocks. Those whose clocks agree within a minute are one
+/// group. A node that is far ahead or behind is in another one, so that it hides nobody.
 #[cfg(feature = "tokio")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CountedNodes {
@@ -72,8 +76,8 @@ struct ClockGroup {
     period: u64,
     /// Nodes counted in that period and in those before it, latest first.
     nodes: [u64; PERIODS],
-    /// Maximum lateness of a node in periods, for the last period and some before. If one node's clock is ahead, the periods that the others
-    /// have not reached are incomplete.
+    /// Maximum lateness of a node in periods, for the last period and some before. If one node's
+    /// clock is ahead, the periods that the others have not reached are incomplete.
     late: [u64; 4],
     /// Number of periods that other groups have begun since.
     missed: u64,
@@ -84,7 +88,8 @@ impl ClockGroup {
     /// Count of numbers that a group takes in a value.
     const NUMBERS: usize = 4 + 4 + PERIODS - 2;
 
-    /// Returns the count of the last period, and the maximum of the previous periods that may be complete.
+    /// Returns the count of the last period, and the maximum of the previous periods that may be
+    /// complete.
     fn counts(&self) -> NodeCounts {
         let late = self.late.into_iter().max().unwrap_or(0) as usize;
         // The previous period may be incomplete, if the clock of a node is a little ahead.
@@ -95,7 +100,8 @@ impl ClockGroup {
         }
     }
 
-    /// Returns the distance of a period from this group in periods; `None` if it is too far to belong to it. A group survives a period or two without a call.
+    /// Returns the distance of a period from this group in periods; `None` if it is too far to
+    /// belong to it. A group survives a period or two without a call.
     fn distance(&self, period: u64) -> Option<u64> {
         let is_near = period + PERIODS as u64 > self.period && period <= self.period + 3;
         is_near.then(|| period.abs_diff(self.period))
@@ -124,7 +130,8 @@ impl CountedNodes {
     /// Limit of groups. The clocks of one service differ less.
     const MOST_GROUPS: usize = 8;
 
-    /// Adds a node in a period to the counts in a value. A value that cannot be read counts as empty.
+    /// Adds a node in a period to the counts in a value. A value that cannot be read counts as
+    /// empty.
     pub(super) fn after(value: Option<&[u8]>, period: u64) -> Self {
         let mut groups = value.and_then(Self::read).unwrap_or_default();
         let near = groups.iter().enumerate();
@@ -222,7 +229,8 @@ mod tests {
         let mut last = Vec::new();
         for (_, period, round) in counting {
             let counted = CountedNodes::after(Some(&value), period);
-            // A node that is behind is counted with the others once they are as far behind in the value, and at last not all nodes are there.
+            // A node that is behind is counted with the others once they are as far behind in the
+            // value, and at last not all nodes are there.
             if (10..rounds - 2).contains(&round) {
                 last.push(counted.counts().nodes());
             }

@@ -26,8 +26,10 @@ use super::{
 ///
 /// 1. a deadline, so that a server that does not answer counts as a failure;
 /// 2. a circuit breaker, so that a failing server delays no request;
-/// 3. leases or background synchronisation, if keys have many calls a second; they admit even while the circuit is open;
-/// 4. blocks, if keys can be blocked: inside of leases or of background synchronisation they are refused;
+/// 3. leases or background synchronisation, if keys have many calls a second; they admit even while
+///    the circuit is open;
+/// 4. blocks, if keys can be blocked: inside of leases or of background synchronisation they are
+///    refused;
 /// 5. remembered refusals, which are used even while the circuit is open;
 /// 6. the answer to a call that failed.
 ///
@@ -40,8 +42,9 @@ use super::{
 /// | leases around leases | the burst pays for both holds |
 /// | a deadline or a circuit breaker around leases or synchronisation | calls that are admitted from memory are fast and never fail; others are watched as usual |
 ///
-/// Nodes of one store may have different wrappers, as during a [roll-out](crate::operations#roll-outs). Then all together keep to the limit, but for the bound of the
-/// synchronisation, and for a sliding log of which some nodes have leases.
+/// Nodes of one store may have different wrappers, as during a
+/// [roll-out](crate::operations#roll-outs). Then all together keep to the limit, but for the bound
+/// of the synchronisation, and for a sliding log of which some nodes have leases.
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,8 +64,9 @@ use super::{
 /// # let _: fn(_, _) = limited;
 /// ```
 ///
-/// A call that the store [does not support](Error::is_unsupported) is refused with 500 under `fall_back_to`, `fail_open` and
-/// `fail_closed` alike. A circuit breaker does not count it as a failure.
+/// A call that the store [does not support](Error::is_unsupported) is refused with 500 under
+/// `fall_back_to`, `fail_open` and `fail_closed` alike. A circuit breaker does not count it as a
+/// failure.
 ///
 /// To read the counters of an inner wrapper, keep a clone of it: clones share them.
 pub trait StoreExt: Backend + Sized {
@@ -88,7 +92,8 @@ pub trait StoreExt: Backend + Sized {
         OnFailure::new(self, FailureMode::Closed, consequence)
     }
 
-    /// Fails a call that gets no answer within a deadline. The deadline applies to `settle` and `reset` too.
+    /// Fails a call that gets no answer within a deadline. The deadline applies to `settle` and
+    /// `reset` too.
     #[cfg(feature = "tokio")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
     fn timeout(self, deadline: std::time::Duration) -> Timeout<Self>
@@ -131,7 +136,8 @@ pub trait StoreExt: Backend + Sized {
         RememberRefusals::new(self)
     }
 
-    /// Decides most calls from memory, by units that the store grants ahead, and never exceeds the limit.
+    /// Decides most calls from memory, by units that the store grants ahead, and never exceeds the
+    /// limit.
     ///
     /// The burst pays for it: see [the prices](super::Leased#what-it-costs).
     #[cfg(feature = "tokio")]
@@ -143,9 +149,11 @@ pub trait StoreExt: Backend + Sized {
         super::Leased::new(self, config)
     }
 
-    /// Decides most calls from memory, and tells the store later, so that all nodes together exceed the limit by no more than a stated bound.
+    /// Decides most calls from memory, and tells the store later, so that all nodes together exceed
+    /// the limit by no more than a stated bound.
     ///
-    /// The bound is hard, and what exceeds the limit is repaid: see [the prices](super::Synced#what-it-costs).
+    /// The bound is hard, and what exceeds the limit is repaid: see [the
+    /// prices](super::Synced#what-it-costs).
     #[cfg(feature = "tokio")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
     fn synced<Rule, C>(self, config: super::SyncConfig<C>) -> super::Synced<Self, Rule, C>
@@ -155,7 +163,8 @@ pub trait StoreExt: Backend + Sized {
         super::Synced::new(self, config)
     }
 
-    /// Lets keys be [blocked](Blocks::block) for some time, by hand or [after refusals](Blocks::block_after).
+    /// Lets keys be [blocked](Blocks::block) for some time, by hand or [after
+    /// refusals](Blocks::block_after).
     fn with_blocks(self) -> Blocks<Self> {
         Blocks::new(self)
     }

@@ -1,4 +1,5 @@
-//! The traits of stores: [`Store`] decides under a type of rule, [`Backend`] is independent of the rule.
+//! The traits of stores: [`Store`] decides under a type of rule, [`Backend`] is independent of the
+//! rule.
 //!
 //! The rule travels with each call, and a store remembers only states. So a rule can be fixed,
 //! chosen per request, or replaced at run time, and no store needs to know.
@@ -20,14 +21,16 @@ use crate::{algorithm::Algorithm, key::Key, policy::Policy};
 
 /// Decides whether keys may spend now, and keeps their states.
 ///
-/// The rule comes with every call, and the store keeps only states. A state's key is the policy's name, the client's key, and the
-/// [kind](crate::algorithm::Algorithm::state_kind) of the state, so two layers on one store share no state unless their policies have the same name.
+/// The rule comes with every call, and the store keeps only states. A state's key is the policy's
+/// name, the client's key, and the [kind](crate::algorithm::Algorithm::state_kind) of the state, so
+/// two layers on one store share no state unless their policies have the same name.
 ///
 /// # A store of your own
 ///
-/// Few stores implement this trait themselves. Storage that can lock its states, or has transactions, implements
-/// [`Transact`](super::Transact), whose page has a whole store in a map. `CompareAndSwap`, `Increment` and `Evaluate` are for servers.
-/// A store that fits none of them decides by a [`Transaction`](super::Transaction).
+/// Few stores implement this trait themselves. Storage that can lock its states, or has
+/// transactions, implements [`Transact`](super::Transact), whose page has a whole store in a map.
+/// `CompareAndSwap`, `Increment` and `Evaluate` are for servers. A store that fits none of them
+/// decides by a [`Transaction`](super::Transaction).
 ///
 /// A store that refuses every call:
 ///
@@ -76,12 +79,14 @@ pub trait Store<Rule>: Backend {
 
     /// Spends the costs of all asks, or none of them.
     ///
-    /// Returns one decision for each ask, in order. If one of them refuses, the others spend nothing, and their decisions are
-    /// looks. A store that cannot do that atomically settles the earlier ones back, and documents it.
+    /// Returns one decision for each ask, in order. If one of them refuses, the others spend
+    /// nothing, and their decisions are looks. A store that cannot do that atomically settles the
+    /// earlier ones back, and documents it.
     ///
     /// # Cancellation
     ///
-    /// A [`Check::Ready`] answer is spent already. A pending one that is dropped is spent once at most.
+    /// A [`Check::Ready`] answer is spent already. A pending one that is dropped is spent once at
+    /// most.
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer>;
 
     /// Returns the decisions without spending anything. The costs are ignored.
@@ -91,17 +96,21 @@ pub trait Store<Rule>: Backend {
     ///
     /// # Cancellation
     ///
-    /// A settlement should be made even if its future is dropped. A [layer](crate::RateLimitLayer) drops the future when it gives back
-    /// the charge of a cancelled request. A store should [count](Backend::unsettled) the settlements that it loses.
+    /// A settlement should be made even if its future is dropped. A [layer](crate::RateLimitLayer)
+    /// drops the future when it gives back the charge of a cancelled request. A store should
+    /// [count](Backend::unsettled) the settlements that it loses.
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done>;
 
-    /// Removes a key, with the states of all [kinds](crate::algorithm::Algorithm::state_kind) of rules that charged it.
+    /// Removes a key, with the states of all [kinds](crate::algorithm::Algorithm::state_kind) of
+    /// rules that charged it.
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done>;
 
-    /// Checks that this store can run a rule, without a call to a server. By default, it runs every rule of its type.
+    /// Checks that this store can run a rule, without a call to a server. By default, it runs every
+    /// rule of its type.
     ///
-    /// Layers check their rules when they are [given a store](crate::RateLimitLayer::store). A store that does not run them all
-    /// overrides it, and answers calls under the others by [`Error::unsupported`](super::Error::unsupported). Wrappers forward it.
+    /// Layers check their rules when they are [given a store](crate::RateLimitLayer::store). A
+    /// store that does not run them all overrides it, and answers calls under the others by
+    /// [`Error::unsupported`](super::Error::unsupported). Wrappers forward it.
     ///
     /// # Errors
     ///
@@ -111,11 +120,14 @@ pub trait Store<Rule>: Backend {
         Ok(())
     }
 
-    /// Counts this process among the nodes that use a policy, in a [period](NodeCounts::PERIOD) with this number, and returns the counts. `None`, the
-    /// default, for a store that cannot count.
+    /// Counts this process among the nodes that use a policy, in a [period](NodeCounts::PERIOD)
+    /// with this number, and returns the counts. `None`, the default, for a store that cannot
+    /// count.
     ///
-    /// [Leases](super::Leased) and [synchronisation](super::Synced) call it once in a period, beside a call to the store, by the clock that its answers show. Where these do not
-    /// show the clock of the store, it is told periods by the clocks of the nodes, of which some may be ahead. Wrappers that return the errors of the store forward it.
+    /// [Leases](super::Leased) and [synchronisation](super::Synced) call it once in a period,
+    /// beside a call to the store, by the clock that its answers show. Where these do not show the
+    /// clock of the store, it is told periods by the clocks of the nodes, of which some may be
+    /// ahead. Wrappers that return the errors of the store forward it.
     ///
     /// # Cancellation
     ///
@@ -129,25 +141,28 @@ pub trait Store<Rule>: Backend {
         None
     }
 
-    /// Adds units that a node admitted by itself, and returns the state of each delta's key afterwards, in order. `None`, the default, for a
-    /// store that cannot.
+    /// Adds units that a node admitted by itself, and returns the state of each delta's key
+    /// afterwards, in order. `None`, the default, for a store that cannot.
     ///
-    /// The units are added by force, so a bucket may go into debt. Each delta is as if it had been spent at [its instant](Delta::at): a bucket
-    /// has refilled since, and a window that is over takes nothing. A delta whose [number](Delta::batch) is not above all those that its node added to
-    /// this key changes nothing, because it was added before. A store remembers the numbers of a key for a minute at least, and one that cannot tell
-    /// documents it. All deltas of a call belong to one
-    /// [shard](Backend::shard).
+    /// The units are added by force, so a bucket may go into debt. Each delta is as if it had been
+    /// spent at [its instant](Delta::at): a bucket has refilled since, and a window that is over
+    /// takes nothing. A delta whose [number](Delta::batch) is not above all those that its node
+    /// added to this key changes nothing, because it was added before. A store remembers the
+    /// numbers of a key for a minute at least, and one that cannot tell documents it. All deltas of
+    /// a call belong to one [shard](Backend::shard).
     ///
     /// Wrappers that return the errors of the store forward it.
     ///
     /// # Errors
     ///
-    /// Each delta has a result of its own, so that a key that fails does not keep the deltas of other keys from being added. An
-    /// [unsupported](super::Error::is_unsupported) delta, whose rule or state the store cannot handle, is not worth sending again. Any other delta
-    /// that failed may have been added, and may be sent again.
+    /// Each delta has a result of its own, so that a key that fails does not keep the deltas of
+    /// other keys from being added. An [unsupported](super::Error::is_unsupported) delta, whose
+    /// rule or state the store cannot handle, is not worth sending again. Any other delta that
+    /// failed may have been added, and may be sent again.
     ///
-    /// An error of the whole call means that the server failed, and that no delta has an answer. A [timeout](super::Timeout) is such an error, and a
-    /// [circuit breaker](super::CircuitBreaker) counts these alone.
+    /// An error of the whole call means that the server failed, and that no delta has an answer. A
+    /// [timeout](super::Timeout) is such an error, and a [circuit breaker](super::CircuitBreaker)
+    /// counts these alone.
     ///
     /// # Cancellation
     ///
@@ -161,7 +176,8 @@ pub trait Store<Rule>: Backend {
     }
 }
 
-/// The future of [`Store::sync`]: for each delta its state or its error, or one error for the whole call.
+/// The future of [`Store::sync`]: for each delta its state or its error, or one error for the whole
+/// call.
 pub type SyncFuture<Rule, E> =
     BoxFuture<Result<Vec<Result<Pulled<<Rule as Algorithm>::State>, E>>, E>>;
 
@@ -184,56 +200,68 @@ pub type SyncFuture<Rule, E> =
 /// # assert_eq!(Shards { addresses: "127.0.0.1:7000".to_owned() }.unsettled(), None);
 /// ```
 pub trait Backend {
-    /// The error type: [`store::Error`](super::Error), or [`Infallible`](std::convert::Infallible) for a store that cannot fail.
+    /// The error type: [`store::Error`](super::Error), or [`Infallible`](std::convert::Infallible)
+    /// for a store that cannot fail.
     ///
     /// Wrappers ask a [`store::Error`](super::Error) for its kind.
     type Error;
 
-    /// Returns the address of the server, for the log of its failures; `None`, the default, if there is none or it is not known.
+    /// Returns the address of the server, for the log of its failures; `None`, the default, if
+    /// there is none or it is not known.
     ///
-    /// For example `127.0.0.1:6379`, and several with commas between. It is logged, so it must contain no password.
+    /// For example `127.0.0.1:6379`, and several with commas between. It is logged, so it must
+    /// contain no password.
     fn address(&self) -> Option<&str> {
         None
     }
 
-    /// Returns the identity of this store and its clones; `None`, the default, if it is not known. A wrapper returns that of its store.
+    /// Returns the identity of this store and its clones; `None`, the default, if it is not known.
+    /// A wrapper returns that of its store.
     ///
-    /// A layer uses it to detect a request that is charged twice by one limit, and limits that share a state because they have no names
+    /// A layer uses it to detect a request that is charged twice by one limit, and limits that
+    /// share a state because they have no names
     /// ([`RateLimitLayer::collisions`](crate::RateLimitLayer::collisions)).
     fn id(&self) -> Option<StoreId> {
         None
     }
 
-    /// Returns the number of settlements that failed or may have failed, including those that no caller waited for.
+    /// Returns the number of settlements that failed or may have failed, including those that no
+    /// caller waited for.
     ///
-    /// Clones share the count. `None`, the default, means that the store does not count: [`OnFailure`](super::OnFailure) then counts the errors that it
-    /// sees, and the settlements whose futures were dropped before they were ready.
+    /// Clones share the count. `None`, the default, means that the store does not count:
+    /// [`OnFailure`](super::OnFailure) then counts the errors that it sees, and the settlements
+    /// whose futures were dropped before they were ready.
     fn unsettled(&self) -> Option<u64> {
         None
     }
 
-    /// Returns the part of the store that holds the state of a key and can fail by itself, such as a shard of a cluster. 0, the
-    /// default, for a store without such parts, and while they are not known yet.
+    /// Returns the part of the store that holds the state of a key and can fail by itself, such as
+    /// a shard of a cluster. 0, the default, for a store without such parts, and while they are not
+    /// known yet.
     ///
-    /// A [circuit breaker](super::StoreExt::circuit_breaker) has a state for each part. It asks before each call, so this must be fast and
-    /// must not block.
+    /// A [circuit breaker](super::StoreExt::circuit_breaker) has a state for each part. It asks
+    /// before each call, so this must be fast and must not block.
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
         let _ = (policy, key);
         0
     }
 
-    /// Returns `true` if this store refuses calls that their rules would admit, as [`Blocks`](super::Blocks) does. `false`, the default, for all others; a wrapper
-    /// returns what its store does.
+    /// Returns `true` if this store refuses calls that their rules would admit, as
+    /// [`Blocks`](super::Blocks) does. `false`, the default, for all others; a wrapper returns what
+    /// its store does.
     ///
-    /// A wrapper that admits calls from memory, such as [`leased`](super::StoreExt::leased), would admit them: it does not [fit](super::Store::fits) such a store.
+    /// A wrapper that admits calls from memory, such as [`leased`](super::StoreExt::leased), would
+    /// admit them: it does not [fit](super::Store::fits) such a store.
     fn refuses_beyond_rules(&self) -> bool {
         false
     }
 
-    /// Records a refusal that a wrapper such as [`RememberRefusals`](super::RememberRefusals) decided without this store. Returns `true` if this store must decide the call,
-    /// because the refusal has consequences here. Then the wrapper calls it, and refuses if it cannot decide.
+    /// Records a refusal that a wrapper such as [`RememberRefusals`](super::RememberRefusals)
+    /// decided without this store. Returns `true` if this store must decide the call, because the
+    /// refusal has consequences here. Then the wrapper calls it, and refuses if it cannot decide.
     ///
-    /// `false`, the default, for a store to which refusals mean nothing. [`Blocks`](super::Blocks) counts them; a wrapper returns what its store does.
+    /// `false`, the default, for a store to which refusals mean nothing. [`Blocks`](super::Blocks)
+    /// counts them; a wrapper returns what its store does.
     fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
         let _ = (policy, key);
         false
@@ -267,7 +295,8 @@ pub trait Backend {
 pub struct StoreId(usize);
 
 impl StoreId {
-    /// Returns an identity from the value that the clones of a store share. No other store has it while one of them is alive.
+    /// Returns an identity from the value that the clones of a store share. No other store has it
+    /// while one of them is alive.
     pub fn of<T: ?Sized>(shared: &Arc<T>) -> Self {
         Self(Arc::as_ptr(shared).addr())
     }

@@ -59,10 +59,12 @@ pub(crate) enum Tried {
     Unreachable,
 }
 
-/// What a node knows of a key under rules of one kind, and what it admitted that the store does not know yet.
+/// What a node knows of a key under rules of one kind, and what it admitted that the store does not
+/// know yet.
 ///
-/// The view is the state that the store returned last, with all units that this node admitted and the store had not taken in. The rule itself decides on
-/// it, at the time of the store as this node knows it.
+/// The view is the state that the store returned last, with all units that this node admitted and
+/// the store had not taken in. The rule itself decides on it, at the time of the store as this node
+/// knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Account<Rule: Syncable> {
     /// Behind a pointer: calls bring their rule, and this one is read when the store is told.
@@ -75,7 +77,8 @@ pub(crate) struct Account<Rule: Syncable> {
     clock: StoreClock,
     /// Units that were not sent yet, oldest first.
     fresh: SmallVec<[Unsent<Rule>; 1]>,
-    /// Units that were sent. Whether the store has them is not known before an answer, so they are sent again with the same numbers.
+    /// Units that were sent. Whether the store has them is not known before an answer, so they are
+    /// sent again with the same numbers.
     in_flight: Vec<Unsent<Rule>>,
     /// The units of both.
     unsynced: u64,
@@ -90,7 +93,8 @@ pub(crate) struct Account<Rule: Syncable> {
     /// `true` if the key was called since it was sent last.
     is_used: bool,
     is_sending: bool,
-    /// `true` if the store decided a call since the key was sent last, which the answer may not contain.
+    /// `true` if the store decided a call since the key was sent last, which the answer may not
+    /// contain.
     is_outdated: bool,
     /// Calls that the store decides at the moment. Nothing is admitted here meanwhile.
     in_store: u32,
@@ -181,7 +185,8 @@ impl<Rule: Syncable> Account<Rule> {
         self.cut_off.is_some() || self.is_unreachable
     }
 
-    /// Decides a call, if that is possible without the store. A call that has waited long must ask the store, instead of waiting again.
+    /// Decides a call, if that is possible without the store. A call that has waited long must ask
+    /// the store, instead of waiting again.
     #[inline]
     pub(crate) fn acquire(
         &mut self,
@@ -236,7 +241,8 @@ impl<Rule: Syncable> Account<Rule> {
         Tried::Decided(decision)
     }
 
-    /// Forgets instants of before the clock of this node stepped back, which now lie in its future, and has the store asked for the time.
+    /// Forgets instants of before the clock of this node stepped back, which now lie in its future,
+    /// and has the store asked for the time.
     #[cold]
     fn clock_stepped_back(&mut self, now: Timestamp) {
         self.refusal_told = None;
@@ -319,8 +325,9 @@ impl<Rule: Syncable> Account<Rule> {
 
     /// Returns `true` if a unit of this instant begins a delta.
     ///
-    /// So does the unit that follows a full bucket: with the former ones it would be refilled from their instant on, although nothing was missing
-    /// meanwhile. The bucket may be full by the clock of the store before it is by the estimate.
+    /// So does the unit that follows a full bucket: with the former ones it would be refilled from
+    /// their instant on, although nothing was missing meanwhile. The bucket may be full by the
+    /// clock of the store before it is by the estimate.
     #[inline]
     fn begins_at(&self, rule: &Rule, now: Timestamp, at: Timestamp) -> bool {
         let Some(last) = self.fresh.last() else {
@@ -370,12 +377,14 @@ impl<Rule: Syncable> Account<Rule> {
             self.is_due_by(now.saturating_add(wait));
             return;
         }
-        // Others may have less room, too: they should know. A key whose calls are admitted and refused by turns does not tell them each time.
+        // Others may have less room, too: they should know. A key whose calls are admitted and
+        // refused by turns does not tell them each time.
         let earliest = self.refusal_told.map(|told| told.saturating_add(wait));
         self.is_due_by(earliest.map_or(now, |earliest| earliest.max(now)));
     }
 
-    /// Notes that the store should be told by the time that suits the pressure, if that is earlier than before.
+    /// Notes that the store should be told by the time that suits the pressure, if that is earlier
+    /// than before.
     #[inline]
     fn is_due_by_pressure(&mut self, decision: &Decision, now: Timestamp, bound: &Bound) {
         let pressure = Pressure::of(decision);
@@ -423,7 +432,8 @@ impl<Rule: Syncable> Account<Rule> {
             }
             return 0;
         }
-        // The store need not hear of what it does not know yet. What may have been sent is none of that, although clocks that step may let it seem later.
+        // The store need not hear of what it does not know yet. What may have been sent is none of
+        // that, although clocks that step may let it seem later.
         let mut less = charge.cost - actual;
         let is_fresh = charge.at > self.sent_until;
         for unsent in self.fresh.iter_mut().rev().filter(|_| is_fresh) {
@@ -437,7 +447,8 @@ impl<Rule: Syncable> Account<Rule> {
         less
     }
 
-    /// Begins to tell the store what it does not know, and returns that: nothing if the state alone is asked for.
+    /// Begins to tell the store what it does not know, and returns that: nothing if the state alone
+    /// is asked for.
     ///
     /// What an earlier call told without getting an answer is told again, by itself.
     pub(crate) fn send(
@@ -466,7 +477,8 @@ impl<Rule: Syncable> Account<Rule> {
         &self.rule
     }
 
-    /// Takes in the state of the key at an instant of the store's clock, which contains all that was sent. Returns by how many units the view was above it.
+    /// Takes in the state of the key at an instant of the store's clock, which contains all that
+    /// was sent. Returns by how many units the view was above it.
     pub(crate) fn answered(
         &mut self,
         (sent, at, now): (Timestamp, Timestamp, Timestamp),
@@ -490,7 +502,8 @@ impl<Rule: Syncable> Account<Rule> {
         self.traffic.note(now, units, bound.period);
         self.view = state;
         for unsent in &mut self.fresh {
-            // If the clock of this node has stepped back, units of before lie in its future, where a bucket would be full again.
+            // If the clock of this node has stepped back, units of before lie in its future, where
+            // a bucket would be full again.
             unsent.store_at = self.clock.at(unsent.first).min(at);
             let at = self.clock.at(unsent.at).min(at);
             let charge = Charge::new(at, 0);
@@ -514,7 +527,8 @@ impl<Rule: Syncable> Account<Rule> {
         self.due = Timestamp::MAX;
     }
 
-    /// Notes that what was sent got no answer. If the store cannot be reached, this node goes on alone.
+    /// Notes that what was sent got no answer. If the store cannot be reached, this node goes on
+    /// alone.
     pub(crate) fn failed(&mut self, now: Timestamp, is_unreachable: bool, bound: &Bound) {
         self.is_sending = false;
         if is_unreachable && !self.is_unreachable {
@@ -526,7 +540,8 @@ impl<Rule: Syncable> Account<Rule> {
         }
     }
 
-    /// Leaves all calls to the store until then, because it cannot take in the units of this key. Returns the units that were not taken in.
+    /// Leaves all calls to the store until then, because it cannot take in the units of this key.
+    /// Returns the units that were not taken in.
     pub(crate) fn leave_to_store(&mut self, until: Timestamp) -> u64 {
         self.fresh.clear();
         self.in_flight.clear();
@@ -537,7 +552,8 @@ impl<Rule: Syncable> Account<Rule> {
         std::mem::take(&mut self.unsynced)
     }
 
-    /// Begins a call of several keys that the store decides. Returns `false` if something has to be told first.
+    /// Begins a call of several keys that the store decides. Returns `false` if something has to be
+    /// told first.
     pub(crate) fn begin_in_store(&mut self, now: Timestamp) -> bool {
         let may_begin = self.in_store > 0 || self.is_settled();
         if may_begin {
@@ -564,17 +580,20 @@ impl<Rule: Syncable> Account<Rule> {
         self.outdate();
     }
 
-    /// Notes that the state in the store has changed in a way that the view does not know, nor an answer that is under way.
+    /// Notes that the state in the store has changed in a way that the view does not know, nor an
+    /// answer that is under way.
     pub(crate) fn outdate(&mut self) {
         (self.is_known, self.is_outdated) = (false, true);
     }
 
-    /// Returns how many units of the key this node may add to what others admit while it is cut off; 0 if it is not, or has no part.
+    /// Returns how many units of the key this node may add to what others admit while it is cut
+    /// off; 0 if it is not, or has no part.
     pub(crate) fn cut_off_bound(&self) -> u64 {
         self.cut_off.as_ref().map_or(0, |cut_off| cut_off.most())
     }
 
-    /// Returns the part of what all nodes admitted lately that this one admitted, in thousandths; `None` if it is not known.
+    /// Returns the part of what all nodes admitted lately that this one admitted, in thousandths;
+    /// `None` if it is not known.
     pub(crate) fn share_permille(&self) -> Option<u64> {
         self.traffic.share_permille()
     }

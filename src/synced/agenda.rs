@@ -30,7 +30,8 @@ impl Due {
     };
 }
 
-/// The keys of one part of the store that have something to tell or to ask, by the instants at which they are due, and those that may be idle.
+/// The keys of one part of the store that have something to tell or to ask, by the instants at
+/// which they are due, and those that may be idle.
 ///
 /// Each key is noted once at most, so this takes no more room than the keys.
 #[derive(Debug)]
@@ -69,7 +70,8 @@ impl<Id: Ord + Copy> Agenda<Id> {
         }
     }
 
-    /// Notes another instant from which on a key may be idle; `None` of a key that was not noted, or is not any more.
+    /// Notes another instant from which on a key may be idle; `None` of a key that was not noted,
+    /// or is not any more.
     pub(crate) fn change_idle(
         &mut self,
         id: Id,
@@ -84,7 +86,8 @@ impl<Id: Ord + Copy> Agenda<Id> {
         }
     }
 
-    /// Takes out a key that is due, the one that has waited longest; keys that have something to tell come first.
+    /// Takes out a key that is due, the one that has waited longest; keys that have something to
+    /// tell come first.
     pub(crate) fn take(&mut self, now: Timestamp) -> Option<(Timestamp, Id)> {
         take(&mut self.writes, now).or_else(|| take(&mut self.reads, now))
     }

@@ -24,9 +24,11 @@ pub(crate) trait Entry<Rule: Syncable> {
     fn removed(&mut self, _fingerprint: u64) {}
 }
 
-/// Keys by their fingerprints, up to a number, and the calls of all other keys that the store decides at the moment.
+/// Keys by their fingerprints, up to a number, and the calls of all other keys that the store
+/// decides at the moment.
 ///
-/// An account that begins during such a call has to know of it: its state may be read before the call, which would not be in the view then.
+/// An account that begins during such a call has to know of it: its state may be read before the
+/// call, which would not be in the view then.
 #[derive(Debug)]
 pub(crate) struct Book<Rule, E, H> {
     known: HashMap<u64, E, H>,
@@ -42,7 +44,8 @@ pub(crate) enum Found<'a, E> {
     Known(&'a mut E),
     /// Its account decides, of which nothing is known yet.
     Added(&'a mut E),
-    /// The store decides, because a node may not be ahead of it. The call has begun: see [`Book::end_in_store`].
+    /// The store decides, because a node may not be ahead of it. The call has begun: see
+    /// [`Book::end_in_store`].
     Store,
     /// The store decides, because there is no room. The call has begun.
     Crowded,
@@ -116,7 +119,8 @@ impl<Rule: Syncable, E: Entry<Rule>, H: BuildHasher + Default> Book<Rule, E, H> 
         }
     }
 
-    /// Returns `true` if the store decides the calls of a key, of which nothing is known from now on. Only what has to be told first keeps it from that.
+    /// Returns `true` if the store decides the calls of a key, of which nothing is known from now
+    /// on. Only what has to be told first keeps it from that.
     fn is_left_to_store(&mut self, fingerprint: u64, bound: &Bound) -> bool {
         let Some(entry) = self.known.get(&fingerprint) else {
             return true;
@@ -145,7 +149,8 @@ impl<Rule: Syncable, E: Entry<Rule>, H: BuildHasher + Default> Book<Rule, E, H> 
         *self.in_store.entry(fingerprint).or_default() += 1;
     }
 
-    /// Notes that the store has decided a call, or that it has failed. Returns the entry of the key.
+    /// Notes that the store has decided a call, or that it has failed. Returns the entry of the
+    /// key.
     pub(crate) fn end_in_store(&mut self, fingerprint: u64) -> Option<&mut E> {
         if let Some(entry) = self.known.get_mut(&fingerprint) {
             entry.account_mut().end_in_store();
@@ -188,7 +193,8 @@ mod tests {
         }
     }
 
-    /// Calls in the store are counted through all changes of who decides: the key is crowded, gets an account, is reset, and gets another one.
+    /// Calls in the store are counted through all changes of who decides: the key is crowded, gets
+    /// an account, is reset, and gets another one.
     #[test]
     fn calls_in_the_store_outlive_accounts() {
         let account = || {

@@ -19,10 +19,11 @@ use crate::{
     time::Timestamp,
 };
 
-/// The part of a key's limit by which a node decides while it cannot reach the store: an equal part of what remains, and of the rate.
+/// The part of a key's limit by which a node decides while it cannot reach the store: an equal part
+/// of what remains, and of the rate.
 ///
-/// Not the part of the traffic that the node had: what others admit of a key that is used up shows only in part, and parts that nodes
-/// measure at different times may add up to more than all.
+/// Not the part of the traffic that the node had: what others admit of a key that is used up shows
+/// only in part, and parts that nodes measure at different times may add up to more than all.
 #[derive(Clone, Debug)]
 pub(super) struct CutOff<Rule: Syncable> {
     part: Rule,
@@ -65,7 +66,8 @@ impl<Rule: Syncable> CutOff<Rule> {
             .with_rule_limit(self.limit)
     }
 
-    /// Returns how many units of the key this node may add to what all others admit, beside what is refilled.
+    /// Returns how many units of the key this node may add to what all others admit, beside what is
+    /// refilled.
     pub(super) fn most(&self) -> u64 {
         let whole = self.part.look(None, Timestamp::default());
         whole.limit().unwrap_or(0)

@@ -1,7 +1,9 @@
-//! Background synchronisation: what a node knows of a key, what it admitted that the store does not know yet, and when to tell it.
+//! Background synchronisation: what a node knows of a key, what it admitted that the store does not
+//! know yet, and when to tell it.
 //!
-//! Nothing here reads a clock or does I/O: each function takes the time, and returns what the caller has to do. So the store wrapper
-//! [`Synced`](crate::store::Synced) and a simulation run the same code.
+//! Nothing here reads a clock or does I/O: each function takes the time, and returns what the
+//! caller has to do. So the store wrapper [`Synced`](crate::store::Synced) and a simulation run the
+//! same code.
 //!
 //! # Why the bound is (N − 1) · U
 //!

@@ -29,7 +29,8 @@ impl Pressure {
         }
     }
 
-    /// Returns the time until the store is told or asked, which is the shorter the more of the limit is used.
+    /// Returns the time until the store is told or asked, which is the shorter the more of the
+    /// limit is used.
     #[inline]
     pub(super) fn scale(self, period: Duration) -> Duration {
         match self {

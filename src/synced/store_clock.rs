@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// Two bounds of the clock of the store: an estimate that is behind it by the way of an answer at most, and the latest that it may show.
+/// Two bounds of the clock of the store: an estimate that is behind it by the way of an answer at
+/// most, and the latest that it may show.
 ///
-/// A node that were ahead would refill buckets early. Behind, it refuses for a moment what the store would admit.
+/// A node that were ahead would refill buckets early. Behind, it refuses for a moment what the
+/// store would admit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StoreClock {
     /// An instant by the clock of this node; the first one while nothing is known.
@@ -48,10 +50,12 @@ impl StoreClock {
         self.latest.saturating_add(Duration::from_nanos(since))
     }
 
-    /// Takes in an answer, which has the clock of the store at some instant between the request and the answer.
+    /// Takes in an answer, which has the clock of the store at some instant between the request and
+    /// the answer.
     ///
-    /// Of two answers the one that was faster is right. What is known from earlier ones counts less with time, because clocks drift, and
-    /// never more than this answer allows, because the clock of the store may have been set.
+    /// Of two answers the one that was faster is right. What is known from earlier ones counts less
+    /// with time, because clocks drift, and never more than this answer allows, because the clock
+    /// of the store may have been set.
     pub(super) fn note(&mut self, sent: Timestamp, store: Timestamp, now: Timestamp) {
         let latest = store.saturating_add(now.saturating_since(sent));
         let is_first = self.here == Timestamp::default();

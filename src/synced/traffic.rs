@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// The units that this node and all others admitted lately, as far as the answers of the store show them.
+/// The units that this node and all others admitted lately, as far as the answers of the store show
+/// them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Traffic {
     /// Those since an instant.

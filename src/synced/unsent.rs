@@ -13,12 +13,14 @@ use std::sync::Arc;
 
 use crate::time::Timestamp;
 
-/// Units that were admitted here, and that the store does not know yet. They are told to it as one delta.
+/// Units that were admitted here, and that the store does not know yet. They are told to it as one
+/// delta.
 #[derive(Clone, Debug)]
 pub(crate) struct Unsent<Rule> {
     /// The rule that admitted them.
     pub(crate) rule: Arc<Rule>,
-    /// The instant from which on the units count, by the clock of this node: that of the first unit, or of the last one if some were taken back.
+    /// The instant from which on the units count, by the clock of this node: that of the first
+    /// unit, or of the last one if some were taken back.
     pub(crate) at: Timestamp,
     /// The instant of the first unit, by the clock of this node.
     pub(super) first: Timestamp,
@@ -34,8 +36,9 @@ pub(crate) struct Unsent<Rule> {
 impl<Rule> Unsent<Rule> {
     /// Takes units out that are given back, as far as there are any. Returns their number.
     ///
-    /// The delta may have begun with them, and a bucket have been full before the next one was spent. So the others count from the last unit on: from the first
-    /// one on, the store would refill them before they were spent.
+    /// The delta may have begun with them, and a bucket have been full before the next one was
+    /// spent. So the others count from the last unit on: from the first one on, the store would
+    /// refill them before they were spent.
     pub(super) fn take_back(&mut self, units: u64) -> u64 {
         let taken = self.units.min(units);
         self.units -= taken;

@@ -15,9 +15,9 @@ use crate::{
 
 /// A store that alternates between two stores: two nodes, or two connections to one server.
 ///
-/// Give it to the [conformance suite](super::conformance) if the store combines calls of one process, as
-/// [`Optimistic`](crate::store::CompareAndSwap) does: calls through one connection then never race in the storage. Clones take turns
-/// with each other.
+/// Give it to the [conformance suite](super::conformance) if the store combines calls of one
+/// process, as [`Optimistic`](crate::store::CompareAndSwap) does: calls through one connection then
+/// never race in the storage. Clones take turns with each other.
 ///
 /// # Examples
 ///
@@ -54,15 +54,13 @@ use crate::{
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// let clock = ManualClock::default();
-/// let table = Careless::default();
-/// let connect = || Optimistic::<_, AnyRule>::builder_on(table.clone()).clock(clock.clone()).build();
+/// let clock = ManualClock::default(); let table = Careless::default(); let connect = ||
+/// Optimistic::<_, AnyRule>::builder_on(table.clone()).clock(clock.clone()).build();
 ///
 /// let one = Suite::new(connect()).settling_back().spawn(tokio::spawn).only(Law::Race);
-/// one.run().await.unwrap();
-/// let two = Suite::new(Alternating::new(connect(), connect())).settling_back().spawn(tokio::spawn).only(Law::Race);
-/// let broken = two.run().await.unwrap_err();
-/// assert!(broken.laws().eq([Law::Race]));
+/// one.run().await.unwrap(); let two = Suite::new(Alternating::new(connect(),
+/// connect())).settling_back().spawn(tokio::spawn).only(Law::Race); let broken =
+/// two.run().await.unwrap_err(); assert!(broken.laws().eq([Law::Race]));
 /// # }
 /// ```
 #[derive(Clone, Debug)]

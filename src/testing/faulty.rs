@@ -23,11 +23,13 @@ use crate::{
 
 /// A wrapper that injects faults into a store, for tests of outages.
 ///
-/// A [switch](Faults) sets the faults: by a script, at random with a seed, or until it is turned off. It works while calls
-/// are in flight. Faults affect `acquire`, `look`, `settle`, `reset` and `sync`. Calls without a fault go to the store unchanged. The
-/// wrapper needs no runtime and no clock. Clones share the store and the switch.
+/// A [switch](Faults) sets the faults: by a script, at random with a seed, or until it is turned
+/// off. It works while calls are in flight. Faults affect `acquire`, `look`, `settle`, `reset` and
+/// `sync`. Calls without a fault go to the store unchanged. The wrapper needs no runtime and no
+/// clock. Clones share the store and the switch.
 ///
-/// A store that answers at once decides when it is called, also under a fault; another one while the answer is polled.
+/// A store that answers at once decides when it is called, also under a fault; another one while
+/// the answer is polled.
 ///
 /// # Examples
 ///
@@ -201,11 +203,14 @@ where
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The store does not decide, and returns that it is [unavailable](crate::store::Error::is_unavailable).
+    /// The store does not decide, and returns that it is
+    /// [unavailable](crate::store::Error::is_unavailable).
     Unavailable,
-    /// The store does not decide, and returns that it is [contended](crate::store::Error::is_contended).
+    /// The store does not decide, and returns that it is
+    /// [contended](crate::store::Error::is_contended).
     Contended,
-    /// The store decides, and its answer is lost: the caller gets a [timeout](crate::store::Error::is_timeout).
+    /// The store decides, and its answer is lost: the caller gets a
+    /// [timeout](crate::store::Error::is_timeout).
     Lost,
     /// The store does not decide, and never answers.
     Silent,
@@ -368,7 +373,8 @@ impl Faults {
         self.lock().released
     }
 
-    /// Returns `true` if calls held since release `since` are released. Otherwise `waker` is woken by the next release.
+    /// Returns `true` if calls held since release `since` are released. Otherwise `waker` is woken
+    /// by the next release.
     fn is_released(&self, since: u64, waker: &Waker) -> bool {
         let mut state = self.lock();
         if state.released > since {

@@ -1,4 +1,5 @@
-//! Tools for tests: a conformance suite for stores, a store with faults, two nodes as one store, and a clock.
+//! Tools for tests: a conformance suite for stores, a store with faults, two nodes as one store,
+//! and a clock.
 //!
 //! | | |
 //! |---|---|
@@ -64,8 +65,8 @@
 //!
 //! # A store on a server
 //!
-//! A server's clock cannot be moved, so the suite waits, for some seconds in all. It uses names that no other run uses, so
-//! the server need not be empty:
+//! A server's clock cannot be moved, so the suite waits, for some seconds in all. It uses names
+//! that no other run uses, so the server need not be empty:
 //!
 //! ```
 //! # use tollgate::{AnyRule, store::Local, testing::conformance::Suite};
@@ -79,16 +80,16 @@
 //! # }
 //! ```
 //!
-//! Use `AnyRule`, or [rules of your choice](conformance::Suite::with_rules) if the store runs only some. On a multi-threaded
-//! runtime, concurrent callers run on all threads.
+//! Use `AnyRule`, or [rules of your choice](conformance::Suite::with_rules) if the store runs only
+//! some. On a multi-threaded runtime, concurrent callers run on all threads.
 //!
-//! Run the suite on [`Alternating`], around two connections, too. Calls through one connection may never race in the server, so only two show that
-//! it compares what it swaps.
+//! Run the suite on [`Alternating`], around two connections, too. Calls through one connection may
+//! never race in the server, so only two show that it compares what it swaps.
 //!
 //! # The report of a broken store
 //!
-//! The report contains the law, the rule, the expected answer, and the calls before it. This wrapper rounds the remaining
-//! units up, and so announces units that it then refuses:
+//! The report contains the law, the rule, the expected answer, and the calls before it. This
+//! wrapper rounds the remaining units up, and so announces units that it then refuses:
 //!
 //! ```
 //! use std::convert::Infallible;

@@ -10,7 +10,8 @@ use std::{
 
 use super::{Clock, Timestamp};
 
-/// A clock for tests, which moves only when [`advance`](Self::advance) or [`set`](Self::set) is called.
+/// A clock for tests, which moves only when [`advance`](Self::advance) or [`set`](Self::set) is
+/// called.
 ///
 /// Clones share one time: keep one, and pass the other to the store under test.
 ///

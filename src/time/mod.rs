@@ -32,8 +32,8 @@ pub use self::tokio::{LeaseClock, TokioClock};
 ///
 /// # Examples
 ///
-/// A clock with a resolution of a millisecond. A reading takes one load instead of some 10 ns. A thread of the
-/// application updates it; time stands still while that thread does not run.
+/// A clock with a resolution of a millisecond. A reading takes one load instead of some 10 ns. A
+/// thread of the application updates it; time stands still while that thread does not run.
 ///
 /// ```
 /// use std::{
@@ -131,7 +131,8 @@ impl<C: Clock + ?Sized> Clock for &C {
 /// assert_eq!(noon.saturating_since(later), Duration::ZERO);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-// The nanoseconds plus one, so that an `Option` of a state that contains a timestamp takes no extra space.
+// The nanoseconds plus one, so that an `Option` of a state that contains a timestamp takes no extra
+// space.
 pub struct Timestamp(NonZeroU64);
 
 impl Timestamp {

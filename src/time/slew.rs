@@ -6,8 +6,8 @@
 //! below the previous one**. So it does not matter when a reader loads a curve, how late
 //! it was computed, or how late the counter is read.
 //!
-//! A segment that is not replaced in time continues with the slope [`CurveRules::tail`], which is below that of all
-//! segments. This keeps late successors above it.
+//! A segment that is not replaced in time continues with the slope [`CurveRules::tail`], which is
+//! below that of all segments. This keeps late successors above it.
 
 /// The fractional bits of slopes, which are nanoseconds per unit of the counter.
 pub(super) const POINT: u32 = 32;
@@ -42,9 +42,11 @@ impl Curve {
 /// The parameters that all curves of one clock share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CurveRules {
-    /// A second in units of the counter, after which the successor of a segment is due. A segment ends 1/16 later.
+    /// A second in units of the counter, after which the successor of a segment is due. A segment
+    /// ends 1/16 later.
     pub(super) length: u64,
-    /// The least slope: 1/64 below the calibrated rate, so that errors of the calibration and slewing stay above it.
+    /// The least slope: 1/64 below the calibrated rate, so that errors of the calibration and
+    /// slewing stay above it.
     tail: u64,
 }
 
@@ -80,7 +82,8 @@ impl CurveRules {
         Curve { first, last }
     }
 
-    /// Returns the time of a reading along `curve`. It never falls, and is constant before the first segment.
+    /// Returns the time of a reading along `curve`. It never falls, and is constant before the
+    /// first segment.
     pub(super) fn time(&self, curve: &Curve, reading: u64) -> u64 {
         let segment = if reading >= curve.last.begin {
             curve.last
@@ -102,13 +105,14 @@ impl CurveRules {
 
     /// Returns the successor of `curve`, which approaches `unix`, the Unix time at `reading`.
     ///
-    /// It leaves `curve` at its end, or at `reading` if that is later, and runs at most 500 ppm faster or slower than
-    /// `rate`. A period without comparisons counts as slewed all along. If it is more than a second behind, it jumps.
+    /// It leaves `curve` at its end, or at `reading` if that is later, and runs at most 500 ppm
+    /// faster or slower than `rate`. A period without comparisons counts as slewed all along. If it
+    /// is more than a second behind, it jumps.
     pub(super) fn next(&self, curve: &Curve, reading: u64, unix: u64, rate: u64) -> Curve {
         let end = curve.last.begin.saturating_add(self.whole());
         let along = product(end - curve.last.begin, curve.last.slope);
-        // The end of a line with that slope from the end of the curve. Rounded up, so that `time`, which rounds the
-        // whole distance down once, is never above it.
+        // The end of a line with that slope from the end of the curve. Rounded up, so that `time`,
+        // which rounds the whole distance down once, is never above it.
         let reach = |units, slope| {
             let nanos = along.saturating_add(product(units, slope));
             curve
@@ -157,8 +161,9 @@ pub(super) struct Sample {
 
 /// Returns the rate of the counter, measured by the monotonic clock between two samples.
 ///
-/// It differs from the previous `rate` by at most 1/2048 (488 ppm), so that a monotonic clock that stopped while the
-/// machine slept does little harm. Samples that are too close together, or too wide, change nothing.
+/// It differs from the previous `rate` by at most 1/2048 (488 ppm), so that a monotonic clock that
+/// stopped while the machine slept does little harm. Samples that are too close together, or too
+/// wide, change nothing.
 pub(super) fn rate_between(from: &Sample, to: &Sample, rate: u64) -> u64 {
     let units = to.reading.saturating_sub(from.reading);
     let nanos = to.steady.saturating_sub(from.steady);

@@ -26,28 +26,30 @@ use super::{
 
 /// The clock of this process, and the default of local stores: fast, monotonic, near Unix time.
 ///
-/// It reads the processor's time stamp counter if that is reliable, else the operating system's monotonic clock, and starts
-/// at Unix time. About once a second, one caller compares it with Unix time, and no other caller waits for that. All values
-/// of this type share one time. Creating or copying one is free, except for the first one of a process, which calibrates
-/// the counter for up to 0.2 s: create it at start-up.
+/// It reads the processor's time stamp counter if that is reliable, else the operating system's
+/// monotonic clock, and starts at Unix time. About once a second, one caller compares it with Unix
+/// time, and no other caller waits for that. All values of this type share one time. Creating or
+/// copying one is free, except for the first one of a process, which calibrates the counter for up
+/// to 0.2 s: create it at start-up.
 ///
 /// # Accuracy
 ///
-/// A difference from Unix time is slewed away: the clock runs up to 500 ppm (0.05 %) fast or slow until they agree, half a
-/// millisecond per second.
+/// A difference from Unix time is slewed away: the clock runs up to 500 ppm (0.05 %) fast or slow
+/// until they agree, half a millisecond per second.
 ///
-/// - `retry_after` counts by *this* clock. A client that waits n seconds by its own clock may come up to 0.05 % of n too
-///   early while this one is slewed slow (half a millisecond per second), plus the difference of the two oscillators.
-/// - While a difference lasts, calendar windows begin and end early or late by it. A calendar that is set back by a minute
-///   is reached after 33 hours.
-/// - If Unix time is ahead by more than a second, for example after the machine slept, the clock jumps forward at the next
-///   comparison. It is never set back.
-/// - No thread sees time fall. Two threads that read it at one moment may differ by some tens of nanoseconds, as the
-///   counters of their cores do.
-/// - A counter that restarts while the machine sleeps is detected at the next reading. Threads that read it in the same
-///   microsecond may once see a time that is some seconds old.
-/// - In the first second, the rate is that of the calibration. From then on it is measured against the operating system's
-///   monotonic clock.
+/// - `retry_after` counts by *this* clock. A client that waits n seconds by its own clock may come
+///   up to 0.05 % of n too early while this one is slewed slow (half a millisecond per second),
+///   plus the difference of the two oscillators.
+/// - While a difference lasts, calendar windows begin and end early or late by it. A calendar that
+///   is set back by a minute is reached after 33 hours.
+/// - If Unix time is ahead by more than a second, for example after the machine slept, the clock
+///   jumps forward at the next comparison. It is never set back.
+/// - No thread sees time fall. Two threads that read it at one moment may differ by some tens of
+///   nanoseconds, as the counters of their cores do.
+/// - A counter that restarts while the machine sleeps is detected at the next reading. Threads that
+///   read it in the same microsecond may once see a time that is some seconds old.
+/// - In the first second, the rate is that of the calibration. From then on it is measured against
+///   the operating system's monotonic clock.
 ///
 /// # Examples
 ///
@@ -202,7 +204,8 @@ impl ClockSource for Machine {
     }
 }
 
-/// A clock that converts the readings of a counter into Unix time along a published [curve](super::slew::Curve).
+/// A clock that converts the readings of a counter into Unix time along a published
+/// [curve](super::slew::Curve).
 struct SteeredClock<S> {
     source: S,
     curves: CurveRules,
@@ -233,7 +236,8 @@ impl<S: ClockSource> SteeredClock<S> {
     fn now(&self) -> u64 {
         let Segment { begin, unix, slope } = self.published.last();
         let elapsed = self.source.reading().wrapping_sub(begin);
-        // One branch for "not before the segment" and "no comparison due": an earlier reading wraps around.
+        // One branch for "not before the segment" and "no comparison due": an earlier reading wraps
+        // around.
         if elapsed < self.curves.length {
             unix.saturating_add(slew::scale(elapsed, slope))
         } else {
@@ -251,7 +255,8 @@ impl<S: ClockSource> SteeredClock<S> {
         self.curves.time(&curve, self.source.reading())
     }
 
-    /// Compares the counter with Unix time and publishes the next curve, unless another thread does so now.
+    /// Compares the counter with Unix time and publishes the next curve, unless another thread does
+    /// so now.
     fn compare(&self) {
         let mut comparison = match self.comparison.try_lock() {
             Ok(comparison) => comparison,
@@ -274,7 +279,8 @@ impl<S: ClockSource> SteeredClock<S> {
 
 /// A curve that any number of threads read without waiting while one thread replaces it.
 ///
-/// Generation g is stored in copy g mod 2, and the next curve is written to the other copy. Invariants:
+/// Generation g is stored in copy g mod 2, and the next curve is written to the other copy.
+/// Invariants:
 ///
 /// 1. Copy g mod 2 is complete before `generation` is g.
 /// 2. It is overwritten only after `generation` was g + 1, so a reader that loads g

@@ -6,9 +6,9 @@ use super::{Clock, Timestamp, system};
 
 /// A clock that starts at Unix time and then follows tokio's time.
 ///
-/// It follows `tokio::time::pause` and `advance`, so a test with paused time needs no other clock. It is monotonic and never
-/// compared with Unix time again; on a server that runs for months, [`SystemClock`](super::SystemClock) stays closer to the
-/// calendar. Copies share one time.
+/// It follows `tokio::time::pause` and `advance`, so a test with paused time needs no other clock.
+/// It is monotonic and never compared with Unix time again; on a server that runs for months,
+/// [`SystemClock`](super::SystemClock) stays closer to the calendar. Copies share one time.
 ///
 /// # Examples
 ///
@@ -53,9 +53,10 @@ impl Clock for TokioClock {
 
 /// The time since the machine was started, including the time for which it was suspended.
 ///
-/// Leases use it: a node that wakes up must not spend units that the store has long given to others. On Linux it is `CLOCK_BOOTTIME`, on other
-/// systems of the Unix family `CLOCK_MONOTONIC`, and elsewhere the clock of [`Instant`](std::time::Instant), which counts suspension on
-/// Windows. Its timestamps are no calendar times.
+/// Leases use it: a node that wakes up must not spend units that the store has long given to
+/// others. On Linux it is `CLOCK_BOOTTIME`, on other systems of the Unix family `CLOCK_MONOTONIC`,
+/// and elsewhere the clock of [`Instant`](std::time::Instant), which counts suspension on Windows.
+/// Its timestamps are no calendar times.
 ///
 /// ```
 /// use tollgate::time::{Clock, LeaseClock};

@@ -1,4 +1,5 @@
-//! The final charges equal the actual costs after any end of a request: success, error, panic, or a drop at any await.
+//! The final charges equal the actual costs after any end of a request: success, error, panic, or a
+//! drop at any await.
 
 use std::{
     future::poll_fn,

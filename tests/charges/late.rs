@@ -1,4 +1,5 @@
-//! "Look, then charge" in company: other limits and layers, stores that fail, delays, panics, and responses that are dropped late.
+//! "Look, then charge" in company: other limits and layers, stores that fail, delays, panics, and
+//! responses that are dropped late.
 
 use std::{
     convert::Infallible,
@@ -259,7 +260,8 @@ async fn a_selected_rule_is_looked_at_and_charged() {
     assert_eq!(left(&store, "default", &selected), 498);
 }
 
-/// Each row: the faults of the look, of the charge, and what becomes of the request under `fail_open` and under `fail_closed`.
+/// Each row: the faults of the look, of the charge, and what becomes of the request under
+/// `fail_open` and under `fail_closed`.
 #[tokio::test]
 async fn a_store_that_fails_at_the_late_charge_decides_as_it_was_told() {
     for (faults, open, closed, charged) in [
@@ -289,7 +291,8 @@ async fn a_store_that_fails_at_the_late_charge_decides_as_it_was_told() {
                 status(&service, Request::new(())).await
             };
             assert_eq!(status.as_u16(), expected, "{faults:?}");
-            // A look that failed open lets the request in, and the store may be there again when it is charged.
+            // A look that failed open lets the request in, and the store may be there again when it
+            // is charged.
             let looked_open = is_open && faults[1].is_none();
             let charged = charged + u64::from(looked_open);
             assert_eq!(10 - left(&store, "default", &rule), charged, "{faults:?}");
@@ -346,7 +349,8 @@ async fn a_response_that_is_dropped_during_its_charge_is_charged() {
     assert_eq!(seen.take(), ["admitted default", "settled default 0 1"]);
 }
 
-/// A request that is dropped before its response, or panics, is charged once, by each of its limits that is not exhausted.
+/// A request that is dropped before its response, or panics, is charged once, by each of its limits
+/// that is not exhausted.
 #[tokio::test]
 async fn requests_without_a_response_charge_each_limit_once() {
     for end in ["drop", "panic", "error", "condition"] {
@@ -395,7 +399,8 @@ async fn requests_without_a_response_charge_each_limit_once() {
     }
 }
 
-/// A rule with delays, beside a look: a request that is dropped before its turn is charged by neither.
+/// A rule with delays, beside a look: a request that is dropped before its turn is charged by
+/// neither.
 #[tokio::test(start_paused = true)]
 async fn a_delayed_request_that_is_dropped_before_its_turn_is_not_charged() {
     let store: Local<AnyRule> = Local::new();

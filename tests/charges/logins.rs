@@ -30,7 +30,8 @@ fn is_failure(response: &Response<String>) -> bool {
     response.status() == StatusCode::UNAUTHORIZED
 }
 
-/// Sends logins at once, and returns the number of answers with each of the statuses 200, 401 and 429.
+/// Sends logins at once, and returns the number of answers with each of the statuses 200, 401
+/// and 429.
 async fn send<S>(service: &S, logins: &[bool]) -> [usize; 3]
 where
     S: Service<Request<bool>, Response = Response<String>, Error = Infallible> + Clone,

@@ -1,4 +1,5 @@
-//! Charges that are corrected after their requests were admitted: by the handler, by the response, by the end of the body.
+//! Charges that are corrected after their requests were admitted: by the handler, by the response,
+//! by the end of the body.
 #![cfg(all(
     feature = "http-body",
     feature = "memcached",

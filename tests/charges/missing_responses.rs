@@ -1,4 +1,5 @@
-//! Requests whose clients go away before the response, under "look, then charge": each of them is charged, by every rule in every store.
+//! Requests whose clients go away before the response, under "look, then charge": each of them is
+//! charged, by every rule in every store.
 
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
@@ -22,7 +23,8 @@ use super::rules::RULES;
 /// More requests than any of the rules admits within a test.
 const REQUESTS: usize = 300;
 
-/// Sends a request, and drops it once its handler runs. Returns the status if it is answered without the handler.
+/// Sends a request, and drops it once its handler runs. Returns the status if it is answered
+/// without the handler.
 async fn send_and_leave<S>(service: &S, called: &Notify) -> Option<StatusCode>
 where
     S: Service<Request<()>, Response = Response<String>, Error = Infallible> + Clone,
@@ -34,7 +36,8 @@ where
     }
 }
 
-/// Sends requests that are dropped before their responses, until the limit refuses. `meanwhile` runs while the handler of each request does.
+/// Sends requests that are dropped before their responses, until the limit refuses. `meanwhile`
+/// runs while the handler of each request does.
 async fn leave_until_refused<Rule>(
     rule: Rule,
     store: BoxStore<Rule, Infallible>,
@@ -110,7 +113,8 @@ async fn a_client_that_always_hangs_up_is_refused_by_counters_in_memcached() {
     }
 }
 
-/// Each request lasts longer than the window in which it was looked at, so it counts in the one in which it ends.
+/// Each request lasts longer than the window in which it was looked at, so it counts in the one in
+/// which it ends.
 #[tokio::test]
 async fn requests_that_outlast_their_window_are_charged_when_they_end() {
     for text in [

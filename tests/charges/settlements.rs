@@ -1,4 +1,5 @@
-//! Settlements by handles, with every rule in every store: refunds, huge costs, delays, retries, servers and runtimes that are gone.
+//! Settlements by handles, with every rule in every store: refunds, huge costs, delays, retries,
+//! servers and runtimes that are gone.
 
 use std::{
     convert::Infallible,
@@ -111,7 +112,8 @@ async fn refunds_and_huge_costs_in_memcached() {
     check_all_rules(store.fail_closed().boxed()).await;
 }
 
-/// A request that waited for its turn has the fields after its settlement, as one that did not wait.
+/// A request that waited for its turn has the fields after its settlement, as one that did not
+/// wait.
 #[tokio::test(start_paused = true)]
 async fn a_delayed_request_is_settled_and_reports_it() {
     let rule: AnyRule = "leaky-bucket 1/1h queue=5".parse().unwrap();
@@ -140,7 +142,8 @@ async fn a_delayed_request_is_settled_and_reports_it() {
     }
 }
 
-/// The outcome in the extensions of a request does not have the charge that a handle, or a response, settles.
+/// The outcome in the extensions of a request does not have the charge that a handle, or a
+/// response, settles.
 #[tokio::test]
 async fn a_charge_with_a_handle_is_not_in_the_outcome() {
     let (store, rule) = (Local::<TokenBucket>::new(), at_once(100));
@@ -346,7 +349,8 @@ async fn retries_settle_each_charge_once() {
     assert_eq!(left(&store), 94);
 }
 
-/// Every format of the fields has what a look has after the settlement, also below a layer that settles nothing.
+/// Every format of the fields has what a look has after the settlement, also below a layer that
+/// settles nothing.
 #[tokio::test]
 async fn every_format_has_the_numbers_after_the_settlement() {
     for (headers, field, expected) in [

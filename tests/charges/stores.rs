@@ -36,7 +36,8 @@ pub(crate) async fn remaining(store: &AnyStore, policy: &str, rule: &TokenBucket
     looks.as_slice()[0].remaining().unwrap()
 }
 
-/// Waits until a key has `expected` units left; returns what it has after 10 seconds otherwise. Settlements on servers are made in the background.
+/// Waits until a key has `expected` units left; returns what it has after 10 seconds otherwise.
+/// Settlements on servers are made in the background.
 #[allow(clippy::disallowed_methods, reason = "servers live in real time")]
 pub(crate) async fn settled(
     store: &AnyStore,

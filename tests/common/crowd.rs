@@ -1,7 +1,8 @@
-//! Concurrent callers during a fault of a store's server: one caller at several paces, four, and 64. Each has a
-//! deadline below the response timeout, with and without a circuit breaker.
+//! Concurrent callers during a fault of a store's server: one caller at several paces, four,
+//! and 64. Each has a deadline below the response timeout, with and without a circuit breaker.
 //!
-//! A dead connection must be closed for any number and pace of callers, so each group has a store of its own.
+//! A dead connection must be closed for any number and pace of callers, so each group has a store
+//! of its own.
 #![allow(unreachable_pub, reason = "items of a test module")]
 
 use std::{
@@ -67,8 +68,8 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Starts the callers. They use these clients in turn, under one policy, on stores with a response timeout of
-    /// [`RESPONSE`].
+    /// Starts the callers. They use these clients in turn, under one policy, on stores with a
+    /// response timeout of [`RESPONSE`].
     pub async fn start<S, Rule>(clients: &[Key], rule: Rule, connect: impl AsyncFn() -> S) -> Self
     where
         S: Store<Rule, Error = Error, Answer: Send> + Clone + Send + Sync + 'static,

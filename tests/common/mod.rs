@@ -1,4 +1,5 @@
-//! Helpers that several test programs share, and that depend on the crate; `tests/support` has those that do not.
+//! Helpers that several test programs share, and that depend on the crate; `tests/support` has
+//! those that do not.
 #![allow(dead_code, reason = "each program uses its part")]
 #![allow(unreachable_pub, reason = "items of a test module")]
 

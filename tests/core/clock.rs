@@ -16,7 +16,8 @@ fn unix() -> Timestamp {
     Timestamp::default().saturating_add(since.unwrap_or_default())
 }
 
-/// Returns how far a clock is from Unix time, which is read before and after it: the thread may pause in between.
+/// Returns how far a clock is from Unix time, which is read before and after it: the thread may
+/// pause in between.
 fn off(clock: &impl Clock) -> Duration {
     let before = unix();
     let now = clock.now();

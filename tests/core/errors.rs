@@ -1,4 +1,5 @@
-//! Every error says what was wrong, what was expected, and what to do. A chain of causes repeats nothing.
+//! Every error says what was wrong, what was expected, and what to do. A chain of causes repeats
+//! nothing.
 
 use std::{error::Error as _, fmt, fs, path::Path, time::Duration};
 
@@ -472,7 +473,8 @@ async fn errors_of_memcached_say_what_was_wrong_what_was_expected_and_what_to_do
     }
 }
 
-/// Returns the arguments of each call in a source file that makes an error, without comments and tests.
+/// Returns the arguments of each call in a source file that makes an error, without comments and
+/// tests.
 fn errors_in(source: &str) -> Vec<String> {
     let source = source
         .split("#[cfg(test)]\nmod tests")

@@ -1,5 +1,5 @@
-//! A second algorithm and a second store, written only with the public traits, in all combinations with the built-in
-//! ones.
+//! A second algorithm and a second store, written only with the public traits, in all combinations
+//! with the built-in ones.
 
 use std::{convert::Infallible, fmt, sync::Arc, sync::atomic::Ordering, time::Duration};
 
@@ -40,7 +40,8 @@ where
     suite.run().await.unwrap();
 }
 
-/// Checks each rule on the second store, alone and in all wrappers. `Local` is checked in `tests/stores/conformance`.
+/// Checks each rule on the second store, alone and in all wrappers. `Local` is checked in
+/// `tests/stores/conformance`.
 async fn conform<R>(rules: [R; 2])
 where
     R: Algorithm<State: Send + Sync + 'static> + fmt::Debug + Send + Sync + 'static,
@@ -385,7 +386,8 @@ fn check_retry<R: Algorithm>(
     Ok(())
 }
 
-/// Checks that the wait until more remains is sufficient and minimal, and that it is zero if nothing is missing.
+/// Checks that the wait until more remains is sufficient and minimal, and that it is zero if
+/// nothing is missing.
 fn check_more<R: Algorithm>(
     rule: &R,
     state: &Option<R::State>,
@@ -534,7 +536,8 @@ proptest! {
     }
 }
 
-/// A refusal under fewer rules leaves the states of all of them. A refusal under more rules adds no state.
+/// A refusal under fewer rules leaves the states of all of them. A refusal under more rules adds no
+/// state.
 #[test]
 fn a_refusal_by_another_number_of_rules_leaves_the_state_alone() {
     let rule = |text: &str| text.parse::<AnyRule>().unwrap();

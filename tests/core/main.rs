@@ -1,4 +1,5 @@
-//! Rules, decisions, clocks, pacing and back-off: everything that needs neither a server nor a framework.
+//! Rules, decisions, clocks, pacing and back-off: everything that needs neither a server nor a
+//! framework.
 
 #[cfg(feature = "test-util")]
 #[path = "../common/mod.rs"]

@@ -1,4 +1,5 @@
-//! Blocks beside leases and background synchronisation, in both orders: a block holds on every node, or the order is refused.
+//! Blocks beside leases and background synchronisation, in both orders: a block holds on every
+//! node, or the order is refused.
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,8 +42,9 @@ where
     admitted
 }
 
-/// A block that one node makes holds at once there and on a node without the wrapper, and on the other node after the lag, for as long as it was made. A longer
-/// one replaces it, and it can be removed.
+/// A block that one node makes holds at once there and on a node without the wrapper, and on the
+/// other node after the lag, for as long as it was made. A longer one replaces it, and it can be
+/// removed.
 async fn holds<S, T>((one, other): (Blocks<S>, Blocks<S>), plain: Blocks<T>, lag: Duration)
 where
     S: Store<Blockable<TokenBucket>, Error = Error>,
@@ -170,7 +172,8 @@ where
     assert_eq!((one.made(), other.made()), (0, 1));
 }
 
-/// The order is refused when it is built. Whoever does not ask if it fits loses the wrapper, and no block.
+/// The order is refused when it is built. Whoever does not ask if it fits loses the wrapper, and no
+/// block.
 #[tokio::test(start_paused = true)]
 async fn blocks_inside_are_refused_and_hold() {
     let fleet = Fleet::new();

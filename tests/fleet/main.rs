@@ -1,4 +1,5 @@
-//! Nodes that decide without asking: leases and background synchronisation, alone and in fleets of real processes.
+//! Nodes that decide without asking: leases and background synchronisation, alone and in fleets of
+//! real processes.
 #![cfg(all(feature = "tokio", feature = "test-util"))]
 
 #[path = "../common/mod.rs"]

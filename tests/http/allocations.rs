@@ -143,7 +143,8 @@ fn request() -> Request<()> {
     request
 }
 
-/// Returns the allocations of each of ten requests on a known key, which must be equal, and the last answer.
+/// Returns the allocations of each of ten requests on a known key, which must be equal, and the
+/// last answer.
 fn allocations_of_a_request<B>(
     mut service: impl Service<Request<()>, Response = Response<B>>,
 ) -> (u64, Response<B>) {
@@ -237,8 +238,8 @@ fn an_admitted_request_with_headers() {
     );
 }
 
-/// A handle is one more box in the request's extensions. A condition on the response costs nothing until it gives a charge back, by lists
-/// of one settlement.
+/// A handle is one more box in the request's extensions. A condition on the response costs nothing
+/// until it gives a charge back, by lists of one settlement.
 #[test]
 fn charges_that_may_be_settled() {
     let respond = || Http::empty().headers(Headers::Draft);
@@ -403,7 +404,8 @@ fn an_event_that_is_counted() {
     assert_eq!(allocations_of_events(&EventCounters::new()), 0);
 }
 
-/// The first of a policy registers its metrics; later ones, and those of policies beyond the capacity, allocate nothing.
+/// The first of a policy registers its metrics; later ones, and those of policies beyond the
+/// capacity, allocate nothing.
 #[cfg(feature = "metrics")]
 #[test]
 fn an_event_with_metrics() {

@@ -497,7 +497,8 @@ fn retry_jitter_only_adds() {
     }
 }
 
-/// Four hundred instants in a row get each of the four waits, with seven standard deviations to spare.
+/// Four hundred instants in a row get each of the four waits, with seven standard deviations to
+/// spare.
 fn retry_jitter_is_even(respond: &Http) {
     let mut seen = [0; 4];
     for at in 0..400 {

@@ -1,4 +1,5 @@
-//! The layer in axum, over real connections: the requests that share a budget, and the responses that a client receives.
+//! The layer in axum, over real connections: the requests that share a budget, and the responses
+//! that a client receives.
 
 use std::{
     collections::HashSet,
@@ -438,8 +439,8 @@ async fn handlers_take_the_outcome() {
     );
 }
 
-/// The handler has the outcome whether or not headers are sent, the request is limited, or some of several limits are
-/// skipped.
+/// The handler has the outcome whether or not headers are sent, the request is limited, or some of
+/// several limits are skipped.
 #[tokio::test]
 async fn handlers_below_a_layer_always_have_an_outcome() {
     let shapes = [

@@ -98,8 +98,8 @@ fn cookies() -> impl Strategy<Value = Vec<(String, String)>> {
 }
 
 proptest! {
-    /// However a client splits its cookies over lines and escapes them, it has one key: by all pairs together, read one after the
-    /// other.
+    /// However a client splits its cookies over lines and escapes them, it has one key: by all
+    /// pairs together, read one after the other.
     #[test]
     fn cookies_have_one_key_in_every_spelling(
         cookies in cookies(),

@@ -1,4 +1,5 @@
-//! Keys: a client can neither choose its key, nor share another client's by accident. No key appears in a log.
+//! Keys: a client can neither choose its key, nor share another client's by accident. No key
+//! appears in a log.
 
 use std::{
     iter,
@@ -269,8 +270,8 @@ proptest! {
         prop_assert_eq!(found(&Forwarded::hops(hops), &from(PROXY, "forwarded", &lines)), leftmost.into());
     }
 
-    // The key of a client behind all proxies is the address that the outermost proxy saw, whatever the client sends.
-    // So the client cannot shorten the list.
+    // The key of a client behind all proxies is the address that the outermost proxy saw, whatever
+    // the client sends. So the client cannot shorten the list.
     #[test]
     fn no_client_behind_all_hops_can_shorten_the_list(
         sent in vec(line(), 0..3),
@@ -278,7 +279,8 @@ proptest! {
         hops in 1..6_usize,
     ) {
         let client = IpAddr::from(client);
-        // The proxies append the client's address, and the addresses of all proxies but the last, which is the peer.
+        // The proxies append the client's address, and the addresses of all proxies but the last,
+        // which is the peer.
         let appended = |parameter: &str| {
             let seen = iter::once(client.to_string()).chain((1..hops).map(|proxy| format!("10.0.0.{proxy}")));
             let mut lines = sent.clone();
@@ -498,7 +500,8 @@ proptest! {
         prop_assert_eq!(found(&trusting(), &request), peer_key("192.0.2.1"));
     }
 
-    // The elements that a client sends through an appending proxy change nothing, on the same line or another.
+    // The elements that a client sends through an appending proxy change nothing, on the same line
+    // or another.
     #[test]
     fn elements_left_of_the_client_are_ignored(sent in line(), more in line(), same_line: bool, quoted: bool) {
         let append = |appended: &str| {

@@ -1,5 +1,5 @@
-//! A leaky bucket behind the layer, in tokio's paused time. Requests are held until their departure, and a request
-//! that is dropped meanwhile frees its position.
+//! A leaky bucket behind the layer, in tokio's paused time. Requests are held until their
+//! departure, and a request that is dropped meanwhile frees its position.
 
 use std::{
     convert::Infallible,
@@ -356,8 +356,8 @@ proptest! {
         });
     }
 
-    /// For any arrivals and cancellations, the remaining requests depart in order, an interval apart, and no request
-    /// waits for a free position.
+    /// For any arrivals and cancellations, the remaining requests depart in order, an interval
+    /// apart, and no request waits for a free position.
     #[test]
     fn the_remaining_requests_depart_an_interval_apart(
         ops in prop::collection::vec((0..4_u8, any::<prop::sample::Index>(), 0..150_u64), 1..60),
@@ -386,8 +386,8 @@ proptest! {
                         tokio::task::yield_now().await;
                     }
                 }
-                // No request waits: the last departure was an interval ago, or the rest of that interval is the
-                // backlog.
+                // No request waits: the last departure was an interval ago, or the rest of that
+                // interval is the backlog.
                 if sent.iter().all(|(_, sent)| sent.is_finished()) {
                     let last = setup.inner.left().last().map(|(_, at)| *at);
                     let rest = last.map_or(Duration::ZERO, |at| millis(100).saturating_sub(at.elapsed()));

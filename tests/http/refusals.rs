@@ -162,8 +162,8 @@ fn request(method: &str, content_type: Option<&'static str>) -> Request<()> {
     request
 }
 
-/// Calls `see` for every request, refusal and responder with: their names, whether the response must be gRPC, its
-/// status over HTTP, its code over gRPC, and the response.
+/// Calls `see` for every request, refusal and responder with: their names, whether the response
+/// must be gRPC, its status over HTTP, its code over gRPC, and the response.
 fn all(mut see: impl FnMut(&str, bool, u16, &str, &Response<String>)) {
     for (name, respond, always_grpc) in responders() {
         for method in METHODS {

@@ -1,4 +1,5 @@
-//! Limits that charge one state by mistake: a layer that is applied twice, limits without names on one store.
+//! Limits that charge one state by mistake: a layer that is applied twice, limits without names on
+//! one store.
 
 use std::convert::Infallible;
 
@@ -446,7 +447,8 @@ async fn requests_of_a_handler_are_noticed_if_they_carry_its_outcome() {
 async fn limits_that_may_share_a_store_are_not_counted() {
     let store = Local::new();
     let layer = |limit| RateLimitLayer::new(per_hour(limit)).store(store.clone());
-    // Equal rules, a name, a store of its own, a rule for each request, and a reload whose former layer is gone.
+    // Equal rules, a name, a store of its own, a rule for each request, and a reload whose former
+    // layer is gone.
     let all = [
         layer(3),
         layer(3),

@@ -53,7 +53,8 @@ fn call(service: &mut Inner) -> Response<String> {
     response.expect("an answer at once").unwrap()
 }
 
-/// Returns a service inside these layers, the first one innermost. Each layer has spent its `spent` calls.
+/// Returns a service inside these layers, the first one innermost. Each layer has spent its `spent`
+/// calls.
 fn stacked(settings: &[Setting]) -> Inner {
     let hello = async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned()));
     let plain = BoxCloneService::new(service_fn(hello));

@@ -1,5 +1,5 @@
-//! The contract of tower: the ready instance is used or dropped, clones share a budget, a waiting call holds no
-//! capacity, and a dropped future costs what the documentation states.
+//! The contract of tower: the ready instance is used or dropped, clones share a budget, a waiting
+//! call holds no capacity, and a dropped future costs what the documentation states.
 
 use std::{
     convert::Infallible,

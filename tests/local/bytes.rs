@@ -1,4 +1,5 @@
-//! The memory that the store in memory takes per key, by kind of state: the numbers in the documentation of `Local`.
+//! The memory that the store in memory takes per key, by kind of state: the numbers in the
+//! documentation of `Local`.
 
 #[allow(dead_code)]
 use std::{str::FromStr, time::Duration};
@@ -14,7 +15,8 @@ use tollgate::{
     time::ManualClock,
 };
 
-/// The least and the most bytes that a key takes in a store that is full, whatever its capacity: hash tables double.
+/// The least and the most bytes that a key takes in a store that is full, whatever its capacity:
+/// hash tables double.
 fn bytes_of_a_key<A: Algorithm + FromStr<Err: std::fmt::Debug>>(rule: &str) -> (i64, i64) {
     let (rule, policy) = (rule.parse::<A>().unwrap(), Policy::default());
     let of = |eighths: u64| {
@@ -158,7 +160,8 @@ fn a_key_takes_what_the_page_says() {
     }
 }
 
-/// The capacity bounds the number of keys; a log's calls come on top, up to twice 16 bytes for each.
+/// The capacity bounds the number of keys; a log's calls come on top, up to twice 16 bytes for
+/// each.
 #[test]
 fn the_calls_of_a_log_take_up_to_32_bytes_each() {
     let (policy, clock) = (Policy::default(), ManualClock::default());
@@ -182,7 +185,8 @@ fn the_calls_of_a_log_take_up_to_32_bytes_each() {
     );
 }
 
-/// A key of a rule that can be blocked takes as many bytes as without blocks, where its state fits into words.
+/// A key of a rule that can be blocked takes as many bytes as without blocks, where its state fits
+/// into words.
 #[test]
 fn words_hold_the_states_of_blockable_rules() {
     fn bytes<A: Algorithm>(rule: &A) -> i64 {

@@ -1,4 +1,5 @@
-//! The store in memory at its capacity: which keys expire, which are evicted, and which new keys are refused.
+//! The store in memory at its capacity: which keys expire, which are evicted, and which new keys
+//! are refused.
 
 use std::time::Duration;
 
@@ -74,13 +75,15 @@ fn a_store_full_of_forgettable_keys_has_room_for_as_many_newcomers() {
             assert!(first.is_admitted() && store.len() <= capacity);
             match first.remaining() {
                 Some(9) => {}
-                // The units that the other newcomer had spent, and those that it had inherited: in one store of a hundred, two from others.
+                // The units that the other newcomer had spent, and those that it had inherited: in
+                // one store of a hundred, two from others.
                 Some(4..=8) => inherited += 1,
                 other => panic!("{other:?} of ten are left after the first"),
             }
         }
         let stats = store.stats();
-        // A fifth or less on average. With few keys it depends on the seed of the store: of 100, it was 41 once in 5,000 stores.
+        // A fifth or less on average. With few keys it depends on the seed of the store: of 100, it
+        // was 41 once in 5,000 stores.
         assert!(
             inherited <= capacity as u64 * 3 / 5,
             "{inherited} of {capacity}"
@@ -132,8 +135,8 @@ fn at_the_cap_a_new_key_takes_the_slot_that_expired_first() {
     let admitted = (1_000..1_200)
         .filter(|key| spend(&store, &rule, *key).is_admitted())
         .count();
-    // In one store of some hundred, the sets of a new key contain no expired key. Then the expired keys of another set make
-    // room, or the new key inherits a debt.
+    // In one store of some hundred, the sets of a new key contain no expired key. Then the expired
+    // keys of another set make room, or the new key inherits a debt.
     assert!(admitted >= 195, "{admitted}");
     let stats = store.stats();
     assert_eq!(stats.inserted, 1_000 + admitted as u64, "{stats:?}");
@@ -196,7 +199,8 @@ fn a_newcomer_is_held_back_by_a_debt_as_large_as_its_burst() {
     assert_eq!(spend(&store, &rule, 100).remaining(), Some(0));
 }
 
-/// A debt that was pushed out earlier can be less than what is inherited now: the longer wait is told.
+/// A debt that was pushed out earlier can be less than what is inherited now: the longer wait is
+/// told.
 #[test]
 fn the_wait_of_a_newcomer_is_kept() {
     let clock = ManualClock::default();
@@ -287,7 +291,8 @@ fn what_is_no_mark_is_turned_away() {
     assert_eq!(store.stats().turned_away, 1);
 }
 
-/// Not even where all places are taken by keys that nobody can push out: newcomers owe what those before them did.
+/// Not even where all places are taken by keys that nobody can push out: newcomers owe what those
+/// before them did.
 #[test]
 fn rules_with_marks_are_never_turned_away_where_debts_are_inherited() {
     let other = TokenBucket::per_day(7).initial(6);
@@ -465,7 +470,8 @@ fn a_flood_of_new_keys_stays_within_the_cap() {
             assert!(store.len() <= 1_000);
         }
         let stats = store.stats();
-        // A new key whose sets are both empty has nothing to inherit. It is evicted at once, since the store is full.
+        // A new key whose sets are both empty has nothing to inherit. It is evicted at once, since
+        // the store is full.
         assert_eq!(
             stats.inserted - stats.evicted,
             1_000,
@@ -476,8 +482,8 @@ fn a_flood_of_new_keys_stays_within_the_cap() {
     }
 }
 
-/// A state that lives in the map because the table's scale has ended, or for want of a mark, is forgotten
-/// for centuries on.
+/// A state that lives in the map because the table's scale has ended, or for want of a mark, is
+/// forgotten for centuries on.
 #[test]
 fn after_decades_newcomers_still_find_room() {
     const YEAR: u64 = 365 * 86_400;
@@ -497,8 +503,9 @@ fn after_decades_newcomers_still_find_room() {
             for generation in 0..3 {
                 let keys = generation * 1_000..generation * 1_000 + 100;
                 let capacity = rule.capacity();
-                // Each finds room within so many tries. A try checks four keys in each of four shards, of which there are 128, and the
-                // last key that has expired may be behind others.
+                // Each finds room within so many tries. A try checks four keys in each of four
+                // shards, of which there are 128, and the last key that has expired may be behind
+                // others.
                 for key in keys {
                     let admitted = (0..200)
                         .any(|_| spend_cost(&store, &rule, key, capacity).remaining() == Some(0));

@@ -1,4 +1,5 @@
-//! The store in memory does not copy long states, such as logs: a rule counts the copies of its state.
+//! The store in memory does not copy long states, such as logs: a rule counts the copies of its
+//! state.
 
 use std::cell::Cell;
 
@@ -123,7 +124,8 @@ fn no_request_copies_a_state_in_the_map_but_one_that_asks_for_a_key_twice() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Asks that come together are spent as one by one, or not at all, whichever keys are named how often.
+    /// Asks that come together are spent as one by one, or not at all, whichever keys are named how
+    /// often.
     #[test]
     fn asks_together_spend_what_they_would_one_by_one_or_nothing(
         requests in prop::collection::vec(prop::collection::vec((0..3_u64, 0..2_usize, 1..5_u64), 1..5), 1..20),

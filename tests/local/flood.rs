@@ -1,5 +1,5 @@
-//! A flood of more keys than the store in memory has room for: its size stays the same, no key is admitted above its
-//! limit, and known keys are still served.
+//! A flood of more keys than the store in memory has room for: its size stays the same, no key is
+//! admitted above its limit, and known keys are still served.
 
 #[allow(dead_code)]
 use std::{
@@ -75,8 +75,8 @@ struct StoreUnderTest {
     store: Local<TokenBucket, ManualClock>,
     capacity: usize,
     policy: Policy,
-    /// Two limits for each key: one charged with the admitted requests, one with the requests that should have been
-    /// admitted.
+    /// Two limits for each key: one charged with the admitted requests, one with the requests that
+    /// should have been admitted.
     limits: HashMap<Client, [Limit; 2]>,
     attackers: Served,
     known: Served,
@@ -143,7 +143,8 @@ impl StoreUnderTest {
         self.clock.advance(Duration::from_nanos(nanos));
     }
 
-    /// Asserts the memory used: the table, and a little for the map, which is 24 bytes per key and a constant.
+    /// Asserts the memory used: the table, and a little for the map, which is 24 bytes per key and
+    /// a constant.
     fn assert_memory_bound(&self) {
         let most = 24 * self.capacity as i64 + 64 * 1024;
         assert!(self.bytes <= most, "{} bytes, at most {most}", self.bytes);
@@ -168,14 +169,15 @@ impl Crowd {
     }
 }
 
-/// Always slightly in debt, and always below the limit: three requests at once, then one every 6.1 s.
+/// Always slightly in debt, and always below the limit: three requests at once, then one every 6.1
+/// s.
 const BUSY: Crowd = Crowd {
     count: 100,
     period: 61 * SECOND / 10,
 };
 
-/// Runs known clients alone at first, then with attackers. Each attacker makes one request per round, in random
-/// order. Twice a second a new client starts, with three requests a second apart.
+/// Runs known clients alone at first, then with attackers. Each attacker makes one request per
+/// round, in random order. Twice a second a new client starts, with three requests a second apart.
 fn flood(
     tested: &mut StoreUnderTest,
     known: Crowd,
@@ -233,7 +235,8 @@ const ATTACKERS: Crowd = Crowd {
     period: 30 * SECOND,
 };
 
-/// Measured: 75 % of the due requests of known clients pass, and 59 % of the first three requests of new clients.
+/// Measured: 75 % of the due requests of known clients pass, and 59 % of the first three requests
+/// of new clients.
 #[test]
 fn known_and_new_clients_are_served_when_debts_are_inherited() {
     let mut tested = StoreUnderTest::new(CAPACITY, AtCapacity::InheritDebts);
@@ -243,7 +246,8 @@ fn known_and_new_clients_are_served_when_debts_are_inherited() {
     assert!(tested.newcomers.percent() >= 50);
 }
 
-/// Holds as long as the client always has a debt. A client without debt is forgotten and counts as new.
+/// Holds as long as the client always has a debt. A client without debt is forgotten and counts as
+/// new.
 #[test]
 fn known_clients_lose_nothing_when_newcomers_are_refused() {
     let mut tested = StoreUnderTest::new(CAPACITY, AtCapacity::RefuseNewcomers);
@@ -254,7 +258,8 @@ fn known_clients_lose_nothing_when_newcomers_are_refused() {
     assert_eq!(tested.known.due, BUSY.requests(60));
 }
 
-/// The attackers send twice their limit, with half as many keys as there is room for, and with twice as many.
+/// The attackers send twice their limit, with half as many keys as there is room for, and with
+/// twice as many.
 #[test]
 fn the_share_of_served_requests_depends_on_the_flood() {
     for (count, all, known, newcomers) in [(1_000, 100, 100, 100), (4_000, 40, 30, 20)] {
@@ -268,8 +273,8 @@ fn the_share_of_served_requests_depends_on_the_flood() {
     }
 }
 
-/// Two threads use the same keys, far more than there is room for. Each key is admitted at most as often as its limit
-/// allows in that time.
+/// Two threads use the same keys, far more than there is room for. Each key is admitted at most as
+/// often as its limit allows in that time.
 #[test]
 fn concurrent_threads_in_a_flood_admit_no_key_above_its_limit() {
     const KEYS: u64 = 8_000;
@@ -331,6 +336,7 @@ fn a_capacity_in_bytes_is_not_exceeded() {
         store
     });
     assert!(store.stats().capacity > BYTES / 24);
-    // Beside the table are the locks of the shards, and the few keys whose sets have no room, by chance: 44,000 to 50,000 bytes.
+    // Beside the table are the locks of the shards, and the few keys whose sets have no room, by
+    // chance: 44,000 to 50,000 bytes.
     assert!(bytes <= BYTES as i64 + 64_000, "{bytes} bytes");
 }

@@ -1,4 +1,5 @@
-//! The table of the store in memory while it grows, by threads that insert and charge the same keys.
+//! The table of the store in memory while it grows, by threads that insert and charge the same
+//! keys.
 
 use std::{
     sync::{
@@ -18,7 +19,8 @@ use tollgate::{
 const THREADS: u64 = 4;
 const LIMIT: u64 = 6;
 
-/// Each thread calls each key twice, in an order of its own. Returns how often each key was admitted.
+/// Each thread calls each key twice, in an order of its own. Returns how often each key was
+/// admitted.
 fn admitted<A: Algorithm + Sync>(rule: &A, keys: u64) -> (Vec<u64>, Local<A, ManualClock>)
 where
     A::State: Send + Sync,
@@ -83,7 +85,8 @@ fn keys_that_move_keep_their_limits() {
     check(&FixedWindow::per_hour(LIMIT), rounds);
 }
 
-/// Most states of a fixed window are equal. So a key that takes the former slot of another key may have the same word, and be charged for it.
+/// Most states of a fixed window are equal. So a key that takes the former slot of another key may
+/// have the same word, and be charged for it.
 #[test]
 #[ignore = "takes a minute where it is optimized: `./test.sh slow`"]
 fn slow_keys_that_move_keep_their_limits() {

@@ -1,5 +1,5 @@
-//! Rules of several kinds on one key of the store in memory: a client gets at most the limit of each, in any order of
-//! calls, and a reset forgets all of them.
+//! Rules of several kinds on one key of the store in memory: a client gets at most the limit of
+//! each, in any order of calls, and a reset forgets all of them.
 
 use crate::common::rules;
 
@@ -137,7 +137,8 @@ fn several_asks_about_one_key_may_be_of_several_kinds() {
     }
 }
 
-/// Rules that change their numbers go on with the state that they find, in the midst of other kinds.
+/// Rules that change their numbers go on with the state that they find, in the midst of other
+/// kinds.
 #[test]
 fn a_change_of_numbers_carries_usage_over_beside_other_kinds() {
     let shop = Shop::new(10);
@@ -153,7 +154,8 @@ fn a_change_of_numbers_carries_usage_over_beside_other_kinds() {
     assert_eq!(shop.drain(&rule("fixed-window 7/1d"), 1), 2);
 }
 
-/// Keys that come and go at the cap, by rules of all kinds: whoever is pushed out gets no more by it.
+/// Keys that come and go at the cap, by rules of all kinds: whoever is pushed out gets no more by
+/// it.
 #[test]
 fn at_the_cap_nobody_gets_more_than_the_limit_of_each_kind() {
     let texts = [

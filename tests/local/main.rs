@@ -1,4 +1,5 @@
-//! The store in memory: its decisions against a plain map, its size, its eviction, and threads that meet on one key.
+//! The store in memory: its decisions against a plain map, its size, its eviction, and threads that
+//! meet on one key.
 #![cfg(feature = "test-util")]
 
 #[path = "../common/mod.rs"]

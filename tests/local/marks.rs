@@ -1,4 +1,5 @@
-//! Queues and windows in the store in memory: which states are packed into a slot, and what a new key owes at capacity.
+//! Queues and windows in the store in memory: which states are packed into a slot, and what a new
+//! key owes at capacity.
 
 use std::time::Duration;
 
@@ -35,7 +36,8 @@ fn look<A: Algorithm>(store: &Local<A, ManualClock>, rule: &A, key: u64) -> Deci
     store.look(&Policy::default(), rule, &key.into())
 }
 
-/// Only what lies in the table can be pushed out of a full store; what lies in the map turns newcomers away.
+/// Only what lies in the table can be pushed out of a full store; what lies in the map turns
+/// newcomers away.
 fn is_in_the_table<A: Algorithm>(rule: &A) -> bool {
     let store = store(&noon(), NEIGHBOURS);
     for key in 0..NEIGHBOURS as u64 {
@@ -148,7 +150,8 @@ fn a_newcomer_waits_behind_the_shortest_queue_that_it_pushes_out() {
     let newcomer = spend(&store, &rule, 100, 1);
     assert_eq!(newcomer.verdict(), Verdict::Delay(Duration::from_secs(1)));
     assert_eq!(store.stats().evicted, 1);
-    // Key 1 is gone, with all that it owed; it comes back, and pushes out one of those that owe two.
+    // Key 1 is gone, with all that it owed; it comes back, and pushes out one of those that owe
+    // two.
     let back = spend(&store, &rule, 1, 1);
     assert_eq!(back.verdict(), Verdict::Delay(Duration::from_secs(2)));
     assert_eq!((store.stats().evicted, store.len()), (2, NEIGHBOURS));
@@ -178,8 +181,8 @@ fn a_newcomer_has_the_count_of_the_window_that_it_pushes_out() {
     assert_eq!(spend(&store, &rule, 200, 19).remaining(), Some(1));
 }
 
-/// A debt is the greatest of several, and says nothing of the slices before its newest one. So a new key is refused until they are past, and
-/// then has the count of the newest one.
+/// A debt is the greatest of several, and says nothing of the slices before its newest one. So a
+/// new key is refused until they are past, and then has the count of the newest one.
 #[test]
 fn a_new_key_has_the_newest_count_of_the_sliding_window_that_it_evicts() {
     for slices in [1, 4] {
@@ -190,7 +193,8 @@ fn a_new_key_has_the_newest_count_of_the_sliding_window_that_it_evicts() {
         }
         let refused = spend(&store, &rule, 100, 1);
         assert_eq!(refused.verdict(), Verdict::Refuse);
-        // Shortly before the minute ends: by then the slice before it, which may have counted up to 127 in one of four, has nearly left.
+        // Shortly before the minute ends: by then the slice before it, which may have counted up to
+        // 127 in one of four, has nearly left.
         let wait = refused.retry_after().unwrap();
         assert!(
             wait > Duration::from_secs(57) && wait <= Duration::from_secs(60),
@@ -207,7 +211,8 @@ fn a_new_key_has_the_newest_count_of_the_sliding_window_that_it_evicts() {
     }
 }
 
-/// Under other slices the calls count as of the first call, and not of later ones; and under their own as before.
+/// Under other slices the calls count as of the first call, and not of later ones; and under their
+/// own as before.
 #[test]
 fn sliding_windows_of_other_slices_count_the_calls_once() {
     for texts in [
@@ -267,7 +272,8 @@ fn a_flood_of_new_keys_lets_nobody_above_its_limit() {
     }
 }
 
-/// A pushed-out debt is a number of unknown kind: newcomers of other kinds may owe by it, but only so long.
+/// A pushed-out debt is a number of unknown kind: newcomers of other kinds may owe by it, but only
+/// so long.
 #[test]
 fn a_debt_of_another_kind_is_owed_until_it_is_past() {
     let rules = [

@@ -1,5 +1,5 @@
-//! Rules of very different periods that charge one key of the store in memory: a debt is kept as long as any rule that
-//! charged the key needs it.
+//! Rules of very different periods that charge one key of the store in memory: a debt is kept as
+//! long as any rule that charged the key needs it.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -143,8 +143,8 @@ fn a_rule_without_marks_forgets_no_debt_of_a_rule_with_marks() {
     assert!(shop.remaining(&long, 1) <= 24);
 }
 
-/// A client that has its choice of endpoints: the longer rule once, then the shorter one, and a pause for as long as
-/// that remembers.
+/// A client that has its choice of endpoints: the longer rule once, then the shorter one, and a
+/// pause for as long as that remembers.
 #[test]
 fn nobody_gains_by_choosing_the_rule() {
     for [long, short] in long_and_short() {
@@ -164,11 +164,12 @@ fn nobody_gains_by_choosing_the_rule() {
     }
 }
 
-/// The verdict of one rule's exact meter on all that the key was charged for since that rule charged it first, by this and all
-/// shorter rules. (A longer one may spend what this one's bucket has no room for.)
+/// The verdict of one rule's exact meter on all that the key was charged for since that rule
+/// charged it first, by this and all shorter rules. (A longer one may spend what this one's bucket
+/// has no room for.)
 ///
-/// Credit carries over as time, so a charge takes the time of the rule that made it. Counted in sevenths of a nanosecond, in
-/// which all intervals here are whole.
+/// Credit carries over as time, so a charge takes the time of the rule that made it. Counted in
+/// sevenths of a nanosecond, in which all intervals here are whole.
 #[derive(Clone, Copy)]
 struct Exact {
     interval: u64,
@@ -247,7 +248,8 @@ fn rules() -> Vec<Rule> {
             buckets: vec![(second, burst), (7 * 1_000_142_857, burst)],
         });
     }
-    // Windows of one length, and logs of one: what a shorter one has dropped is counted by no longer one.
+    // Windows of one length, and logs of one: what a shorter one has dropped is counted by no
+    // longer one.
     for (kind, text) in [
         ("window", "fixed-window 9/1m"),
         ("window", "fixed-window 3/1m"),

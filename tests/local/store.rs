@@ -1,5 +1,5 @@
-//! The store in memory with room for all keys: exact, alone and under threads. `cap.rs` tests it at its capacity,
-//! and `oracle/` compares random calls with a plain map.
+//! The store in memory with room for all keys: exact, alone and under threads. `cap.rs` tests it at
+//! its capacity, and `oracle/` compares random calls with a plain map.
 
 use std::{
     collections::HashSet,
@@ -184,8 +184,9 @@ fn spread_windows_end_when_each_key_s_own_does() {
     }
 }
 
-/// Slots keep the marks of the keys that left them, and a mark below has to go elsewhere: all twelve
-/// keys of so small a store belong to the same two sets, and most of them overflow into the map.
+/// Slots keep the marks of the keys that left them, and a mark below has to go elsewhere: all
+/// twelve keys of so small a store belong to the same two sets, and most of them overflow into the
+/// map.
 #[test]
 fn keys_that_find_no_slot_are_remembered_all_the_same() {
     let clock = ManualClock::default();

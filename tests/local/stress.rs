@@ -1,5 +1,5 @@
-//! Threads on small stores in memory, with rules of very different periods, refunds, resets, and several asks at once:
-//! no key is admitted above its limit, whatever the capacity and its policy.
+//! Threads on small stores in memory, with rules of very different periods, refunds, resets, and
+//! several asks at once: no key is admitted above its limit, whatever the capacity and its policy.
 
 use std::{
     sync::{
@@ -33,7 +33,8 @@ struct Rule {
     burst: u64,
 }
 
-/// From 50 ms to 2000 s. The last one's interval is rounded down to a third of a nanosecond, which is a whole nanosecond.
+/// From 50 ms to 2000 s. The last one's interval is rounded down to a third of a nanosecond, which
+/// is a whole nanosecond.
 fn rules() -> [Rule; 6] {
     [
         ("20/1s burst=1", SECOND / 20, 1),
@@ -63,7 +64,8 @@ struct Shop {
     store: Local<TokenBucket, ManualClock>,
     clock: ManualClock,
     choice: AtCapacity,
-    /// `true` if time stands still, and nothing is given back: then all that was ever charged is owed.
+    /// `true` if time stands still, and nothing is given back: then all that was ever charged is
+    /// owed.
     is_still: bool,
     policy: Policy,
     rules: [Rule; 6],
@@ -223,7 +225,8 @@ impl Shop {
                 assert!(of_rule(n) <= most, "key {key}: {} of {most}", of_rule(n));
             }
             if self.is_still || !self.inherits() {
-                // Nobody is pushed out, or nothing is forgotten: what any rule has charged is remembered for all of them.
+                // Nobody is pushed out, or nothing is forgotten: what any rule has charged is
+                // remembered for all of them.
                 let (all, most): (u64, _) = ((0..6).map(of_rule).sum(), longest * rounds + given);
                 assert!(all <= most, "key {key}: {all} of {most}, by all rules");
             }
@@ -245,7 +248,8 @@ impl Shop {
     }
 }
 
-/// So many operations, half of them while time passes, and half of them in stores that are soon used up and made anew.
+/// So many operations, half of them while time passes, and half of them in stores that are soon
+/// used up and made anew.
 fn stress(operations: u64) {
     let stores = (CAPACITIES.len() * CHOICES.len()) as u64;
     for (n, capacity) in CAPACITIES.into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Concurrent threads on a few keys of the store in memory: no key gets more than its rule allows, and with room for
-//! all keys none gets less.
+//! Concurrent threads on a few keys of the store in memory: no key gets more than its rule allows,
+//! and with room for all keys none gets less.
 
 use std::{
     sync::{
@@ -19,7 +19,8 @@ use tollgate::{
 const THREADS: u64 = 4;
 const KEYS: u64 = 200;
 
-/// The calls of each thread: usually so many, and at least so many that stores are full and limits are reached.
+/// The calls of each thread: usually so many, and at least so many that stores are full and limits
+/// are reached.
 fn calls(usual: u64, least: u64) -> u64 {
     support::cases(usual).max(least)
 }
@@ -89,7 +90,8 @@ impl Setup {
     }
 
     fn settle(&self, rule: &AnyRule, key: u64, charge: Charge, actual: u64) {
-        // Counted before the settlement, so that a concurrent charge of the refunded units is within the bound.
+        // Counted before the settlement, so that a concurrent charge of the refunded units is
+        // within the bound.
         let refund = charge.cost.saturating_sub(actual);
         self.account(key).refunded.fetch_add(refund, Relaxed);
         let settlement = Settlement::new(&self.policy, rule, key.into(), charge, actual).unwrap();
@@ -187,7 +189,8 @@ fn no_key_exceeds_its_limit_while_time_passes() {
     setup.run(|setup, thread, random| {
         for call in 0..calls(60_000, 15_000) {
             if thread == 0 && call % 5_000 == 4_000 {
-                // Otherwise the few keys that find room may always be in debt, and none is forgotten.
+                // Otherwise the few keys that find room may always be in debt, and none is
+                // forgotten.
                 clock.advance(Duration::from_secs(1));
             } else if thread == 0 && call % 20 == 0 {
                 // A token takes 333 ms, a full bucket a second.
@@ -232,8 +235,9 @@ fn concurrently_refunded_units_are_spent_once() {
     }
 }
 
-/// One rule is kept in the table and one in the map, and keys move between them. Credit carries over as time: an
-/// hour, in which a token takes 600 s under one rule and nearly 514 2/7 s under the other.
+/// One rule is kept in the table and one in the map, and keys move between them. Credit carries
+/// over as time: an hour, in which a token takes 600 s under one rule and nearly 514 2/7 s under
+/// the other.
 #[test]
 fn a_change_of_rules_gains_nothing() {
     let rules = ["token-bucket 6/1h", "token-bucket 7/1h initial=6 keep=0s"].map(rule);
@@ -302,8 +306,8 @@ fn lists_and_single_asks_spend_exactly_the_limit() {
     }
 }
 
-/// All rules are in the table with packed states of different periods, which replace each other in one slot. Counts
-/// of the current window carry over.
+/// All rules are in the table with packed states of different periods, which replace each other in
+/// one slot. Counts of the current window carry over.
 #[test]
 fn windows_of_several_lengths_lose_no_count() {
     let rules = [

@@ -1,4 +1,5 @@
-//! States in two words, in the table of the store in memory: at the capacity, and under several threads.
+//! States in two words, in the table of the store in memory: at the capacity, and under several
+//! threads.
 
 use std::{sync::Barrier, thread, time::Duration};
 
@@ -27,7 +28,8 @@ fn rules() -> [AnyRule; 3] {
     .map(|text| text.parse().unwrap())
 }
 
-/// Such a key cannot inherit a debt, so it evicts none. Once other keys have expired, it takes their slots.
+/// Such a key cannot inherit a debt, so it evicts none. Once other keys have expired, it takes
+/// their slots.
 #[test]
 fn at_the_capacity_new_keys_take_the_slots_of_expired_ones_only() {
     for rule in rules() {
@@ -56,7 +58,8 @@ fn at_the_capacity_new_keys_take_the_slots_of_expired_ones_only() {
     }
 }
 
-/// Threads call the same keys while the table grows. Each key is admitted exactly as often as its rule allows.
+/// Threads call the same keys while the table grows. Each key is admitted exactly as often as its
+/// rule allows.
 #[test]
 fn threads_that_insert_and_charge_admit_exactly_the_limit() {
     const KEYS: u64 = 5_000;

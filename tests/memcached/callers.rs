@@ -1,4 +1,5 @@
-//! Faults that must be noticed whoever calls, and however often: by one caller at several paces, by four and by 64.
+//! Faults that must be noticed whoever calls, and however often: by one caller at several paces, by
+//! four and by 64.
 
 use tollgate::{FixedWindow, TokenBucket, key::Key, store::MemcachedConnection};
 

@@ -13,8 +13,8 @@ const PROCESSES: usize = 8;
 const TASKS: usize = 8;
 const CALLS: usize = 5;
 
-/// The number of admitted calls of all tasks. One that is given up as contended is asked again, for it was not
-/// answered.
+/// The number of admitted calls of all tasks. One that is given up as contended is asked again, for
+/// it was not answered.
 async fn admitted_by_tasks<Rule, S>(store: S, rule: Rule) -> u64
 where
     Rule: Clone + Send + Sync + 'static,
@@ -106,7 +106,8 @@ async fn one_of_the_processes() {
     println!("admitted: {admitted}");
 }
 
-/// Reads a count, and writes one more if it is below the limit: as it is done without compare-and-swap.
+/// Reads a count, and writes one more if it is below the limit: as it is done without
+/// compare-and-swap.
 async fn get_then_set(server: Arc<servers::Memcached>, all_have_read: Arc<Barrier>) -> bool {
     let ask = async |command: &'static str| {
         let server = Arc::clone(&server);

@@ -120,7 +120,8 @@ async fn connections_cut_under_load_never_admit_too_much() {
         errors_in_all += errors;
     }
     assert_eq!(in_all[0] + in_all[1] + errors_in_all, 800);
-    // A call whose answer was lost may have been charged: more is charged than was admitted, never less, and none twice.
+    // A call whose answer was lost may have been charged: more is charged than was admitted, never
+    // less, and none twice.
     let left = [
         look(&by_swaps, &at_once(1000), key()).await.unwrap(),
         look(&by_counters, &window(1000), key()).await.unwrap(),

@@ -32,8 +32,8 @@ async fn answering(answer: &'static str) -> SocketAddr {
     address
 }
 
-/// The reason why nobody can connect there; what is not told by the URL is told in the same words by each call of a store that was
-/// made before anybody was asked.
+/// The reason why nobody can connect there; what is not told by the URL is told in the same words
+/// by each call of a store that was made before anybody was asked.
 async fn refused(url: String) -> Error {
     let error = Memcached::<TokenBucket>::connect(&url).await.unwrap_err();
     if let Ok(store) = Memcached::<TokenBucket>::connect_lazy(&url) {

@@ -1,4 +1,5 @@
-//! Two and three releases whose rules differ, on one real server: while all of them run, a key has the limit of each once.
+//! Two and three releases whose rules differ, on one real server: while all of them run, a key has
+//! the limit of each once.
 
 use crate::common::rules;
 
@@ -31,7 +32,8 @@ impl<R, S> Release<S, R>
 where
     S: Store<R, Error = Error>,
 {
-    /// Returns `true` if a call is admitted. One that is given up as contended is asked again, for it was not charged.
+    /// Returns `true` if a call is admitted. One that is given up as contended is asked again, for
+    /// it was not charged.
     async fn call(&self) -> bool {
         for _ in 0..1_000 {
             match acquire(&self.store, &self.rule, key()).await {

@@ -1,4 +1,5 @@
-//! The stores in memcached against real servers: decisions, stored values, and the effects of each fault.
+//! The stores in memcached against real servers: decisions, stored values, and the effects of each
+//! fault.
 #![cfg(all(feature = "memcached", feature = "test-util"))]
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
@@ -109,7 +110,8 @@ where
     admitted
 }
 
-/// A rule of an application, whose states are longer than it says. Those of a log of this crate are refused before they can be.
+/// A rule of an application, whose states are longer than it says. Those of a log of this crate are
+/// refused before they can be.
 #[derive(Clone, Debug)]
 struct LongLog(SlidingLog);
 
@@ -139,7 +141,8 @@ impl Algorithm for LongLog {
     }
 }
 
-/// A server whose items may have 512 kB. Version 1.6.18 does not survive large items where they may have less.
+/// A server whose items may have 512 kB. Version 1.6.18 does not survive large items where they may
+/// have less.
 fn small_items() -> servers::MemcachedOptions {
     servers::Memcached::options()
         .argument("-I")

@@ -26,7 +26,8 @@ impl Clock for Ahead {
 
 type Node = (MemcachedCounters<FixedWindow, Ahead>, Ahead);
 
-/// Each node is the last one of a round to count itself once. Returns in how many rounds it counts all nodes.
+/// Each node is the last one of a round to count itself once. Returns in how many rounds it counts
+/// all nodes.
 async fn rounds_that_count_all(nodes: &[Node], name: &str) -> usize {
     let mut whole = 0;
     for last in 0..nodes.len() {

@@ -40,7 +40,8 @@ async fn a_silent_server_keeps_nobody_longer_than_it_may() {
                             _ => acquire(&counters, &window(5), key()).await,
                         }
                     };
-                    // To connect, and to be answered; a call that was combined with one before it waits for that first.
+                    // To connect, and to be answered; a call that was combined with one before it
+                    // waits for that first.
                     in_time(4 * RESPONSE, call).await
                 })
             })

@@ -1,4 +1,5 @@
-//! States that memcached cannot keep, or that this release cannot read: the server's fault to their clients, and nothing to others.
+//! States that memcached cannot keep, or that this release cannot read: the server's fault to their
+//! clients, and nothing to others.
 
 use std::time::Duration;
 
@@ -51,8 +52,8 @@ async fn put(data: &impl CompareAndSwap, name: &str, state: &[u8]) {
     assert!(matches!(swapped, Swapped::Done(Some(_))));
 }
 
-/// Sends calls of a client whose state cannot be used beside those of others: from one task at two paces, from four, and
-/// from 64. The keys of the others begin at `first`, and must be new.
+/// Sends calls of a client whose state cannot be used beside those of others: from one task at two
+/// paces, from four, and from 64. The keys of the others begin at `first`, and must be new.
 async fn others_go_on<Rule, S>(store: &S, rule: &Rule, limit: u64, rounds: u64, first: u64)
 where
     Rule: Algorithm + Send + Sync + 'static,

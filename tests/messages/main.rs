@@ -1,10 +1,11 @@
 //! Messages of the compiler for parts that do not fit together, or whose feature is off.
 //!
-//! Each case says what it expects, below its first line: `//~ error…` how an error begins, in their order (with `2 x` for two
-//! equal ones), and `//~ …` words that stand anywhere, such as those that help.
+//! Each case says what it expects, below its first line: `//~ error…` how an error begins, in their
+//! order (with `2 x` for two equal ones), and `//~ …` words that stand anywhere, such as those that
+//! help.
 //!
-//! The cases are compiled with the dependencies of this program. A library for such tests would check them all again, for each
-//! selection of features, which takes a minute.
+//! The cases are compiled with the dependencies of this program. A library for such tests would
+//! check them all again, for each selection of features, which takes a minute.
 
 use std::{
     env, fs,
@@ -92,7 +93,8 @@ impl Compiler {
     }
 }
 
-/// Returns the beginnings of the errors that a case expects, and the words that it expects anywhere.
+/// Returns the beginnings of the errors that a case expects, and the words that it expects
+/// anywhere.
 fn expected(text: &str) -> (Vec<&str>, Vec<&str>) {
     let (mut begins, mut stands) = (Vec::new(), Vec::new());
     for line in text.lines().filter_map(|line| line.strip_prefix("//~ ")) {

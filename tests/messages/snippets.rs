@@ -1,4 +1,5 @@
-//! The examples of the pages, compiled where users put them: in a task that is spawned, which must be `Send`.
+//! The examples of the pages, compiled where users put them: in a task that is spawned, which must
+//! be `Send`.
 //!
 //! Each example of README and guide runs as a test of the documentation, but there in `main`, whose
 //! future may be anything. The recipes run as tests, which may be anything, too.
@@ -26,7 +27,8 @@ const USED: [&str; 15] = [
     "tracing",
 ];
 
-/// Returns the Rust examples of a page with the numbers of their first lines, and with the lines that are hidden.
+/// Returns the Rust examples of a page with the numbers of their first lines, and with the lines
+/// that are hidden.
 fn examples(page: &str) -> Vec<(usize, String)> {
     let (mut examples, mut open) = (Vec::new(), None::<(usize, String)>);
     for (number, line) in (1..).zip(page.lines()) {
@@ -53,7 +55,8 @@ fn examples(page: &str) -> Vec<(usize, String)> {
     examples
 }
 
-/// Returns an example as a function that hands it to what spawns tasks. What it holds lives until the end, across an `await`.
+/// Returns an example as a function that hands it to what spawns tasks. What it holds lives until
+/// the end, across an `await`.
 fn spawned(name: &str, code: &str) -> String {
     let mut body = String::new();
     for line in code.lines() {

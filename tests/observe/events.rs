@@ -19,7 +19,8 @@ use crate::{
 const OK: StatusCode = StatusCode::OK;
 const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 
-/// The limits, the headers of each request with the expected status, and all expected events in order.
+/// The limits, the headers of each request with the expected status, and all expected events in
+/// order.
 type Case<'a> = (
     &'a [&'a str],
     &'a [(&'a str, &'a str, StatusCode)],
@@ -294,7 +295,8 @@ async fn what_a_store_cannot_decide_is_reported_as_undecided() {
     }
 }
 
-/// A request that is dropped while the store is asked was not decided, and one that is dropped unpolled neither.
+/// A request that is dropped while the store is asked was not decided, and one that is dropped
+/// unpolled neither.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_dropped_before_the_decision_has_no_event() {
     let seen = Seen::default();

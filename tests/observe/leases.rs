@@ -44,7 +44,8 @@ async fn each_counter_of_leases_is_moved_by_a_call() {
     };
     let acquire = async |key: u64| store.acquire(&[ask(key)]).await;
 
-    // Cold: three calls to the store. The second one makes the key known. The third one asks for two units, one of which stays.
+    // Cold: three calls to the store. The second one makes the key known. The third one asks for
+    // two units, one of which stays.
     for keys in [0, 1, 1] {
         assert!(acquire(0).await.unwrap().is_admitted());
         assert_eq!(of("keys"), keys);

@@ -13,7 +13,8 @@ use tollgate::{
 
 use crate::requests::{PLACES, send, service, store};
 
-/// The values by name and labels, as a line of Prometheus has them. A histogram is the list of its values.
+/// The values by name and labels, as a line of Prometheus has them. A histogram is the list of its
+/// values.
 pub(crate) type Values = BTreeMap<String, String>;
 
 /// Returns all values. A histogram's are those since the last call.

@@ -59,7 +59,8 @@ fn published(publish: impl FnOnce()) -> Values {
     values(&recorder.snapshotter())
 }
 
-/// Sets the fields of a store's counters, and expects that each has a metric of its own: `field: value, metric;`.
+/// Sets the fields of a store's counters, and expects that each has a metric of its own:
+/// `field: value, metric;`.
 macro_rules! assert_published {
     ($stats:ident { $($field:ident: $value:literal, $metric:literal;)+ }) => {{
         let mut stats = $stats::default();
@@ -197,7 +198,8 @@ async fn a_store_publishes_all_that_it_wraps() {
     // A lost race, which the local store does not decide.
     faults.script([Some(Fault::Contended)]);
     assert!(!call("bob").await);
-    // Two failures and a silence open the circuit, and two calls do not reach the store. The local store admits one of five.
+    // Two failures and a silence open the circuit, and two calls do not reach the store. The local
+    // store admits one of five.
     faults.script([
         Some(Fault::Unavailable),
         Some(Fault::Unavailable),

@@ -67,7 +67,8 @@ impl<B> KeyExtractor<Request<B>> for From {
     }
 }
 
-/// Returns a service behind limits named `one` and `two`, which count by the headers of these names.
+/// Returns a service behind limits named `one` and `two`, which count by the headers of these
+/// names.
 pub(crate) fn service<O>(
     rules: &[&str],
     store: BoxStore<AnyRule, Infallible>,

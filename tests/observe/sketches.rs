@@ -1,6 +1,7 @@
 //! Estimates in bounded memory, against exact counts: distinct keys, and the most frequent ones.
 //!
-//! Bounds on random errors are five standard errors wide, so a run fails by chance less than once in ten thousand.
+//! Bounds on random errors are five standard errors wide, so a run fails by chance less than once
+//! in ten thousand.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -30,7 +31,8 @@ use tollgate::{
 /// The number of hashes that `DistinctKeys` keeps.
 const KEPT: u64 = 1024;
 
-/// Returns the standard error of an estimate, as a part of the number: the variance is at most 1 / (k − 2).
+/// Returns the standard error of an estimate, as a part of the number: the variance is at most 1 /
+/// (k − 2).
 fn standard_error() -> f64 {
     1.0 / ((KEPT - 2) as f64).sqrt()
 }
@@ -93,7 +95,8 @@ mod distinct {
         }
     }
 
-    /// Keys of every kind, in the patterns that clients have: neighbouring addresses, common prefixes, long texts.
+    /// Keys of every kind, in the patterns that clients have: neighbouring addresses, common
+    /// prefixes, long texts.
     #[test]
     fn keys_of_every_kind_are_estimated() {
         let number = 20_000_u32;
@@ -125,7 +128,8 @@ mod distinct {
         let spread = (errors.iter().map(|error| error * error).sum::<f64>() / count).sqrt();
         let most = 1.0 + 5.0 / (2.0 * count).sqrt();
         assert!(spread <= error * most, "a standard error of {spread}");
-        // Different seeds give different estimates. (Less than half of the error comes by chance once in ten million runs.)
+        // Different seeds give different estimates. (Less than half of the error comes by chance
+        // once in ten million runs.)
         let different: HashSet<_> = estimates.iter().collect();
         assert!(different.len() > estimates.len() / 2, "{estimates:?}");
         assert!(spread >= error / 2.0, "a standard error of {spread}");
@@ -220,7 +224,8 @@ mod distinct {
 mod top {
     use super::*;
 
-    /// Records a stream, and checks all guarantees against exact counts. Returns the list, greatest first.
+    /// Records a stream, and checks all guarantees against exact counts. Returns the list, greatest
+    /// first.
     #[track_caller]
     fn checked(capacity: usize, stream: &[(u64, u64)]) -> Vec<TopKey> {
         let (keys, mut exact) = (TopKeys::new(capacity), HashMap::new());
@@ -298,7 +303,8 @@ mod top {
         }
     }
 
-    /// Streams that are bad for the order of the counters: ascending, descending, and in rounds that always miss.
+    /// Streams that are bad for the order of the counters: ascending, descending, and in rounds
+    /// that always miss.
     #[test]
     fn the_guarantees_hold_for_hostile_streams() {
         for capacity in [1, 2, 3, 64, 100] {
@@ -314,7 +320,8 @@ mod top {
         }
     }
 
-    /// A hundred thousand addresses that come once do not hide clients with one request in five hundred.
+    /// A hundred thousand addresses that come once do not hide clients with one request in five
+    /// hundred.
     #[test]
     fn a_flood_hides_no_frequent_key() {
         const FREQUENT: u64 = 10;

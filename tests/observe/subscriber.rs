@@ -33,7 +33,8 @@ pub(crate) struct Records {
     pub(crate) events: Vec<Fields>,
     /// New spans.
     pub(crate) spans: Vec<Fields>,
-    /// `new`, `enter`, `exit` and `close` of spans, with the number of the span from 1 on, and messages of events of the test.
+    /// `new`, `enter`, `exit` and `close` of spans, with the number of the span from 1 on, and
+    /// messages of events of the test.
     pub(crate) steps: Vec<String>,
 }
 

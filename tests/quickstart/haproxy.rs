@@ -98,7 +98,8 @@ fn nobody_can_forge_an_address() {
             passed += send(balancer.address(), 1, &lines)[0];
         }
         assert_eq!(passed, 5, "{key}");
-        // A client that reaches a server past the balancer, from another network, cannot forge one, either.
+        // A client that reaches a server past the balancer, from another network, cannot forge one,
+        // either.
         let key = key.replace("127.0.0.1", "10.0.0.0/8");
         let elsewhere = Server::start(&["--rule", "token-bucket 5/1h", "--key", &key]);
         let lines = |host| format!("{name}192.0.2.{host}\r\n");

@@ -204,7 +204,8 @@ impl Server {
         self.get_with("/", lines).is_admitted()
     }
 
-    /// Sends requests until one is refused. Returns the number of admissions, and the `Retry-After` of the refusal.
+    /// Sends requests until one is refused. Returns the number of admissions, and the `Retry-After`
+    /// of the refusal.
     fn exhaust(&self) -> (u64, u64) {
         for admitted in 0..1000 {
             let answer = self.get("/");

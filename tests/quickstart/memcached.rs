@@ -53,7 +53,8 @@ fn names(memcached: &Memcached) -> Vec<String> {
         .collect()
 }
 
-/// Sends requests of new clients until one is decided by the store. While the store is down, none is.
+/// Sends requests of new clients until one is decided by the store. While the store is down, none
+/// is.
 fn until_decided(server: &Server) {
     let mut client = 0;
     wait_until("a decision of the store", SOON, || {
@@ -218,7 +219,8 @@ fn calls_to_a_silent_store_end_at_the_timeout() {
             let (took, slack) = (start.elapsed(), slack_since(start));
             assert_eq!(status, [*expected]);
             assert!(took <= DEADLINE + slack, "{took:?}, slack {slack:?}");
-            // Compare-and-swap has a slightly shorter deadline, to distinguish a lost race from silence.
+            // Compare-and-swap has a slightly shorter deadline, to distinguish a lost race from
+            // silence.
             waited += u32::from(took >= DEADLINE * 4 / 5);
         }
         // Several timeouts open the circuit breaker, and most other calls do not wait.

@@ -63,7 +63,8 @@ mod redis {
         }
     }
 
-    /// A store that is gone does not keep the server from ending, and the error has the number of units.
+    /// A store that is gone does not keep the server from ending, and the error has the number of
+    /// units.
     #[test]
     fn units_that_cannot_be_pushed_are_an_error_of_one_sentence() {
         let redis = Redis::start();

@@ -9,8 +9,8 @@ fn args<'a>(url: &'a str, rule: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["--rule", rule, "--store", url], more].concat()
 }
 
-/// Sends requests of new clients until the store contains one of them, which outlasts the pauses of the circuit
-/// breaker.
+/// Sends requests of new clients until the store contains one of them, which outlasts the pauses of
+/// the circuit breaker.
 fn until_asked(redis: &servers::Redis, server: &Server) {
     let before = redis.keys().len();
     let mut client = 0;

@@ -50,7 +50,8 @@ fn two_servers_share_one_limit_up_to_the_bound() {
     }
 }
 
-/// The store is gone, and a server goes on by its part. Afterwards the store knows what was admitted.
+/// The store is gone, and a server goes on by its part. Afterwards the store knows what was
+/// admitted.
 #[test]
 fn an_outage_is_not_felt_and_is_repaid() {
     let redis = Redis::options().durable().start();

@@ -90,8 +90,8 @@ fn admit_one_limit(servers: &[Server]) {
     // The most that the bucket may admit from before the first request until after the last one.
     let most = BURST + (u128::from(RATE) * u128::from(elapsed) / 1_000_000_000) as u64;
     assert!(admitted <= most, "{admitted} of at most {most}");
-    // The least that it must admit under load: nine tenths. The rest allows for lost answers, and for a machine that
-    // stalls for a moment.
+    // The least that it must admit under load: nine tenths. The rest allows for lost answers, and
+    // for a machine that stalls for a moment.
     let least = (BURST + RATE * SECONDS) * 9 / 10;
     assert!(admitted >= least, "{admitted} of at least {least}");
     for load in loads {

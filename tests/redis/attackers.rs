@@ -1,4 +1,5 @@
-//! Clients that make the server work as much as they can: others are served meanwhile, and no attacker passes.
+//! Clients that make the server work as much as they can: others are served meanwhile, and no
+//! attacker passes.
 
 use std::{
     sync::{
@@ -30,7 +31,8 @@ fn ask<'a>(policy: &'a Policy, rule: &'a AnyRule, client: u64) -> [Ask<'a, AnyRu
     [Ask::new(policy, rule, Key::from(client), Cost::ONE)]
 }
 
-/// Calls of clients who ask for little, one after the other, and those of them that the store decided.
+/// Calls of clients who ask for little, one after the other, and those of them that the store
+/// decided.
 #[derive(Debug, Default)]
 struct Others {
     calls: u64,
@@ -62,7 +64,8 @@ impl Others {
     }
 }
 
-/// The log is full, each of its units an entry of its own, and one client goes on calling on sixteen connections.
+/// The log is full, each of its units an entry of its own, and one client goes on calling on
+/// sixteen connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_with_a_long_log_stalls_nobody() {
     const LIMIT: u64 = 10_000;
@@ -103,7 +106,8 @@ async fn a_client_with_a_long_log_stalls_nobody() {
     assert!(refused.load(Relaxed) > 1_000, "{refused:?}");
 }
 
-/// One client opens two thousand waiting requests and closes them, again and again and in any order.
+/// One client opens two thousand waiting requests and closes them, again and again and in any
+/// order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_hangs_up_stalls_nobody() {
     const QUEUE: usize = 2_000;
@@ -141,7 +145,8 @@ async fn a_client_that_hangs_up_stalls_nobody() {
     others.assert_served();
 }
 
-/// A server that pauses for two deadlines of ten, again and again, behind what the operators' page recommends.
+/// A server that pauses for two deadlines of ten, again and again, behind what the operators' page
+/// recommends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_pauses_fails_only_calls_of_its_pauses() {
     const PAUSES: u32 = 5;

@@ -1,4 +1,5 @@
-//! Faults must be detected for any number and pace of callers: one caller at several paces, four, and 64.
+//! Faults must be detected for any number and pace of callers: one caller at several paces, four,
+//! and 64.
 
 use std::{
     sync::{
@@ -142,7 +143,8 @@ async fn a_silent_master_in_a_cluster_is_replaced_by_its_successor() {
     crowd.end().await;
 }
 
-/// One shard has no replica left, and its master dies or falls silent. Callers of the other shards do not notice.
+/// One shard has no replica left, and its master dies or falls silent. Callers of the other shards
+/// do not notice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_shard_of_a_cluster_does_not_affect_other_shards() {
     servers::watch_this_runtime();
@@ -212,8 +214,9 @@ async fn a_dead_shard_of_a_cluster_does_not_affect_other_shards() {
 /// Below the response timeout, and long enough that a late call is a failure.
 const LONG: Duration = Duration::from_millis(400);
 
-/// Makes calls for the time of several renewals. All fail on a dead shard, and none elsewhere, unless the machine
-/// stalled. Then it is `late`, and the breaker may have counted as many failures.
+/// Makes calls for the time of several renewals. All fail on a dead shard, and none elsewhere,
+/// unless the machine stalled. Then it is `late`, and the breaker may have counted as many
+/// failures.
 async fn calls<S>(store: S, key: Key, pause: u64, late: Option<Arc<AtomicBool>>)
 where
     S: Store<TokenBucket, Error = Error>,

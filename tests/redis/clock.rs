@@ -1,4 +1,5 @@
-//! A server whose clock steps back, or a successor whose clock is behind: the stored states have later times.
+//! A server whose clock steps back, or a successor whose clock is behind: the stored states have
+//! later times.
 
 use std::time::Duration;
 
@@ -43,7 +44,8 @@ fn passes_at(refusal: &Decision) -> Timestamp {
     refusal.at().saturating_add(refusal.retry_after().unwrap())
 }
 
-/// Clients of a rule before the server's clock stepped back, and their expected decisions afterwards.
+/// Clients of a rule before the server's clock stepped back, and their expected decisions
+/// afterwards.
 struct Clients {
     rule: AnyRule,
     ahead: Timestamp,

@@ -1,4 +1,5 @@
-//! The conformance suite on a real server: Redis alone, in each wrapper, and while the server is suspended.
+//! The conformance suite on a real server: Redis alone, in each wrapper, and while the server is
+//! suspended.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -89,8 +90,8 @@ async fn all_laws_hold_with_a_fallback_that_is_not_needed() {
     assert_eq!((store.failures(), store.decided()), (0, 0));
 }
 
-/// Remembered waits use the clock of this machine, and remaining units are those that the server returned. So only
-/// the laws of counts are checked.
+/// Remembered waits use the clock of this machine, and remaining units are those that the server
+/// returned. So only the laws of counts are checked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_laws_of_counts_hold_with_remembered_refusals() {
     let server = servers::Redis::start();

@@ -1,4 +1,5 @@
-//! Values that have the form of states but contain invalid numbers, as a bug or another program might leave.
+//! Values that have the form of states but contain invalid numbers, as a bug or another program
+//! might leave.
 
 mod random;
 mod settle;
@@ -21,7 +22,8 @@ use super::{
     servers::{self, Reply},
 };
 
-/// One rule of each kind that restores nothing while a test runs, except warm-ups, which count seconds.
+/// One rule of each kind that restores nothing while a test runs, except warm-ups, which count
+/// seconds.
 const RULES: [&str; 11] = [
     "token-bucket 5/1d",
     "leaky-bucket 1/1h queue=4",
@@ -95,8 +97,8 @@ impl StoredKey {
         }
     }
 
-    /// Makes calls until one is refused. Returns the first decision, the number of admissions, and the number of
-    /// states healed meanwhile.
+    /// Makes calls until one is refused. Returns the first decision, the number of admissions, and
+    /// the number of states healed meanwhile.
     async fn drain(&self, context: &str) -> (Decision, u64, u64) {
         let healed = self.store.stats().healed;
         let first = self.acquire(context).await;

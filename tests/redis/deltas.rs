@@ -13,7 +13,8 @@ use super::{callers::url_of, only, policy, servers};
 
 const KEYS: u64 = 4;
 const NODES: u64 = 3;
-/// Far more than all nodes send, and nothing is restored while a test runs. The programs for buckets decide the calls of the first one.
+/// Far more than all nodes send, and nothing is restored while a test runs. The programs for
+/// buckets decide the calls of the first one.
 const RULES: [&str; 3] = [
     "token-bucket 1/1d burst=10000",
     "sliding-window 3000/7d",
@@ -52,8 +53,8 @@ async fn spent(store: &Server, rule: &AnyRule, client: u64) -> u64 {
     looked.limit().unwrap() - looked.remaining().unwrap()
 }
 
-/// Sends deltas, each beside an older one, some of them twice because the answer is not awaited; and spends by each of the programs. Returns
-/// how many units each client spent.
+/// Sends deltas, each beside an older one, some of them twice because the answer is not awaited;
+/// and spends by each of the programs. Returns how many units each client spent.
 async fn node(store: Server, rule: AnyRule, node: u64) -> Vec<u64> {
     let mut random = Random::new(node);
     let mut sums = vec![0; KEYS as usize];
@@ -125,7 +126,8 @@ async fn each_unit_is_added_once_however_often_it_is_sent() {
     }
 }
 
-/// The keys of a call lie in different slots of a cluster, and a program may touch those of one slot only.
+/// The keys of a call lie in different slots of a cluster, and a program may touch those of one
+/// slot only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deltas_of_many_slots_go_to_a_cluster_by_one_call() {
     const CLIENTS: u64 = 60;
@@ -158,7 +160,8 @@ async fn deltas_of_many_slots_go_to_a_cluster_by_one_call() {
     }
 }
 
-/// A delta counts from its instant on: the bucket has refilled since, and a window that is over takes nothing.
+/// A delta counts from its instant on: the bucket has refilled since, and a window that is over
+/// takes nothing.
 #[tokio::test]
 async fn a_late_delta_counts_as_of_its_instant() {
     let server = servers::Redis::start();

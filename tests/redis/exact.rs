@@ -143,7 +143,8 @@ async fn a_settlement_refunds_or_charges_more() {
     };
     assert_eq!(settle(1).await, Some(9));
     assert_eq!(settle(0).await, Some(9));
-    // A settlement above the remaining units leaves a debt, which time must repay before anything passes.
+    // A settlement above the remaining units leaves a debt, which time must repay before anything
+    // passes.
     assert_eq!(settle(12).await, Some(0));
     let debt = acquire(&store, &rule, key).await.unwrap();
     let a_day = std::time::Duration::from_secs(86_400);

@@ -125,7 +125,8 @@ async fn connections_killed_under_load_admit_at_most_the_limit() {
         errors_in_all += errors;
     }
     assert_eq!(admitted_in_all + errors_in_all, 400);
-    // A call whose answer was lost may have been charged: the charges are never fewer than the admissions.
+    // A call whose answer was lost may have been charged: the charges are never fewer than the
+    // admissions.
     let left = look(&store, &rule, key())
         .await
         .unwrap()

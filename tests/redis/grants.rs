@@ -1,4 +1,5 @@
-//! Grants of units ahead of their use: how many, by which program, and on a server that rejects writes.
+//! Grants of units ahead of their use: how many, by which program, and on a server that rejects
+//! writes.
 
 use futures_util::future::join_all;
 use tollgate::{

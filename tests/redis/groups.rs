@@ -330,7 +330,8 @@ async fn confusing_a_sentinel_with_a_server_is_a_specific_error() {
     }
 }
 
-/// A slot moves, and clients come of whom neither node knows anything: alone, several at once, and with states that have logs beside them.
+/// A slot moves, and clients come of whom neither node knows anything: alone, several at once, and
+/// with states that have logs beside them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_clients_are_limited_while_their_slot_moves() {
     const LIMIT: usize = 3;

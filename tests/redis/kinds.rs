@@ -1,4 +1,5 @@
-//! Rules of several kinds under one key, as while two releases run: at most a burst of each kind is admitted.
+//! Rules of several kinds under one key, as while two releases run: at most a burst of each kind is
+//! admitted.
 
 use std::time::Duration;
 

@@ -81,7 +81,8 @@ async fn every_key_expires_when_its_state_no_longer_matters() {
     }
 }
 
-/// Checks the assertion that every test of this program makes at the end, for each server that it started.
+/// Checks the assertion that every test of this program makes at the end, for each server that it
+/// started.
 #[test]
 #[should_panic(expected = "foreign never expires")]
 fn a_key_that_never_expires_is_detected() {

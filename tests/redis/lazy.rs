@@ -197,7 +197,8 @@ async fn dropped_first_calls_do_not_affect_later_ones() {
         assert!(call.await.is_err());
     }
     proxy.set_answers(servers::Flow::Forward);
-    // Calls dropped before they were sent are not charged. The connection opened for them serves this one.
+    // Calls dropped before they were sent are not charged. The connection opened for them serves
+    // this one.
     assert_eq!(admitted(&store, &rule, key(), 8).await, LIMIT);
     assert_eq!(proxy.accepted(), 1);
 }

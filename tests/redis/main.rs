@@ -1,4 +1,5 @@
-//! The store in Redis against real servers: decisions, stored values, and the effects of each fault.
+//! The store in Redis against real servers: decisions, stored values, and the effects of each
+//! fault.
 #![cfg(all(feature = "redis", feature = "test-util"))]
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
@@ -55,7 +56,8 @@ fn policy() -> &'static Policy {
     &POLICY
 }
 
-/// Lets a server take no writes, because it cannot write its snapshot, as on a full disk. Returns what is in the way.
+/// Lets a server take no writes, because it cannot write its snapshot, as on a full disk. Returns
+/// what is in the way.
 fn cannot_save(server: &servers::Redis) -> std::path::PathBuf {
     let folder = server.command(&["CONFIG", "GET", "dir"]);
     let dump = std::path::Path::new(folder.lines().last().unwrap()).join("dump.rdb");

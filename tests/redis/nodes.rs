@@ -10,7 +10,8 @@ use tollgate::{
 
 use super::{policy, servers, store};
 
-/// Nodes count themselves in periods that come by small and large steps. The clocks of some are behind.
+/// Nodes count themselves in periods that come by small and large steps. The clocks of some are
+/// behind.
 async fn counts_are_those_of_the_periods<S>(store: &S)
 where
     S: Store<TokenBucket, Error: Debug>,
@@ -88,7 +89,8 @@ async fn counts_expire_and_damaged_ones_begin_afresh() {
     server.command(&["DEL", "tollgate:nodes:api"]);
 }
 
-/// A node of an earlier release counts itself by its own clock. What it wrote in advance is no count.
+/// A node of an earlier release counts itself by its own clock. What it wrote in advance is no
+/// count.
 #[tokio::test]
 async fn a_node_that_is_ahead_hides_nobody() {
     let server = servers::Redis::start();

@@ -1,4 +1,5 @@
-//! The decisions of requests under each failure policy during faults of the server: as configured, and in time.
+//! The decisions of requests under each failure policy during faults of the server: as configured,
+//! and in time.
 
 use std::{
     convert::Infallible,
@@ -154,8 +155,8 @@ impl Policies {
         self.crowd.is_answered();
     }
 
-    /// Ends the requests. At most `unknown` admissions by the server may be uncharged in all. A node on its own
-    /// admits at most its share.
+    /// Ends the requests. At most `unknown` admissions by the server may be uncharged in all. A
+    /// node on its own admits at most its share.
     pub(super) async fn end(self, unknown: u64) {
         self.stop.store(true, SeqCst);
         self.crowd.end().await;
@@ -245,7 +246,8 @@ async fn a_suspended_server_follows_the_policies() {
     policies.end(0).await;
 }
 
-/// Under rules of every kind. Charges of the fallback are settled while the server is down, and afterwards.
+/// Under rules of every kind. Charges of the fallback are settled while the server is down, and
+/// afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_whose_clock_is_ahead_does_not_extend_refusals() {
     let rules: Vec<AnyRule> = [

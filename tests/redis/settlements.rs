@@ -13,8 +13,8 @@ use tollgate::{
 
 use super::{acquire_many, at_once, look, only, policy, servers, store};
 
-/// Rules that restore nothing while a test runs, with the most units of its cost that a settled call leaves behind. A
-/// position in the middle of a queue is refunded as a whole or not at all.
+/// Rules that restore nothing while a test runs, with the most units of its cost that a settled
+/// call leaves behind. A position in the middle of a queue is refunded as a whole or not at all.
 const SLOW: [(&str, u64); 9] = [
     ("token-bucket 1/1d burst=100000", 2),
     ("leaky-bucket 1/1d queue=100", 0),
@@ -72,8 +72,8 @@ impl Client {
         self.store.settle(vec![settlement]).into_future()
     }
 
-    /// Makes charges and settles most of the cost. Awaits every other settlement and drops the rest. Returns the
-    /// actual cost.
+    /// Makes charges and settles most of the cost. Awaits every other settlement and drops the
+    /// rest. Returns the actual cost.
     async fn work(self, caller: u64, most: u64) -> u64 {
         let mut spent = 0;
         for n in 0..CHARGES {
@@ -98,8 +98,9 @@ impl Client {
     }
 }
 
-/// Of three hundred waiting requests every other one is closed, and then the rest: more places than are remembered. The script keeps
-/// those that the rule keeps in memory, in a value that stays small.
+/// Of three hundred waiting requests every other one is closed, and then the rest: more places than
+/// are remembered. The script keeps those that the rule keeps in memory, in a value that stays
+/// small.
 #[tokio::test]
 async fn clients_that_hang_up_leave_the_places_that_they_leave_in_memory() {
     let server = servers::Redis::start();
@@ -159,8 +160,8 @@ async fn all_settlements_on_a_busy_key_are_applied() {
             spent += task.await.unwrap();
         }
         assert!(spent > 0 || most == 0, "{text}");
-        // Rules of several buckets store no position in a charge. Each refund loses the refill since its charge, less
-        // than a unit in all.
+        // Rules of several buckets store no position in a charge. Each refund loses the refill
+        // since its charge, less than a unit in all.
         let is_exact = !text.contains("cascade") && !text.contains("three-color");
         let expected = before - spent;
         let is_expected = |left| left == expected || !is_exact && left + 1 == expected;
@@ -210,8 +211,8 @@ async fn a_dropped_settlement_is_sent() {
     assert_eq!(store.stats().unsettled, 0);
 }
 
-/// A settlement without an effect is not written, and the expiry stays. A settlement that empties a state removes the
-/// key.
+/// A settlement without an effect is not written, and the expiry stays. A settlement that empties a
+/// state removes the key.
 #[tokio::test]
 async fn a_settlement_that_changes_nothing_writes_nothing() {
     let server = servers::Redis::start();
@@ -238,7 +239,8 @@ async fn a_settlement_that_changes_nothing_writes_nothing() {
     }
 }
 
-/// More settlements than fit into one request, on as many keys. One has a rule that does not fit into a script.
+/// More settlements than fit into one request, on as many keys. One has a rule that does not fit
+/// into a script.
 #[tokio::test]
 async fn a_failing_settlement_does_not_affect_others() {
     let server = servers::Redis::start();

@@ -224,7 +224,8 @@ mod with_it {
             .root_certificate(tls.tls.certificate.as_str())
             .response_timeout(20 * DEADLINE);
         let store: Redis<TokenBucket> = builder.connect().await.unwrap();
-        // A call takes two thirds of its deadline, and the connection with its handshake at least twice as long.
+        // A call takes two thirds of its deadline, and the connection with its handshake at least
+        // twice as long.
         const DEADLINE: Duration = Duration::from_millis(600);
         proxy.delay(DEADLINE / 3);
         let (rule, key) = (at_once(100), Key::from(7_u64));

@@ -1,5 +1,5 @@
-//! Calls that Redis cannot decide because of their own content. Their client gets a server error, and other calls are
-//! unaffected.
+//! Calls that Redis cannot decide because of their own content. Their client gets a server error,
+//! and other calls are unaffected.
 
 use std::{
     convert::Infallible,
@@ -26,8 +26,8 @@ fn misfit() -> TokenBucket {
 /// The asks of one call: a rule and a client each.
 type Asked = Vec<(AnyRule, Key)>;
 
-/// Sends unsupported calls between those of clients within their limits, from this many concurrent tasks. The latter
-/// must pass.
+/// Sends unsupported calls between those of clients within their limits, from this many concurrent
+/// tasks. The latter must pass.
 async fn assert_others_unaffected(url: &str, callers: u64, hostile: impl Fn(u64) -> Asked) {
     let store = Redis::<AnyRule>::connect(url).await.unwrap();
     let breaker = store

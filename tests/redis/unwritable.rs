@@ -1,5 +1,5 @@
-//! A server that rejects writes, such as a full one. Exhausted clients are refused, also in one batch with clients
-//! that would be admitted.
+//! A server that rejects writes, such as a full one. Exhausted clients are refused, also in one
+//! batch with clients that would be admitted.
 
 use std::time::Duration;
 
@@ -30,7 +30,8 @@ async fn call(store: &Redis<AnyRule>, rule: &AnyRule, client: u64) -> Result<boo
     Ok(decisions.is_admitted())
 }
 
-/// Makes many concurrent calls, which are batched: of the exhausted client, of the other one, and of new clients.
+/// Makes many concurrent calls, which are batched: of the exhausted client, of the other one, and
+/// of new clients.
 async fn assert_only_refusals(store: &Redis<AnyRule>, rule: &AnyRule, code: &str) {
     for others in [0, 1, 3, 30] {
         let clients = (0..others).flat_map(|newcomer| [newcomer, USED_UP, HALF, HALF, HALF]);

@@ -1,5 +1,5 @@
-//! A server that works and says no: behind everything that the operators' page recommends, it goes on refusing clients that are
-//! over their limit, however many writes of others fail.
+//! A server that works and says no: behind everything that the operators' page recommends, it goes
+//! on refusing clients that are over their limit, however many writes of others fail.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -100,7 +100,8 @@ impl Servers {
     }
 }
 
-/// Calls of whom `percent` are the used-up client's, at the same time in tens. Returns how many writes must have failed.
+/// Calls of whom `percent` are the used-up client's, at the same time in tens. Returns how many
+/// writes must have failed.
 async fn assert_the_used_up_client_is_refused<S>(
     store: &S,
     rule: &AnyRule,

@@ -23,7 +23,8 @@ pub(crate) enum Bound {
     FirstCall(Quota),
     /// The quota in any span shorter than its period.
     Span(Quota),
-    /// Departures at least an interval of the quota apart, and delays of at most this many nanoseconds.
+    /// Departures at least an interval of the quota apart, and delays of at most this many
+    /// nanoseconds.
     Spaced(Quota, u64),
 }
 
@@ -50,8 +51,8 @@ pub(crate) const CASES: [Case; 23] = [
         1,
         &[Bucket(30, (999, 60 * SECOND))],
     ),
-    // A dozen calls at once, and as many a second. A token takes 7324.2 parts of 1/768 ns, which this release rounds
-    // down.
+    // A dozen calls at once, and as many a second. A token takes 7324.2 parts of 1/768 ns, which
+    // this release rounds down.
     (
         "token-bucket 104857600/1s",
         8_388_608,
@@ -133,8 +134,8 @@ pub(crate) const CASES: [Case; 23] = [
 ];
 
 impl Bound {
-    /// Checks admitted calls of one `cost` each, in the order of their times. The clocks of the processes differ by up to
-    /// `apart` nanoseconds.
+    /// Checks admitted calls of one `cost` each, in the order of their times. The clocks of the
+    /// processes differ by up to `apart` nanoseconds.
     fn check(self, calls: &[Answer], cost: u64, apart: u64, what: &str) {
         let within = |calls: usize, limit: u64| {
             let units = calls as u64 * cost;
@@ -201,8 +202,8 @@ fn refilled((amount, period): Quota, span: u64) -> u64 {
     u64::try_from(units).unwrap()
 }
 
-/// Checks the answers of both releases about one key against the bounds of its rule. Also compares them with the
-/// answers of the former release alone about another key, over the same time.
+/// Checks the answers of both releases about one key against the bounds of its rule. Also compares
+/// them with the answers of the former release alone about another key, over the same time.
 pub(crate) fn check((rule, cost, bounds): Case, store: &str, shared: &[Answer], alone: &[Answer]) {
     // The server's clock decides in Redis, and in memcached that of each process.
     let apart = if store == "redis" { 0 } else { 2_000_000 };
@@ -221,9 +222,10 @@ pub(crate) fn check((rule, cost, bounds): Case, store: &str, shared: &[Answer], 
         by_both < calls * 9 / 10,
         "{what}: {by_both} of {calls} calls were admitted: expected more calls than may pass"
     );
-    // A tenth, plus the last calls. Where units return all at once, these may be a whole window that began for one key
-    // just before its calls ended, and for the other one just after. A warm-up cools while a busy machine delays its
-    // calls; a state that the other release could not read would be cold all the time, at a third of the rate.
+    // A tenth, plus the last calls. Where units return all at once, these may be a whole window
+    // that began for one key just before its calls ended, and for the other one just after. A
+    // warm-up cools while a busy machine delays its calls; a state that the other release could not
+    // read would be cold all the time, at a third of the rate.
     let last = |bound: &Bound| match *bound {
         Calendar((limit, _)) | FirstCall((limit, _)) | Span((limit, _)) => limit.div_ceil(cost),
         _ => 3,

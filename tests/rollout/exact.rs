@@ -70,8 +70,9 @@ async fn releases_in_any_order_admit_one_limit() {
                             release.name
                         );
                         if is_counted(rule) {
-                            // No call may cost more than the burst, even if the initial fill is larger. Releases with
-                            // different units of time round in favour of the limit, so a unit may be missing for an instant.
+                            // No call may cost more than the burst, even if the initial fill is
+                            // larger. Releases with different units of time round in favour of the
+                            // limit, so a unit may be missing for an instant.
                             let left = (limit - admitted).min(12);
                             let is_right =
                                 (left.saturating_sub(1)..=left).contains(&answer.remaining);
@@ -90,13 +91,15 @@ async fn releases_in_any_order_admit_one_limit() {
     rollout.end().await;
 }
 
-/// Returns `true` if `remaining` is the total of what is left. For a cascade it is the content of the fullest bucket.
+/// Returns `true` if `remaining` is the total of what is left. For a cascade it is the content of
+/// the fullest bucket.
 fn is_counted(rule: &str) -> bool {
     !rule.starts_with("cascade") && !rule.starts_with("warm-up")
 }
 
-/// Checks that both releases refuse a call until the same instant. A release may round the interval of a unit to a third of a
-/// nanosecond, so the instants may differ by that much for each unit of the limit.
+/// Checks that both releases refuse a call until the same instant. A release may round the interval
+/// of a unit to a third of a nanosecond, so the instants may differ by that much for each unit of
+/// the limit.
 pub(crate) async fn assert_agree(
     releases: &[Release; 2],
     target: Target<'_>,
@@ -120,7 +123,8 @@ pub(crate) async fn assert_agree(
     );
 }
 
-/// The former release kept the whole log in the state, and each release reads what it has written: a client gets a limit of each.
+/// The former release kept the whole log in the state, and each release reads what it has written:
+/// a client gets a limit of each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn releases_admit_a_limit_of_each_by_a_log_in_redis() {
     let rollout = Rollout::start().await;

@@ -18,7 +18,8 @@ const PACE: Duration = Duration::from_millis(12);
 /// The answers about a key used by both releases, and about one used by the former release alone.
 type Answers = [Vec<Answer>; 2];
 
-/// Makes calls of a `cost`, one at a time: to the releases in turn, in groups of five, or at random.
+/// Makes calls of a `cost`, one at a time: to the releases in turn, in groups of five, or at
+/// random.
 async fn in_turns(rollout: &Rollout, [shared, alone]: [Target<'_>; 2], cost: u64) -> Answers {
     let [before, _] = &rollout.releases;
     let (end, mut pace) = (Instant::now() + TIME, interval(PACE));

@@ -27,7 +27,8 @@ pub(crate) const STORES: [&str; 2] = ["redis", "swaps"];
 /// The counters in memcached, which run only windows of the calendar.
 pub(crate) const COUNTERS: &str = "counters";
 
-/// Returns the names of the stores in which both releases share the state of a rule. In Redis they do not share that of a log.
+/// Returns the names of the stores in which both releases share the state of a rule. In Redis they
+/// do not share that of a log.
 pub(crate) fn stores_of(rule: &str) -> impl Iterator<Item = &'static str> {
     let is_log = rule.contains("sliding-log");
     let is_window = rule.starts_with("fixed-window") || rule.starts_with("sliding-window");

@@ -1,5 +1,5 @@
-//! A roll-out: a process of the former release and one of this release serve the same keys, in one Redis and one
-//! memcached. Together they admit what one release alone admits.
+//! A roll-out: a process of the former release and one of this release serve the same keys, in one
+//! Redis and one memcached. Together they admit what one release alone admits.
 //!
 //! The former release is a dependency, because stored bytes show that a form can be read, not that
 //! two releases count alike when each reads what the other wrote.

@@ -1,4 +1,5 @@
-//! Nodes of both releases with wrappers, beside each other and beside nodes without any, on one store.
+//! Nodes of both releases with wrappers, beside each other and beside nodes without any, on one
+//! store.
 
 use std::{
     collections::HashMap,
@@ -78,7 +79,8 @@ impl Node {
         self.ask(rollout, "fits", target, 0).await == "true"
     }
 
-    /// Returns the number of nodes that it counts, the units that it has not told, and its failures.
+    /// Returns the number of nodes that it counts, the units that it has not told, and its
+    /// failures.
     async fn report(self, rollout: &Rollout) -> [u64; 3] {
         let target = Target {
             store: self.name,
@@ -91,13 +93,15 @@ impl Node {
     }
 }
 
-/// Returns the stores of a rule, also Redis for a log, which each release keeps in a place of its own there.
+/// Returns the stores of a rule, also Redis for a log, which each release keeps in a place of its
+/// own there.
 fn all_stores_of(rule: &str) -> impl Iterator<Item = &'static str> {
     let others = stores_of(rule).filter(|store| *store != STORES[0]);
     [STORES[0]].into_iter().chain(others)
 }
 
-/// Returns the units by which the operators' page lets the nodes exceed a limit, of which some are without a wrapper.
+/// Returns the units by which the operators' page lets the nodes exceed a limit, of which some are
+/// without a wrapper.
 fn above(wrappers: [Wrapper; 2]) -> u64 {
     let ahead = wrappers.into_iter().enumerate();
     let ahead = ahead.filter(|(_, wrapper)| wrapper.name == "synced");
@@ -106,7 +110,8 @@ fn above(wrappers: [Wrapper; 2]) -> u64 {
         .sum()
 }
 
-/// Plays four nodes under one key: of each release one with a wrapper and one without. The nodes of the `first` release come first, and go on beside the others.
+/// Plays four nodes under one key: of each release one with a wrapper and one without. The nodes of
+/// the `first` release come first, and go on beside the others.
 async fn play(rollout: &Rollout, target: Target<'_>, nodes: [[Node; 2]; 2], first: usize) -> u64 {
     let mut random = Random::new(target.key.len() as u64);
     let mut admitted = 0;
@@ -290,7 +295,8 @@ async fn each_release_sees_its_own_blocks() {
                     let by_other = calls(other, 2).await;
                     let expected = if SEE_EACH_OTHER { 0 } else { 2 };
                     assert_eq!(by_other, expected, "{other:?}, {target:?}");
-                    // Both block the key. Who removes a block removes both: a reset forgets all kinds of states of a key.
+                    // Both block the key. Who removes a block removes both: a reset forgets all
+                    // kinds of states of a key.
                     block(other, day).await;
                     assert_eq!(calls(other, 2).await, 0, "{other:?}, {target:?}");
                     block(own[1], 0).await;

@@ -81,7 +81,8 @@ impl Set {
         assert_eq!(self.store.state(), CircuitState::Open);
     }
 
-    /// Advances the clock until the breaker is half open. Returns the length of the pause, to the nanosecond.
+    /// Advances the clock until the breaker is half open. Returns the length of the pause, to the
+    /// nanosecond.
     fn wait_until_half_open(&self) -> Duration {
         let begun = self.clock.now();
         let is_open_after = |nanos: u64| {
@@ -301,7 +302,8 @@ fn one_of_many_tasks_probes() {
                     let (set, barrier) = (Arc::clone(&set), Arc::clone(&barrier));
                     tokio::spawn(async move {
                         barrier.wait().await;
-                        // All calls start before the probe has ended, or find the breaker closed by it.
+                        // All calls start before the probe has ended, or find the breaker closed by
+                        // it.
                         let asked = set.store.acquire(&[set.asked.ask("a", 1)]);
                         barrier.wait().await;
                         asked.await.is_ok()

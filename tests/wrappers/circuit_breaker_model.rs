@@ -1,4 +1,5 @@
-//! Compares a circuit breaker with its documented table, implemented a second time, one for each shard of a store.
+//! Compares a circuit breaker with its documented table, implemented a second time, one for each
+//! shard of a store.
 
 use std::{
     future::Future,
@@ -61,8 +62,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..200)
 }
 
-/// The table in the documentation, implemented a second time. It cannot predict the length of a pause, so it accepts
-/// any answer within the documented range.
+/// The table in the documentation, implemented a second time. It cannot predict the length of a
+/// pause, so it accepts any answer within the documented range.
 struct Model {
     failures: u32,
     in_a_row: u32,

@@ -259,7 +259,8 @@ async fn a_layer_over_a_fallback_continues_with_the_share() {
     assert_eq!(store.turned_away(), 2);
 }
 
-/// A store that runs every rule needs no rule type for its remembered refusals. The layer determines it.
+/// A store that runs every rule needs no rule type for its remembered refusals. The layer
+/// determines it.
 #[tokio::test]
 async fn the_rule_type_of_remembered_refusals_is_inferred() {
     let hello = service_fn(async |_: Call| Ok::<_, Infallible>(Response::new(String::new())));

@@ -155,7 +155,8 @@ async fn a_reset_clears_both_stores() {
     }
 }
 
-/// Holds for charges of either store, for any outages at the settlement, and for higher and lower actual costs.
+/// Holds for charges of either store, for any outages at the settlement, and for higher and lower
+/// actual costs.
 #[tokio::test(start_paused = true)]
 async fn a_charge_is_settled_only_in_the_store_that_made_it() {
     let there = [Fault::None, Fault::AtOnce];
@@ -180,7 +181,8 @@ async fn a_charge_is_settled_only_in_the_store_that_made_it() {
                 };
                 let what = format!("{charged:?}, {settled:?}, {actual}");
                 assert_eq!((set.there("a"), set.here("a")), expected, "{what}");
-                // A lost settlement is counted. A charge made locally is never sent to the remote store.
+                // A lost settlement is counted. A charge made locally is never sent to the remote
+                // store.
                 assert_eq!(
                     set.store.failures() - failures,
                     u64::from(is_lost),

@@ -1,6 +1,6 @@
-//! The admissions of several nodes during and after an outage of their store. Checks the promises in the
-//! documentation of `Fallback`, for every kind of rule that has shares, with any differences between the nodes'
-//! clocks.
+//! The admissions of several nodes during and after an outage of their store. Checks the promises
+//! in the documentation of `Fallback`, for every kind of rule that has shares, with any differences
+//! between the nodes' clocks.
 
 use std::{fmt, future::IntoFuture, time::Duration};
 
@@ -58,7 +58,8 @@ fn by<R: Rule>(clock: &ManualClock) -> Local<R, ManualClock> {
 }
 
 impl<R: Rule> Fleet<R> {
-    /// Creates a node with an equal share for each entry of `ahead`, the seconds by which its clock is ahead.
+    /// Creates a node with an equal share for each entry of `ahead`, the seconds by which its clock
+    /// is ahead.
     fn new(rule: R, ahead: &[i64]) -> Self
     where
         R: Scalable,
@@ -147,7 +148,8 @@ impl<R: Rule> Fleet<R> {
         }
     }
 
-    /// Checks each span of the log, from one call to another, against the promise for a `bucket` of the rule.
+    /// Checks each span of the log, from one call to another, against the promise for a `bucket` of
+    /// the rule.
     fn check_promise(&self, bucket: &TokenBucket) -> Result<(), TestCaseError> {
         let nodes = self.nodes.len();
         let share = Bound::of(&bucket.scaled(1, nodes as u64));
@@ -190,8 +192,8 @@ impl<R: Rule> Fleet<R> {
 /// A tick is a third of a nanosecond.
 const TICKS_PER_NANO: i128 = 3;
 
-/// The bound of a bucket on admitted units: its burst, plus the refill at its documented rate, whose interval between two
-/// tokens is rounded down to whole ticks.
+/// The bound of a bucket on admitted units: its burst, plus the refill at its documented rate,
+/// whose interval between two tokens is rounded down to whole ticks.
 #[derive(Debug)]
 struct Bound {
     burst: u64,
@@ -217,7 +219,8 @@ impl Bound {
         i128::from(tokens) * self.ticks_per_token
     }
 
-    /// Returns by how much the units exceed the bound in a time span, in ticks of refill. Negative if they do not.
+    /// Returns by how much the units exceed the bound in a time span, in ticks of refill. Negative
+    /// if they do not.
     fn excess(&self, units: u64, nanos: u64) -> i128 {
         self.ticks(units) - self.ticks(self.burst) - i128::from(nanos) * TICKS_PER_NANO
     }
@@ -318,9 +321,9 @@ proptest! {
     // Each case runs one rule of every kind.
     #![proptest_config(ProptestConfig::with_cases(support::cases(96) as u32))]
 
-    /// The connections of one or several nodes fail at random. The store's admissions obey the rule, and a node's own
-    /// admissions obey its share. So an outage adds at most a share of the burst, and the share's refill during the
-    /// outage.
+    /// The connections of one or several nodes fail at random. The store's admissions obey the
+    /// rule, and a node's own admissions obey its share. So an outage adds at most a share of the
+    /// burst, and the share's refill during the outage.
     #[test]
     fn an_outage_of_a_node_adds_at_most_a_share_of_burst_and_refill(
         buckets in [bucket(), bucket(), bucket()], ahead in clocks(), events in events(2),
@@ -334,8 +337,9 @@ proptest! {
         });
     }
 
-    /// All nodes lose the store at the same time, and get it back at the same time. During the outage, at most a
-    /// burst above the rule passes in all. After it, the store's refill passes, which is at most another burst.
+    /// All nodes lose the store at the same time, and get it back at the same time. During the
+    /// outage, at most a burst above the rule passes in all. After it, the store's refill passes,
+    /// which is at most another burst.
     #[test]
     fn an_outage_of_all_nodes_adds_at_most_a_burst_and_the_refill(
         buckets in [bucket(), bucket(), bucket()], ahead in clocks(), fault in faults(),
@@ -378,8 +382,8 @@ proptest! {
         });
     }
 
-    /// Compares with a twin of the store that sees no outage, and with a twin of each node's own store. A charge,
-    /// settlement or clock of one side never affects the other.
+    /// Compares with a twin of the store that sees no outage, and with a twin of each node's own
+    /// store. A charge, settlement or clock of one side never affects the other.
     #[test]
     fn the_store_and_each_node_decide_independently(
         buckets in [bucket(), bucket(), bucket()], ahead in clocks(), events in events(2),
@@ -516,8 +520,8 @@ fn as_if_alone<R: Rule>(
     Ok(())
 }
 
-/// Under every rule, also if charges made during the outage are settled during it or after it. The store decides as
-/// if it had never seen any of them.
+/// Under every rule, also if charges made during the outage are settled during it or after it. The
+/// store decides as if it had never seen any of them.
 #[test]
 fn a_node_whose_clock_is_ahead_does_not_extend_refusals() {
     for (rule, share) in RULES {
@@ -571,7 +575,8 @@ fn an_outage_admits_the_documented_extra_once() {
     fleet.set_lines(DOWN);
     assert_eq!(fleet.call_all_nodes(), 0);
     fleet.set_lines(Fault::None);
-    // One node, an hour later: a third of the burst, while the store serves the others with the whole.
+    // One node, an hour later: a third of the burst, while the store serves the others with the
+    // whole.
     fleet.advance(hour);
     fleet.nodes[0].line.usually(DOWN);
     assert_eq!(fleet.call_all_nodes(), 4 + 12);

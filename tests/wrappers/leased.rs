@@ -129,7 +129,8 @@ async fn a_cost_that_the_stricter_rule_never_admits_is_oversized() {
     assert!(stricter >= 2, "{stricter}");
 }
 
-/// A client that waits as long as it is told is admitted, in whole seconds by HTTP, and to the nanosecond by the store.
+/// A client that waits as long as it is told is admitted, in whole seconds by HTTP, and to the
+/// nanosecond by the store.
 #[tokio::test]
 async fn a_client_that_waits_as_told_is_admitted() {
     for rule in RULES {
@@ -171,8 +172,9 @@ async fn a_client_that_waits_as_told_is_admitted() {
     }
 }
 
-/// Until the end of a wait, the node that returned it refuses, whatever other nodes do. A nanosecond before the end, one is left. At the end a
-/// single node admits; if there are others, they may have spent units since the store's last answer to this one.
+/// Until the end of a wait, the node that returned it refuses, whatever other nodes do. A
+/// nanosecond before the end, one is left. At the end a single node admits; if there are others,
+/// they may have spent units since the store's last answer to this one.
 #[tokio::test]
 async fn a_client_that_comes_a_nanosecond_early_is_refused() {
     const NANOSECOND: Duration = Duration::from_nanos(1);
@@ -290,7 +292,8 @@ fn a_call_lacks_what_the_hold_costs_and_what_other_nodes_hold() {
     }
 }
 
-/// Returns the bytes that a node keeps for each key because of leases, when each was called so often.
+/// Returns the bytes that a node keeps for each key because of leases, when each was called so
+/// often.
 fn bytes_of_a_key(calls: u64) -> i64 {
     // As full as the tables of four times as many.
     const KEYS: u64 = 5_000;

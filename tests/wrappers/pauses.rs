@@ -1,4 +1,5 @@
-//! A server that pauses, behind what the operators' page recommends: only calls fail whose deadline ends within a pause.
+//! A server that pauses, behind what the operators' page recommends: only calls fail whose deadline
+//! ends within a pause.
 
 use std::time::Duration;
 
@@ -40,8 +41,8 @@ impl Pausing {
     }
 }
 
-/// Calls each `gap` for some seconds, without waiting for answers. Returns the calls, those that failed, those whose deadline
-/// ended within a pause, and how often the breaker opened.
+/// Calls each `gap` for some seconds, without waiting for answers. Returns the calls, those that
+/// failed, those whose deadline ended within a pause, and how often the breaker opened.
 async fn traffic(pause: Duration, gap: Duration) -> (u64, u64, u64, u64) {
     let server = Pausing {
         begun: Instant::now(),

@@ -117,8 +117,8 @@ async fn smaller_costs_and_other_rules_keys_and_policies_reach_the_store() {
     assert_eq!(remote.calls().len(), calls + 4);
 }
 
-/// A call with a higher cost than the remembered refusal is refused with the wait of that refusal. If its cost exceeds the capacity, it
-/// gets no wait, because it can never be admitted.
+/// A call with a higher cost than the remembered refusal is refused with the wait of that refusal.
+/// If its cost exceeds the capacity, it gets no wait, because it can never be admitted.
 #[tokio::test]
 async fn a_higher_cost_gets_the_wait_of_the_lower_one_or_never() {
     let Set { clock, store, .. } = set();
@@ -439,7 +439,8 @@ fn refusals_that_expire_first_are_evicted_first() {
     assert_eq!((store.len(), store.evicted()), (8, 1));
     assert!((1..9).all(is_known));
     assert!(!is_known(0));
-    // Key 0 has replaced the next one. Three minutes later two have expired, and one of them is evicted.
+    // Key 0 has replaced the next one. Three minutes later two have expired, and one of them is
+    // evicted.
     assert_eq!(store.evicted(), 2);
     clock.advance(seconds(180));
     refuse(1);

@@ -18,7 +18,8 @@ use tollgate::{
 
 use crate::fakes::{Asked, at_once, only};
 
-/// A plain map that forgets nothing. A `Local` may forget keys depending on its seed, if rules change.
+/// A plain map that forgets nothing. A `Local` may forget keys depending on its seed, if rules
+/// change.
 #[derive(Clone)]
 struct Plain {
     states: Arc<Mutex<HashMap<Key, <TokenBucket as Algorithm>::State>>>,
@@ -133,8 +134,8 @@ fn assert_agree(
 }
 
 proptest! {
-    /// Unless another process refunds units, remembered refusals change no decision: a twin that receives every call
-    /// decides alike.
+    /// Unless another process refunds units, remembered refusals change no decision: a twin that
+    /// receives every call decides alike.
     #[test]
     fn no_call_is_refused_that_the_store_would_admit(
         capacity in prop_oneof![Just(0_usize), Just(2), Just(100)], events in events(),

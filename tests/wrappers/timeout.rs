@@ -143,7 +143,8 @@ async fn a_call_that_timed_out_is_charged_at_most_once() {
     assert_eq!(asked.look(&store, "a").await.unwrap().remaining(), Some(6));
 }
 
-/// Neither a ready answer nor a future that is never polled needs a runtime, for example after its shutdown.
+/// Neither a ready answer nor a future that is never polled needs a runtime, for example after its
+/// shutdown.
 #[test]
 fn ready_answers_pass_without_a_runtime() {
     let (clock, asked) = (tollgate::time::ManualClock::default(), asked());

@@ -38,7 +38,8 @@ where
     remote.usually(Fault::AtOnce);
 }
 
-/// Two settlements are made. The other four are not, or their result is unknown; each is lost in a different way.
+/// Two settlements are made. The other four are not, or their result is unknown; each is lost in a
+/// different way.
 const FAULTS: [Fault; 6] = [
     Fault::AtOnce,
     Fault::None,
@@ -73,7 +74,8 @@ async fn the_wrapper_that_hides_errors_counts_what_the_store_does_not() {
     assert_eq!(closed.unsettled(), Some(0));
 }
 
-/// If a store counts lost settlements, its count is used: a settlement that timed out may still be made.
+/// If a store counts lost settlements, its count is used: a settlement that timed out may still be
+/// made.
 #[tokio::test(start_paused = true)]
 async fn the_count_of_a_store_is_passed_on_plus_calls_rejected_by_a_breaker() {
     let remote = Faulty::new();
@@ -138,7 +140,8 @@ async fn the_count_of_a_store_is_passed_on_plus_calls_rejected_by_a_breaker() {
         each.map(|(n, decision)| asked.settlement(n as u64, decision, 0))
             .collect()
     };
-    // The store counts the first call, which opens the breaker. The two settlements of the second call are not sent.
+    // The store counts the first call, which opens the breaker. The two settlements of the second
+    // call are not sent.
     behind.settle(settlements(0)).await.unwrap();
     assert_eq!(behind.unsettled(), Some(40));
     behind.settle(settlements(2)).await.unwrap();

@@ -1,5 +1,5 @@
-//! Calls that a store does not support are errors of that call alone: neither a failure of the server nor a way
-//! around a limit. Rules that do not fit are rejected when the layer is built.
+//! Calls that a store does not support are errors of that call alone: neither a failure of the
+//! server nor a way around a limit. Rules that do not fit are rejected when the layer is built.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -93,7 +93,8 @@ async fn no_policy_admits_an_unsupported_call() {
     }
 }
 
-/// One client whose every call is an error, and one within its limit, under each failure policy of the whole stack.
+/// One client whose every call is an error, and one within its limit, under each failure policy of
+/// the whole stack.
 #[tokio::test(start_paused = true)]
 async fn unsupported_calls_of_one_client_do_not_affect_others() {
     for fault in UNSUPPORTED {

@@ -1,4 +1,5 @@
-//! Decisions with leases, and of a node that tells the store later, beside one `EVALSHA` of the least script for each, on a real server on the loopback.
+//! Decisions with leases, and of a node that tells the store later, beside one `EVALSHA` of the
+//! least script for each, on a real server on the loopback.
 //!
 //! `cargo bench --manifest-path benches/redis/Cargo.toml --target-dir target --bench leases`
 
@@ -39,7 +40,8 @@ const SETTINGS: [Setting; 3] = [
             server: None,
         }],
     },
-    // All tasks together decide 200,000 times a second and more, so each client is asked for 20 times in a second.
+    // All tasks together decide 200,000 times a second and more, so each client is asked for 20
+    // times in a second.
     Setting {
         name: "10,000 keys",
         clients: 10_000,
@@ -108,7 +110,8 @@ fn compete(mode: &Mode, server: &servers::Redis, runtime: &Runtime, setting: &Se
         load: Load,
         runtime: &'a Runtime,
     ) -> Contender<'a> {
-        // The server's time is not read: it would be that of the turn before, too, for units that are asked for ahead.
+        // The server's time is not read: it would be that of the turn before, too, for units that
+        // are asked for ahead.
         let turn = Box::new(move |round| turn(runtime, load, round, &who, &|| Duration::ZERO));
         Contender { name, turn }
     }

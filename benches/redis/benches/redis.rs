@@ -1,4 +1,5 @@
-//! Decisions of the store in Redis beside its floors and its peer, on a real server on the loopback.
+//! Decisions of the store in Redis beside its floors and its peer, on a real server on the
+//! loopback.
 //!
 //! `cargo bench --manifest-path benches/redis/Cargo.toml --target-dir target`
 

@@ -1,5 +1,5 @@
-//! Who decides: the store, its floors, its peer. All of them over one connection that all tasks share, under the same
-//! limit, which is never reached.
+//! Who decides: the store, its floors, its peer. All of them over one connection that all tasks
+//! share, under the same limit, which is never reached.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -14,7 +14,8 @@ use tollgate::{
     store::{Ask, Redis, Store},
 };
 
-/// One token in 3.6 s, and a million at once: states with numbers of the usual length, that do not expire during a run.
+/// One token in 3.6 s, and a million at once: states with numbers of the usual length, that do not
+/// expire during a run.
 const PER_HOUR: u32 = 1000;
 const INTERVAL_MICROS: u64 = 3_600_000;
 const BURST: u32 = 1_000_000;

@@ -37,7 +37,8 @@ impl WithLeases {
     }
 }
 
-/// The same limit, of a node that tells the store later. Of eight nodes, all may exceed the limit by five percent.
+/// The same limit, of a node that tells the store later. Of eight nodes, all may exceed the limit
+/// by five percent.
 #[derive(Clone)]
 pub struct ToldLater {
     store: Synced<Redis<TokenBucket>, TokenBucket>,

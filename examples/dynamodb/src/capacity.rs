@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use aws_sdk_dynamodb::types::ConsumedCapacity;
 
-/// The capacity units that the calls of a store and its clones have consumed, as DynamoDB reports them.
+/// The capacity units that the calls of a store and its clones have consumed, as DynamoDB reports
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Capacity {
     /// A consistent read of up to 4 KB is one unit.
@@ -29,7 +30,8 @@ impl Consumed {
         self.write.fetch_add(halves(of), Relaxed);
     }
 
-    /// Counts a write whose condition did not hold. DynamoDB charges for it, but its error does not say how much: one unit, up to 1 KB.
+    /// Counts a write whose condition did not hold. DynamoDB charges for it, but its error does not
+    /// say how much: one unit, up to 1 KB.
     pub(crate) fn failed_write(&self) {
         self.write.fetch_add(2, Relaxed);
     }

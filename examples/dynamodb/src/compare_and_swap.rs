@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl CompareAndSwap for Dynamo {
-    /// Drawn for each write. A count would begin again after the item was removed, and a writer that was delayed would take the new item for the old
-    /// one.
+    /// Drawn for each write. A count would begin again after the item was removed, and a writer
+    /// that was delayed would take the new item for the old one.
     type Version = u64;
 
     async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, Error> {
@@ -22,7 +22,8 @@ impl CompareAndSwap for Dynamo {
             .get_item()
             .table_name(&*self.table)
             .key(KEY, bytes(key));
-        // Otherwise it could miss the last write, and each refusal would be decided by an old state.
+        // Otherwise it could miss the last write, and each refusal would be decided by an old
+        // state.
         let answer = answer
             .consistent_read(true)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);

@@ -12,8 +12,8 @@ use crate::{Capacity, Place, capacity::Consumed};
 
 /// Limits in a table of DynamoDB. Clones share the client.
 ///
-/// [`Optimistic`](tollgate::store::Optimistic) makes a store for every rule of it, and [`Counters`](tollgate::store::Counters) one for
-/// windows.
+/// [`Optimistic`](tollgate::store::Optimistic) makes a store for every rule of it, and
+/// [`Counters`](tollgate::store::Counters) one for windows.
 ///
 /// # Cancellation
 ///
@@ -28,7 +28,8 @@ pub struct Dynamo {
 impl Dynamo {
     /// Creates a store in a table. Connects at the first call.
     ///
-    /// Each call has a deadline of 250 ms, or what [`response_timeout`](Self::response_timeout) sets.
+    /// Each call has a deadline of 250 ms, or what [`response_timeout`](Self::response_timeout)
+    /// sets.
     pub fn connect(place: Place, table: &str) -> Self {
         let http = aws_smithy_http_client::Builder::new();
         let mut config = Config::builder()
@@ -48,8 +49,8 @@ impl Dynamo {
 
     /// Creates a store in a table, with a client of your own.
     ///
-    /// The client's repetitions are switched off. A repeated write would count twice if only the answer to the first one was lost, or it would look
-    /// like a lost race although it took effect.
+    /// The client's repetitions are switched off. A repeated write would count twice if only the
+    /// answer to the first one was lost, or it would look like a lost race although it took effect.
     pub fn new(client: &Client, table: &str) -> Self {
         let once = client
             .config()
@@ -64,7 +65,8 @@ impl Dynamo {
 
     /// Sets the deadline of each call.
     ///
-    /// A decision takes one read and one write, and more of them if other processes write the same key.
+    /// A decision takes one read and one write, and more of them if other processes write the same
+    /// key.
     #[must_use]
     pub fn response_timeout(self, response_timeout: Duration) -> Self {
         let timeouts = TimeoutConfig::builder()

@@ -6,7 +6,8 @@ use tollgate::store::Error;
 use crate::Dynamo;
 
 impl Dynamo {
-    /// Classifies the error of a read. Wrappers such as a circuit breaker or a fallback act on its kind.
+    /// Classifies the error of a read. Wrappers such as a circuit breaker or a fallback act on its
+    /// kind.
     pub(crate) fn error<E>(&self, error: SdkError<E>) -> Error
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
@@ -14,8 +15,9 @@ impl Dynamo {
         self.classify(error, false)
     }
 
-    /// Classifies the error of a swap. A table without capacity for writes, or whose user may only read, still answers reads, by which
-    /// clients are refused. A counter refuses nobody without a write.
+    /// Classifies the error of a swap. A table without capacity for writes, or whose user may only
+    /// read, still answers reads, by which clients are refused. A counter refuses nobody without a
+    /// write.
     pub(crate) fn swap_error<E>(&self, error: SdkError<E>) -> Error
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,

@@ -27,7 +27,8 @@ pub(crate) fn number(number: impl ToString) -> AttributeValue {
     AttributeValue::N(number.to_string())
 }
 
-/// Returns the time after which an item may be removed. DynamoDB does so some time later, in up to a few days.
+/// Returns the time after which an item may be removed. DynamoDB does so some time later, in up to
+/// a few days.
 pub(crate) fn expiry(keep: Duration) -> AttributeValue {
     let now = Duration::from_nanos(SystemClock::default().now().as_nanos());
     // Rounded up, and a second for clocks that differ.

@@ -1,7 +1,8 @@
 //! Rate limits in DynamoDB, and a template for a managed store.
 //!
-//! The parts that a store author writes are the `impl CompareAndSwap` in `compare_and_swap.rs`, for every rule, and the `impl Increment` in
-//! `increment.rs`, for windows. `README.md` explains them step by step.
+//! The parts that a store author writes are the `impl CompareAndSwap` in `compare_and_swap.rs`, for
+//! every rule, and the `impl Increment` in `increment.rs`, for windows. `README.md` explains them
+//! step by step.
 //!
 //! ```no_run
 //! use tollgate::{prelude::*, store::Optimistic};

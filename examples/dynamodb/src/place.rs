@@ -31,9 +31,11 @@ impl Place {
         }
     }
 
-    /// Reads `AWS_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and, if it is set, `AWS_SESSION_TOKEN`.
+    /// Reads `AWS_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and, if it is set,
+    /// `AWS_SESSION_TOKEN`.
     ///
-    /// Programs on AWS that get credentials from their instance use the crate `aws-config`, and [`Dynamo::new`](crate::Dynamo::new).
+    /// Programs on AWS that get credentials from their instance use the crate `aws-config`, and
+    /// [`Dynamo::new`](crate::Dynamo::new).
     ///
     /// # Errors
     ///

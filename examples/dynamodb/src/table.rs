@@ -21,7 +21,8 @@ const MOST_CHECKS: u32 = 300;
 const BETWEEN_CHECKS: Duration = Duration::from_millis(200);
 
 impl Dynamo {
-    /// Creates the table, paid by request, whose items expire by themselves. Does nothing if it is there.
+    /// Creates the table, paid by request, whose items expire by themselves. Does nothing if it is
+    /// there.
     ///
     /// # Errors
     ///

@@ -1,16 +1,16 @@
 //! Leases shared by many keys.
 //!
-//! An etcd key expires with the lease that it was written under. A lease per write would be a second write to the log
-//! for each decision, and etcd revokes only a thousand expired leases a second. So a process creates a new lease only
-//! once in a while. It never renews or revokes one: the lease expires by itself, together with the keys that were
-//! last written under it.
+//! An etcd key expires with the lease that it was written under. A lease per write would be a
+//! second write to the log for each decision, and etcd revokes only a thousand expired leases a
+//! second. So a process creates a new lease only once in a while. It never renews or revokes one:
+//! the lease expires by itself, together with the keys that were last written under it.
 
 use std::{collections::HashMap, time::Duration};
 
 use tokio::{sync::Mutex, time::Instant};
 
-/// The maximum number of writes that share a lease. When a lease expires, etcd removes all of its keys at once and
-/// serves no requests meanwhile.
+/// The maximum number of writes that share a lease. When a lease expires, etcd removes all of its
+/// keys at once and serves no requests meanwhile.
 const WRITES: u32 = 1000;
 
 /// The longest span in seconds, 136 years. The maximum of etcd is a little more than twice that.
@@ -22,8 +22,8 @@ const NONE: i64 = 0;
 /// The leases that this process currently writes under.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    /// The current lease for each span in seconds; there are 33 spans. The lock is held while a lease is requested,
-    /// so that one call requests it and concurrent calls share it.
+    /// The current lease for each span in seconds; there are 33 spans. The lock is held while a
+    /// lease is requested, so that one call requests it and concurrent calls share it.
     current: Mutex<HashMap<u64, Lease>>,
 }
 
@@ -37,8 +37,9 @@ struct Lease {
 }
 
 impl Leases {
-    /// Returns a lease that expires at least `keep` from now, and at most four times `keep` plus four seconds from
-    /// now. `grant` requests a lease with the given number of seconds to live, and returns its id.
+    /// Returns a lease that expires at least `keep` from now, and at most four times `keep` plus
+    /// four seconds from now. `grant` requests a lease with the given number of seconds to live,
+    /// and returns its id.
     ///
     /// # Errors
     ///
@@ -133,7 +134,8 @@ mod tests {
             assert!(left <= 4 * (keep + SECOND), "{keep:?}, {left:?}");
             advance(Duration::from_millis(37)).await;
         }
-        // Twelve minutes with leases of up to 1024 s and eleven spans need far fewer leases than writes.
+        // Twelve minutes with leases of up to 1024 s and eleven spans need far fewer leases than
+        // writes.
         let all = granted.all().len();
         assert!(all < 2000, "{all}");
     }

@@ -1,6 +1,7 @@
 //! Rate limits in etcd, and a template for your own store.
 //!
-//! The part that a store author writes is the `impl CompareAndSwap` in this file. `README.md` explains it step by step.
+//! The part that a store author writes is the `impl CompareAndSwap` in this file. `README.md`
+//! explains it step by step.
 //!
 //! ```no_run
 //! use etcd_client::ConnectOptions;
@@ -47,8 +48,8 @@ pub struct Etcd {
 }
 
 impl CompareAndSwap for Etcd {
-    /// The `mod_revision`: the number of the cluster's write that last changed this key. It is unique, also if the
-    /// key was removed in between.
+    /// The `mod_revision`: the number of the cluster's write that last changed this key. It is
+    /// unique, also if the key was removed in between.
     type Version = i64;
 
     async fn load(&self, key: &[u8]) -> Result<Loaded<i64>, Error> {
@@ -91,8 +92,9 @@ impl CompareAndSwap for Etcd {
                         _ => None,
                     })))
                 }
-                // The lease was revoked, or it expired while this process was suspended. Nothing was written, so this
-                // counts as a lost race. The next attempt requests another lease.
+                // The lease was revoked, or it expired while this process was suspended. Nothing
+                // was written, so this counts as a lost race. The next attempt requests another
+                // lease.
                 Err(error) if failure::is_of_the_lease(&error) => {
                     self.leases.forget(lease).await;
                     Ok(Swapped::Lost(None))
@@ -114,8 +116,8 @@ fn loaded(read: &GetResponse) -> Loaded<i64> {
 }
 
 impl Etcd {
-    /// Creates a store for the cluster whose members have these URLs, such as `http://10.0.0.1:2379`. `options` set a
-    /// user, TLS and so on.
+    /// Creates a store for the cluster whose members have these URLs, such as
+    /// `http://10.0.0.1:2379`. `options` set a user, TLS and so on.
     ///
     /// Without a user it returns at once and connects at the first call.
     ///
@@ -126,8 +128,8 @@ impl Etcd {
         endpoints: &[impl AsRef<str>],
         options: ConnectOptions,
     ) -> Result<Self, Error> {
-        // Only pings detect a member that vanished without closing the connection. etcd accepts one ping in five
-        // seconds, and only while calls are in flight.
+        // Only pings detect a member that vanished without closing the connection. etcd accepts one
+        // ping in five seconds, and only while calls are in flight.
         let options = options
             .with_keep_alive(Duration::from_secs(10), Duration::from_secs(1))
             .with_keep_alive_while_idle(false)
@@ -152,7 +154,8 @@ impl Etcd {
 
     /// Sets the deadline of each load and each swap. Default: 250 ms.
     ///
-    /// A decision takes one load and one swap, and more of them if other processes write the same key.
+    /// A decision takes one load and one swap, and more of them if other processes write the same
+    /// key.
     #[must_use]
     pub fn response_timeout(self, response_timeout: Duration) -> Self {
         Self {
@@ -163,7 +166,8 @@ impl Etcd {
 
     /// Calls the current member. If it is down or silent, later calls use the next one.
     ///
-    /// The failed call is not repeated, because it may have taken effect. The application chooses how to decide then.
+    /// The failed call is not repeated, because it may have taken effect. The application chooses
+    /// how to decide then.
     async fn ask<T>(
         &self,
         call: impl AsyncFnOnce(Client) -> Result<T, etcd_client::Error>,

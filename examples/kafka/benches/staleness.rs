@@ -1,6 +1,8 @@
-//! Measures how old the totals of a node are: `cargo bench`, or `TOLLGATE_KAFKA=HOST:PORT cargo bench` for real brokers.
+//! Measures how old the totals of a node are: `cargo bench`, or
+//! `TOLLGATE_KAFKA=HOST:PORT cargo bench` for real brokers.
 //!
-//! One aggregator, and two nodes. One of them produces a delta; the other one looks once in a millisecond until it sees it.
+//! One aggregator, and two nodes. One of them produces a delta; the other one looks once in a
+//! millisecond until it sees it.
 #![allow(missing_docs, reason = "a benchmark")]
 
 use std::{env, error::Error, time::Duration};

@@ -30,9 +30,10 @@ const TOGETHER: Duration = Duration::from_millis(10);
 
 /// Reads the deltas of all nodes, adds them up by their rules, and writes the totals.
 ///
-/// Several of them divide the partitions of the topic. When a partition is assigned, the aggregator reads the totals that are there, and goes on behind the last
-/// commit. It takes nothing in twice: a total contains the offset of its last change. Offsets are committed once the totals are written, so the next aggregator reads
-/// the last changes again.
+/// Several of them divide the partitions of the topic. When a partition is assigned, the aggregator
+/// reads the totals that are there, and goes on behind the last commit. It takes nothing in twice:
+/// a total contains the offset of its last change. Offsets are committed once the totals are
+/// written, so the next aggregator reads the last changes again.
 #[derive(Debug)]
 pub struct Aggregator {
     settings: Settings,
@@ -69,8 +70,9 @@ impl Aggregator {
     ///
     /// # Errors
     ///
-    /// When the brokers refuse to be read or written for good, or the totals are ahead of the deltas. What was read since the last commit is read again by the next
-    /// aggregator. Brokers that are gone for a while are waited for.
+    /// When the brokers refuse to be read or written for good, or the totals are ahead of the
+    /// deltas. What was read since the last commit is read again by the next aggregator. Brokers
+    /// that are gone for a while are waited for.
     pub async fn run_until(&mut self, end: impl Future<Output = ()>) -> Result<(), Error> {
         let assignments = Assignments::default();
         let config = self.settings.consumer(&self.settings.topic);
@@ -142,7 +144,8 @@ impl Aggregator {
         self.counters.inner.partitions.set(0);
     }
 
-    /// Reads the totals of what is assigned, until that succeeds: something was read that must not be left out.
+    /// Reads the totals of what is assigned, until that succeeds: something was read that must not
+    /// be left out.
     async fn load_patiently(&mut self, consumer: &Deltas) -> Result<(), Error> {
         loop {
             match self.load(consumer).await {

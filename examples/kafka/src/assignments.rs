@@ -10,7 +10,8 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer, ConsumerContext, Rebalance},
 };
 
-/// Counts assignments, so that an aggregator notices also those that take a partition away and give it back.
+/// Counts assignments, so that an aggregator notices also those that take a partition away and give
+/// it back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Assignments {
     number: Arc<AtomicU64>,

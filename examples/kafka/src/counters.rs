@@ -56,7 +56,8 @@ impl AggregatorCounters {
         self.inner.unreadable.get()
     }
 
-    /// Returns how many changes their nodes had produced before, because no acknowledgement arrived. They are left out.
+    /// Returns how many changes their nodes had produced before, because no acknowledgement
+    /// arrived. They are left out.
     pub fn repeated(&self) -> u64 {
         self.inner.repeated.get()
     }
@@ -66,7 +67,8 @@ impl AggregatorCounters {
         self.inner.redelivered.get()
     }
 
-    /// Returns how often a total had too many nodes, so that the last number of one was given up. If that node repeats its last change, it counts twice.
+    /// Returns how often a total had too many nodes, so that the last number of one was given up.
+    /// If that node repeats its last change, it counts twice.
     pub fn forgotten_nodes(&self) -> u64 {
         self.inner.forgotten_nodes.get()
     }
@@ -76,7 +78,8 @@ impl AggregatorCounters {
         self.inner.removed.get()
     }
 
-    /// Returns how often the brokers could not be read or written. What was to be written then was written later.
+    /// Returns how often the brokers could not be read or written. What was to be written then was
+    /// written later.
     pub fn failed(&self) -> u64 {
         self.inner.failed.get()
     }

@@ -19,7 +19,8 @@ pub(crate) struct Change {
     pub(crate) number: u64,
     /// The instant of the charge by the clock of the node, in nanoseconds of Unix time.
     pub(crate) at: u64,
-    /// What was charged before, and is charged now: a delta has charged nothing before, and a refund has charged more.
+    /// What was charged before, and is charged now: a delta has charged nothing before, and a
+    /// refund has charged more.
     pub(crate) charged: u64,
     pub(crate) actual: u64,
     /// The state is removed.
@@ -50,7 +51,8 @@ impl Change {
         rule.settle(state, &Charge::new(at, self.charged), at, self.actual);
     }
 
-    /// Returns the instant from which a state of this change alone is like none, in nanoseconds of Unix time.
+    /// Returns the instant from which a state of this change alone is like none, in nanoseconds of
+    /// Unix time.
     pub(crate) fn is_over_at(&self) -> Option<u64> {
         let mut state = None;
         self.apply(&mut state);
@@ -70,7 +72,8 @@ impl Change {
     }
 }
 
-/// Returns the partition of a key, of so many, in both topics. All nodes must return the same, whatever their release.
+/// Returns the partition of a key, of so many, in both topics. All nodes must return the same,
+/// whatever their release.
 pub(crate) fn partition_of(name: &str, partitions: i32) -> i32 {
     let count = u64::try_from(partitions).unwrap_or(1).max(1);
     i32::try_from(Key::from(name).digest() % count).unwrap_or(0)

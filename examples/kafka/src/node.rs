@@ -33,10 +33,12 @@ use crate::{
     view::View,
 };
 
-/// A store whose states are the totals that an [`Aggregator`](crate::Aggregator) writes, and what this node has produced since. Made for `.synced(…)`.
+/// A store whose states are the totals that an [`Aggregator`](crate::Aggregator) writes, and what
+/// this node has produced since. Made for `.synced(…)`.
 ///
-/// Without it, each call is one message, and its decision is as stale as the totals. A change is told when the brokers have acknowledged it; one that was not may have been
-/// written. `.synced(…)` tells it again under the same number.
+/// Without it, each call is one message, and its decision is as stale as the totals. A change is
+/// told when the brokers have acknowledged it; one that was not may have been written. `.synced(…)`
+/// tells it again under the same number.
 #[derive(Clone)]
 pub struct Kafka {
     inner: Arc<Inner>,
@@ -90,10 +92,12 @@ impl Kafka {
         Ok(Self { inner })
     }
 
-    /// Returns how old the totals are, by the clocks of the aggregators and of this node: the age of those of the oldest partition. All changes that were produced
-    /// before are in them. `None` if no aggregator was ever there for some partition.
+    /// Returns how old the totals are, by the clocks of the aggregators and of this node: the age
+    /// of those of the oldest partition. All changes that were produced before are in them. `None`
+    /// if no aggregator was ever there for some partition.
     ///
-    /// Without traffic, it swings between the time of the way and 200 ms more, the time between two heartbeats of an aggregator.
+    /// Without traffic, it swings between the time of the way and 200 ms more, the time between two
+    /// heartbeats of an aggregator.
     pub fn staleness(&self) -> Option<Duration> {
         let ages = self.staleness_by_partition();
         ages.into_iter().reduce(|a, b| Some(a?.max(b?)))?
@@ -113,17 +117,20 @@ impl Kafka {
             .collect()
     }
 
-    /// Returns the changes of this node that are not in the totals yet. Many of a key are added up to one.
+    /// Returns the changes of this node that are not in the totals yet. Many of a key are added up
+    /// to one.
     pub fn untold(&self) -> usize {
         self.inner.view().untold()
     }
 
-    /// Returns how many changes of this node its own view lacked until they were in the totals, because too many were on their way.
+    /// Returns how many changes of this node its own view lacked until they were in the totals,
+    /// because too many were on their way.
     pub fn given_up(&self) -> u64 {
         self.inner.counts.given_up.get()
     }
 
-    /// Returns how many totals were older than what this node knew: an aggregator had written them after it lost their partition. They are left out.
+    /// Returns how many totals were older than what this node knew: an aggregator had written them
+    /// after it lost their partition. They are left out.
     pub fn outdated(&self) -> u64 {
         self.inner.counts.outdated.get()
     }

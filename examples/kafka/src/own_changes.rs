@@ -16,8 +16,8 @@ const SWEEP_EVERY: u64 = 1_000_000_000;
 
 /// Changes of this node that are not in the totals yet, by key, the oldest first.
 ///
-/// Bounded, because nothing is taken in while no aggregator runs. What is given up is in the topic all the same. Only the view of this node lacks it, until it is in the
-/// totals.
+/// Bounded, because nothing is taken in while no aggregator runs. What is given up is in the topic
+/// all the same. Only the view of this node lacks it, until it is in the totals.
 #[derive(Debug, Default)]
 pub(crate) struct OwnChanges {
     of_keys: HashMap<String, VecDeque<OwnChange>>,
@@ -62,9 +62,11 @@ impl OwnChanges {
         }
     }
 
-    /// Notes a change that was produced, once, unless it is in the total. Returns the number of changes that are given up.
+    /// Notes a change that was produced, once, unless it is in the total. Returns the number of
+    /// changes that are given up.
     ///
-    /// A reset is kept for `keep` nanoseconds at least, and other changes until they have no effect any more.
+    /// A reset is kept for `keep` nanoseconds at least, and other changes until they have no effect
+    /// any more.
     pub(crate) fn note(
         &mut self,
         key: &str,

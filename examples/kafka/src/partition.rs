@@ -82,7 +82,8 @@ impl Partition {
         self.is_at_end = true;
     }
 
-    /// Returns the totals that have changed, a heartbeat if one is due, and with it keys that are like new for longer than `keep`, in nanoseconds.
+    /// Returns the totals that have changed, a heartbeat if one is due, and with it keys that are
+    /// like new for longer than `keep`, in nanoseconds.
     pub(crate) fn writes(&mut self, now: u64, keep: u64, counts: &AggregatorCounts) -> Vec<Write> {
         let as_of = match self.is_at_end {
             true => now,

@@ -33,7 +33,8 @@ impl Publish for Kafka {
     }
 }
 
-/// `tollgate_kafka_aggregator_…`, with the label `store`: the gauge `partitions`, and a counter for each of the others.
+/// `tollgate_kafka_aggregator_…`, with the label `store`: the gauge `partitions`, and a counter for
+/// each of the others.
 impl Publish for AggregatorCounters {
     fn publish(&self, name: &str) {
         let store = || name.to_owned();

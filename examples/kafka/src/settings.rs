@@ -16,13 +16,16 @@ use crate::Error;
 pub struct Settings {
     /// `host:port`, with commas between several.
     pub brokers: String,
-    /// The topic of deltas; that of totals has `.totals` behind it. The group of the aggregators has this name, too.
+    /// The topic of deltas; that of totals has `.totals` behind it. The group of the aggregators
+    /// has this name, too.
     pub topic: String,
     /// How long a message may take to be written.
     pub timeout: Duration,
-    /// Brokers give the partitions of an aggregator that is silent for so long to others. Brokers accept 6 s or more, unless they are set up otherwise.
+    /// Brokers give the partitions of an aggregator that is silent for so long to others. Brokers
+    /// accept 6 s or more, unless they are set up otherwise.
     pub session: Duration,
-    /// The totals of a key stay in the topic for so long after it is like new. A change that its node repeats later than that counts twice.
+    /// The totals of a key stay in the topic for so long after it is like new. A change that its
+    /// node repeats later than that counts twice.
     pub keep: Duration,
 }
 
@@ -79,7 +82,8 @@ impl Settings {
         config
     }
 
-    /// Creates the topics, unless they are there: that of totals compacted. Their number of partitions must never change.
+    /// Creates the topics, unless they are there: that of totals compacted. Their number of
+    /// partitions must never change.
     ///
     /// # Errors
     ///

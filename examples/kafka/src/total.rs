@@ -21,7 +21,8 @@ pub(crate) struct Total {
     pub(crate) next: i64,
     /// The last change of each node. It tells the repetition of a change from the next one.
     pub(crate) last: BTreeMap<u64, Last>,
-    /// All changes of the partition before this instant are in its totals, in nanoseconds of Unix time.
+    /// All changes of the partition before this instant are in its totals, in nanoseconds of Unix
+    /// time.
     pub(crate) as_of: u64,
     /// When the key is like new.
     pub(crate) until: u64,
@@ -75,8 +76,9 @@ impl Total {
         Taken::In
     }
 
-    /// Forgets nodes whose last changes were taken in that long ago, in nanoseconds, and of too many the ones that are longest ago. Returns the number of the
-    /// latter. A node that repeats a change after that has it counted twice.
+    /// Forgets nodes whose last changes were taken in that long ago, in nanoseconds, and of too
+    /// many the ones that are longest ago. Returns the number of the latter. A node that repeats a
+    /// change after that has it counted twice.
     pub(crate) fn forget_nodes(&mut self, now: u64, keep: u64) -> u64 {
         self.last
             .retain(|_, last| last.at.saturating_add(keep) >= now);

@@ -18,7 +18,8 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Takes in what was read from a partition. Returns `false` if that is older than what is known: an aggregator has written it that had lost the partition.
+    /// Takes in what was read from a partition. Returns `false` if that is older than what is
+    /// known: an aggregator has written it that had lost the partition.
     pub(crate) fn read(&mut self, partition: i32, key: &str, total: Option<Total>) -> bool {
         let Some(total) = total else {
             self.totals.remove(key);

@@ -81,7 +81,8 @@ impl Client {
 }
 
 impl Answer {
-    /// Returns `true` for an admitted request and `false` for a refused one. Any other response is an error.
+    /// Returns `true` for an admitted request and `false` for a refused one. Any other response is
+    /// an error.
     pub(crate) fn is_admitted(&self) -> Result<bool, Box<dyn Error>> {
         match self.response.status() {
             StatusCode::TOO_MANY_REQUESTS => Ok(false),

@@ -1,5 +1,5 @@
-//! The demo (`--demo`): sends real requests to the server, and checks that the server admits no more than the rule
-//! allows.
+//! The demo (`--demo`): sends real requests to the server, and checks that the server admits no
+//! more than the rule allows.
 
 mod chart;
 mod client;

@@ -1,4 +1,5 @@
-//! The upper bound that a rule promises, computed from its numbers and compared with the observed admissions.
+//! The upper bound that a rule promises, computed from its numbers and compared with the observed
+//! admissions.
 
 use std::{fmt, time::Duration};
 
@@ -17,7 +18,8 @@ struct Line {
 }
 
 impl Promise {
-    /// Returns the promise of a rule that never delays. For other rules, returns a sentence that says what to do.
+    /// Returns the promise of a rule that never delays. For other rules, returns a sentence that
+    /// says what to do.
     pub(crate) fn of(rule: &AnyRule) -> Result<Self, String> {
         let line = match rule {
             AnyRule::TokenBucket(bucket) => Line::of(bucket),
@@ -71,7 +73,8 @@ impl Promise {
                     .zip(1..)
                     .find_map(|((_, end), count)| {
                         let time = *end - *begin;
-                        // The server's clock is slewed to Unix time, so it may run slightly faster than ours.
+                        // The server's clock is slewed to Unix time, so it may run slightly faster
+                        // than ours.
                         let most = self.most(time + time / 64);
                         (count > most).then(|| {
                             format!("{count} admitted within {time:.1?}, at most {most} promised")

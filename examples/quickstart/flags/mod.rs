@@ -95,7 +95,8 @@ pub(crate) struct Args {
 }
 
 impl Command {
-    /// Parses the arguments after the program's name. Returns a sentence that says what is wrong with them.
+    /// Parses the arguments after the program's name. Returns a sentence that says what is wrong
+    /// with them.
     pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let (mut listen, mut rule, mut key, mut headers) = (None, None, None, None);
         let (mut store, mut on_store_error, mut nodes, mut store_timeout) =

@@ -1,4 +1,5 @@
-//! The store of the limit, and the decision for requests that it cannot decide: `--store` and `--on-store-error`.
+//! The store of the limit, and the decision for requests that it cannot decide: `--store` and
+//! `--on-store-error`.
 
 use std::{fmt, str::FromStr};
 

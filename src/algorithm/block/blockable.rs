@@ -23,11 +23,13 @@ use crate::{
     time::Timestamp,
 };
 
-/// A rule whose keys can be blocked: the rule itself, or a [`Block`]. The store inside of [`Blocks`](crate::store::Blocks) runs it.
+/// A rule whose keys can be blocked: the rule itself, or a [`Block`]. The store inside of
+/// [`Blocks`](crate::store::Blocks) runs it.
 ///
-/// Any rule can be made blockable. The compiler finds the type of such a store, so it need not be written, but where a store is named: as in
-/// `Redis<Blockable<AnyRule>>`. A block is a state beside those of the rule, of a kind of its own. The states of the rule are
-/// the same bytes as without blocks, so nodes with and without them share limits.
+/// Any rule can be made blockable. The compiler finds the type of such a store, so it need not be
+/// written, but where a store is named: as in `Redis<Blockable<AnyRule>>`. A block is a state
+/// beside those of the rule, of a kind of its own. The states of the rule are the same bytes as
+/// without blocks, so nodes with and without them share limits.
 ///
 /// ```
 /// use tollgate::{SlidingLog, algorithm::Blockable, prelude::*, store::BoxStore};
@@ -58,7 +60,8 @@ impl<Rule> From<Rule> for Blockable<Rule> {
 }
 
 impl<Rule: Algorithm> Blockable<Rule> {
-    /// Returns a rule as blockable. If it is a block of blocks further out, it stays one: all of them share the block of a key.
+    /// Returns a rule as blockable. If it is a block of blocks further out, it stays one: all of
+    /// them share the block of a key.
     pub(crate) fn of(rule: &Rule) -> Self {
         match rule.as_block() {
             Some(block) => Self::Block(*block),
@@ -284,7 +287,8 @@ pub struct BlockableState<S>(RuleOrBlock<S>);
 enum RuleOrBlock<S> {
     Rule(S),
     Block(BlockState),
-    /// Read from bytes that are both a state of the rule and a block. The key that they are stored under decides which is meant.
+    /// Read from bytes that are both a state of the rule and a block. The key that they are stored
+    /// under decides which is meant.
     Either(Box<(S, BlockState)>),
 }
 
@@ -522,7 +526,8 @@ mod tests {
         }
     }
 
-    /// Under a kind of its own, a block meets no other state; if it does all the same, each leaves the other alone.
+    /// Under a kind of its own, a block meets no other state; if it does all the same, each leaves
+    /// the other alone.
     #[test]
     fn a_rule_and_a_block_do_not_read_each_other() {
         let rule = Blockable::from(FixedWindow::per_hour(3));

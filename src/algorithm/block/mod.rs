@@ -27,11 +27,18 @@ use crate::{
     time::Timestamp,
 };
 
-/// A block, which refuses a key for some time. [`Blocks`](crate::store::Blocks) makes it with one charge, for all nodes that share the store at once.
+/// A block, which refuses a key for some time. [`Blocks`](crate::store::Blocks) makes it with one
+/// charge, for all nodes that share the store at once.
 ///
-/// A block is not a limit, and ignores costs. A charge is admitted if it blocks the key, or extends an earlier block. It is refused, and changes nothing, if the key is already blocked for at least as long. If several nodes block a key at the same time, the longest block wins, in any order. A look is refused while the key is blocked, and [`reset_after`](crate::Decision::reset_after) is the time that remains.
+/// A block is not a limit, and ignores costs. A charge is admitted if it blocks the key, or extends
+/// an earlier block. It is refused, and changes nothing, if the key is already blocked for at least
+/// as long. If several nodes block a key at the same time, the longest block wins, in any order. A
+/// look is refused while the key is blocked, and [`reset_after`](crate::Decision::reset_after) is
+/// the time that remains.
 ///
-/// A key's state is the end of the block, and a level of 0 to 255. The level is reserved for penalties that grow with each offence, so that they need no new format of the state. It is 0 today, and a longer block keeps it.
+/// A key's state is the end of the block, and a level of 0 to 255. The level is reserved for
+/// penalties that grow with each offence, so that they need no new format of the state. It is 0
+/// today, and a longer block keeps it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -90,7 +97,8 @@ impl Block {
         })
     }
 
-    /// Returns a block that applies only to keys that are not blocked yet. It does not extend an earlier block.
+    /// Returns a block that applies only to keys that are not blocked yet. It does not extend an
+    /// earlier block.
     #[must_use]
     pub const fn of_new_key(self) -> Self {
         Self {
@@ -116,7 +124,8 @@ pub struct BlockState {
     level: u8,
 }
 
-/// The limit that decisions report: a key that is not blocked takes one charge, as under a limit of 1.
+/// The limit that decisions report: a key that is not blocked takes one charge, as under a limit
+/// of 1.
 const LIMIT: (NonZeroU64, Quota) = (NonZeroU64::MIN, Quota::new(1, Duration::from_millis(1)));
 
 /// Returns the decision about a key that is blocked for another `left`.

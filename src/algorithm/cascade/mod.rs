@@ -12,12 +12,13 @@ use crate::{error::Error, quota::Quota};
 /// The greatest number of buckets; their positions are classes of three bits.
 const MOST: usize = 8;
 
-/// Token buckets in order: the first one that can pay does, and its position is the class of the call.
+/// Token buckets in order: the first one that can pay does, and its position is the class of the
+/// call.
 ///
-/// Each of the 1 to 8 buckets has its own rate and size. Class 0 is the best; a call is refused if no bucket can
-/// pay for it. The [class](crate::Decision::class) reaches the handler in the request's
-/// [`Outcome`](crate::Outcome), so that it can degrade its answer, and an inner limit can shed by it:
-/// [`ThreeColor`](crate::algorithm::ThreeColor) shows how.
+/// Each of the 1 to 8 buckets has its own rate and size. Class 0 is the best; a call is refused if
+/// no bucket can pay for it. The [class](crate::Decision::class) reaches the handler in the
+/// request's [`Outcome`](crate::Outcome), so that it can degrade its answer, and an inner limit can
+/// shed by it: [`ThreeColor`](crate::algorithm::ThreeColor) shows how.
 ///
 /// # Guarantees
 ///
@@ -27,25 +28,27 @@ const MOST: usize = 8;
 ///
 /// # Limitations
 ///
-/// One bucket must cover the whole cost; costs are never split. With 3 tokens in each of two buckets, a cost of 4 is refused. So
-/// `remaining` is the content of the fullest bucket, not the sum, and the `limit` is the largest
-/// burst. The quota of decisions is the sum of the rates over their least common period, reduced if need be.
-/// If no [`Quota`] can express the sum, it is the fastest of them.
+/// One bucket must cover the whole cost; costs are never split. With 3 tokens in each of two
+/// buckets, a cost of 4 is refused. So `remaining` is the content of the fullest bucket, not the
+/// sum, and the `limit` is the largest burst. The quota of decisions is the sum of the rates over
+/// their least common period, reduced if need be. If no [`Quota`] can express the sum, it is the
+/// fastest of them.
 ///
 /// # Memory
 ///
-/// 20 bytes for each bucket, of up to two within the state's 48 bytes, of more in an allocation of their own.
+/// 20 bytes for each bucket, of up to two within the state's 48 bytes, of more in an allocation of
+/// their own.
 ///
 /// # A new key
 ///
-/// All buckets begin when the key is first seen, each with its initial fill. It is granted again after all of them
-/// were full and unused for as long as they [keep](TokenBucket::keep) it.
+/// All buckets begin when the key is first seen, each with its initial fill. It is granted again
+/// after all of them were full and unused for as long as they [keep](TokenBucket::keep) it.
 ///
 /// # When the rule changes
 ///
-/// Buckets carry over by position, each as a [`TokenBucket`] does. A bucket that is added is empty for a key that is
-/// remembered, and fills from the key's last call on: an exhausted client stays exhausted. The content of a bucket
-/// that was removed is dropped at the next admitted call.
+/// Buckets carry over by position, each as a [`TokenBucket`] does. A bucket that is added is empty
+/// for a key that is remembered, and fills from the key's last call on: an exhausted client stays
+/// exhausted. The content of a bucket that was removed is dropped at the next admitted call.
 ///
 /// # When the clock steps back
 ///
@@ -147,7 +150,8 @@ impl From<TokenBucket> for Cascade {
     }
 }
 
-/// Returns the sum of all quotas over the least common multiple of their periods, reduced if it does not fit.
+/// Returns the sum of all quotas over the least common multiple of their periods, reduced if it
+/// does not fit.
 fn sum(buckets: &[TokenBucket]) -> Option<Quota> {
     let (mut amount, mut period) = (0_u128, 1_u128);
     for quota in buckets.iter().map(TokenBucket::quota) {

@@ -376,7 +376,8 @@ impl Algorithm for Cascade {
         TwoBuckets::either(self)
     }
 
-    /// Returns the instants at which two buckets were last empty; `None` for other numbers of buckets.
+    /// Returns the instants at which two buckets were last empty; `None` for other numbers of
+    /// buckets.
     #[inline]
     fn to_two_words(&self, state: &CascadeState, now: StoreTime) -> Option<TwoWords> {
         match (&*self.buckets, state.as_slice()) {

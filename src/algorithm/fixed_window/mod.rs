@@ -18,37 +18,39 @@ use crate::{
 
 /// A fixed window: admits up to the quota's amount in each window of the quota's period.
 ///
-/// Windows are those of the calendar in Unix time (UTC): under `100/1m`, 12:00:03 belongs to the minute that
-/// began at 12:00:00. Windows of `7d` begin on Thursdays, as Unix time did; with an
-/// [`offset`](Self::offset) of four days they begin on Mondays. All windows of a rule have one length, so no rule follows the months;
-/// the [guide](crate::guide#rules-by-example) selects the rule of each month.
+/// Windows are those of the calendar in Unix time (UTC): under `100/1m`, 12:00:03 belongs to the
+/// minute that began at 12:00:00. Windows of `7d` begin on Thursdays, as Unix time did; with an
+/// [`offset`](Self::offset) of four days they begin on Mondays. All windows of a rule have one
+/// length, so no rule follows the months; the [guide](crate::guide#rules-by-example) selects the
+/// rule of each month.
 ///
-/// The windows of all keys begin together, and refused clients all return at that instant: a stampede at
-/// the full hour. To avoid it, [`spread`](Self::spread) gives each key an offset of its own, and
-/// [`from_first_call`](Self::from_first_call) begins windows with the first call.
+/// The windows of all keys begin together, and refused clients all return at that instant: a
+/// stampede at the full hour. To avoid it, [`spread`](Self::spread) gives each key an offset of its
+/// own, and [`from_first_call`](Self::from_first_call) begins windows with the first call.
 ///
 /// # Guarantees
 ///
-/// In each window at most its limit passes, and so at most twice as much in any span of a window's length:
-/// under `100/1m`, 100 calls at 07:09:59 and 100 at 07:10:00 all pass, but never 201. Nothing is smoothed: a whole
-/// limit may pass at one instant.
+/// In each window at most its limit passes, and so at most twice as much in any span of a window's
+/// length: under `100/1m`, 100 calls at 07:09:59 and 100 at 07:10:00 all pass, but never 201.
+/// Nothing is smoothed: a whole limit may pass at one instant.
 ///
-/// A key takes a packed state of 8 bytes if windows are those of the calendar without an offset and at most two years
-/// long, and 24 bytes otherwise. All arithmetic is exact; a window that ends beyond the last
-/// [`Timestamp`](crate::Timestamp) does not end.
+/// A key takes a packed state of 8 bytes if windows are those of the calendar without an offset and
+/// at most two years long, and 24 bytes otherwise. All arithmetic is exact; a window that ends
+/// beyond the last [`Timestamp`](crate::Timestamp) does not end.
 ///
 /// # When the rule changes
 ///
-/// A new limit applies to the count so far. If the length or the beginning of windows changes, the first call of a key
-/// under the new rule carries the count of the current window over into the new window that contains the call. The new limit
-/// applies to that count until that window ends. A refused call does the same, unless its cost is above the limit. So
-/// an exhausted client stays exhausted until the end of that window, and no longer. A window that has ended is ignored. With
+/// A new limit applies to the count so far. If the length or the beginning of windows changes, the
+/// first call of a key under the new rule carries the count of the current window over into the new
+/// window that contains the call. The new limit applies to that count until that window ends. A
+/// refused call does the same, unless its cost is above the limit. So an exhausted client stays
+/// exhausted until the end of that window, and no longer. A window that has ended is ignored. With
 /// `from=first-call`, windows of the new length are counted from the beginning of the old one.
 ///
 /// # When the clock steps back
 ///
-/// The window goes on until the clock has reached its end, also while the clock shows times before its beginning: no
-/// earlier window is counted again.
+/// The window goes on until the clock has reached its end, also while the clock shows times before
+/// its beginning: no earlier window is counted again.
 ///
 /// # Examples
 ///
@@ -75,7 +77,8 @@ pub struct FixedWindow {
     begin: Begin,
     /// Turns a division by the period that leaves no rest into a product.
     inverse: u64,
-    /// Turns any division by the period in ticks into a product; 0 if a [`PackedState`] does not hold the rule's states.
+    /// Turns any division by the period in ticks into a product; 0 if a [`PackedState`] does not
+    /// hold the rule's states.
     reciprocal: u64,
 }
 
@@ -91,7 +94,8 @@ enum Begin {
 }
 
 impl FixedWindow {
-    /// Creates windows of the quota's period that begin with the calendar, with the quota's amount as their limit.
+    /// Creates windows of the quota's period that begin with the calendar, with the quota's amount
+    /// as their limit.
     pub const fn new(quota: Quota) -> Self {
         Self {
             quota,
@@ -130,10 +134,13 @@ impl FixedWindow {
         }
     }
 
-    /// Begins windows for each key at an offset of its own, which spreads keys evenly over the length of a window.
+    /// Begins windows for each key at an offset of its own, which spreads keys evenly over the
+    /// length of a window.
     ///
-    /// Stores compute it from the key's digest, by [`for_key`](crate::algorithm::Algorithm::for_key). A key keeps its offset as long
-    /// as its digest stays the same, which depends on the store's seed. Without a key the windows begin with the calendar.
+    /// Stores compute it from the key's digest, by
+    /// [`for_key`](crate::algorithm::Algorithm::for_key). A key keeps its offset as long as its
+    /// digest stays the same, which depends on the store's seed. Without a key the windows begin
+    /// with the calendar.
     ///
     /// # Panics
     ///
@@ -242,8 +249,8 @@ const fn inverse(period: u64) -> u64 {
 
 /// Returns 2⁶⁴ divided by the length of a window in ticks, rounded down.
 ///
-/// 0 if a packed state cannot hold the count: for windows of more than two years, and for limits of at least as many units as a window has
-/// ticks.
+/// 0 if a packed state cannot hold the count: for windows of more than two years, and for limits of
+/// at least as many units as a window has ticks.
 const fn reciprocal(quota: Quota) -> u64 {
     let period = quota.period_nanos();
     match period.checked_mul(PER_NANO) {
@@ -298,6 +305,7 @@ impl FixedWindow {
 }
 
 text! {
-    /// Parses `fixed-window 100/1m` with `offset=10s`, `offset=spread`, `from=first-call` or none of them.
+    /// Parses `fixed-window 100/1m` with `offset=10s`, `offset=spread`, `from=first-call` or none
+    /// of them.
     FixedWindow
 }

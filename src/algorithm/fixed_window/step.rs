@@ -2,7 +2,8 @@
 //!
 //! # Windows of the calendar in one word
 //!
-//! The packed state of a window is its beginning, plus a tick for each counted unit: so packed states grow from window to window.
+//! The packed state of a window is its beginning, plus a tick for each counted unit: so packed
+//! states grow from window to window.
 //!
 //! A state is the start of a window, its end and its count, without the instant of the last write,
 //! for which a word of 64 bits has no room. The first call under a rule with other windows carries
@@ -28,8 +29,8 @@ use crate::{
 /// The state of a key under a [`FixedWindow`]: the count of one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindowState {
-    /// The instant from which on all that passed is counted: the start of the window, or of an earlier rule's window, within this
-    /// one, whose count was carried over.
+    /// The instant from which on all that passed is counted: the start of the window, or of an
+    /// earlier rule's window, within this one, whose count was carried over.
     pub(super) start: Timestamp,
     /// The end of the window; [`Timestamp::MAX`] for one that does not end.
     pub(super) end: Timestamp,
@@ -37,7 +38,8 @@ pub struct FixedWindowState {
 }
 
 impl FixedWindow {
-    /// Adds `cost` to a count if it passes, in a window that ends in `left` nanoseconds; returns the new count, and the decision.
+    /// Adds `cost` to a count if it passes, in a window that ends in `left` nanoseconds; returns
+    /// the new count, and the decision.
     #[inline(always)]
     fn decide(&self, count: u64, left: u64, now: Timestamp, cost: Cost) -> (Option<u64>, Decision) {
         let cost = cost.get();
@@ -98,7 +100,8 @@ impl FixedWindow {
     ) -> Step {
         let (mut window, is_carried) = self.next(state.as_ref(), now);
         let step = match self.charge(&mut window, now, cost) {
-            // The one refusal that must be remembered: the next would carry the count over into a later window.
+            // The one refusal that must be remembered: the next would carry the count over into a
+            // later window.
             Step::Kept(refusal) if is_carried && cost.get() <= self.limit().get() => {
                 Step::Wrote(refusal)
             }
@@ -144,10 +147,11 @@ impl Algorithm for FixedWindow {
 
     /// Corrects the count of the current window, if the charge was made in it.
     ///
-    /// A charge in another window stays as it is. So does a charge that was made while the clock had stepped back to before this
-    /// window, or in a window of another rule before the beginning of the one whose count was carried over. For a key
-    /// without a state, a higher cost is only taken from a window of the calendar that has not ended: the window of a first call
-    /// is no longer known.
+    /// A charge in another window stays as it is. So does a charge that was made while the clock
+    /// had stepped back to before this window, or in a window of another rule before the beginning
+    /// of the one whose count was carried over. For a key without a state, a higher cost is only
+    /// taken from a window of the calendar that has not ended: the window of a first call is no
+    /// longer known.
     fn settle(
         &self,
         state: &mut Option<FixedWindowState>,
@@ -212,7 +216,8 @@ impl Algorithm for FixedWindow {
 
     /// Returns the rule with the key's own offset, if windows are [spread](FixedWindow::spread).
     ///
-    /// The offset is a whole number of microseconds if the period is one, because some stores count in microseconds.
+    /// The offset is a whole number of microseconds if the period is one, because some stores count
+    /// in microseconds.
     #[inline]
     fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
         const MICRO: u64 = 1000;
@@ -261,19 +266,22 @@ impl FixedWindow {
         }
     }
 
-    /// Returns the empty window that contains an instant; it begins there if windows begin with the first call.
+    /// Returns the empty window that contains an instant; it begins there if windows begin with the
+    /// first call.
     #[inline]
     fn fresh(&self, at: Timestamp) -> FixedWindowState {
         self.holding(at, self.anchor(at))
     }
 
-    /// Returns what is left of a window of the calendar; `None` if windows begin from the first call.
+    /// Returns what is left of a window of the calendar; `None` if windows begin from the first
+    /// call.
     pub(crate) fn left_in_calendar(&self, at: Timestamp) -> Option<Duration> {
         let is_of_calendar = !self.is_from_first_call();
         is_of_calendar.then(|| Duration::from_nanos(self.fresh(at).ends_in(at)))
     }
 
-    /// Returns an instant at which a window of this rule begins; `start` is the beginning of the known one.
+    /// Returns an instant at which a window of this rule begins; `start` is the beginning of the
+    /// known one.
     #[inline]
     fn anchor(&self, start: Timestamp) -> u64 {
         match self.begin {
@@ -289,8 +297,8 @@ impl FixedWindow {
         known.count > 0 && known.goes_on(now) && self.owns(known)
     }
 
-    /// Returns the window of a call that is not [in](Self::is_in) the known one, and `true` if it contains the count of the known
-    /// one, which is another rule's.
+    /// Returns the window of a call that is not [in](Self::is_in) the known one, and `true` if it
+    /// contains the count of the known one, which is another rule's.
     fn next(&self, known: Option<&FixedWindowState>, now: Timestamp) -> (FixedWindowState, bool) {
         let Some(known) = known else {
             return (self.fresh(now), false);
@@ -309,7 +317,8 @@ impl FixedWindow {
         (carried, true)
     }
 
-    /// Returns `true` if it is one of this rule's windows: the window of its start ends where it does.
+    /// Returns `true` if it is one of this rule's windows: the window of its start ends where it
+    /// does.
     #[inline]
     fn owns(&self, window: &FixedWindowState) -> bool {
         let (end, period) = (window.end, self.quota.period_nanos());
@@ -332,7 +341,8 @@ impl FixedWindow {
 
     /// Returns `true` if a number of nanoseconds is a number of whole windows.
     ///
-    /// A division that leaves no rest is a product, which is many times as fast. The product back reveals a rest.
+    /// A division that leaves no rest is a product, which is many times as fast. The product back
+    /// reveals a rest.
     #[inline]
     fn divides(&self, nanos: u64) -> bool {
         let period = self.quota.period_nanos();
@@ -349,7 +359,8 @@ impl StepPacked for FixedWindow {
         PackedKind::window(self.ticks())
     }
 
-    // Always inlined: most callers read only a part of the decision, and the compiler drops the rest.
+    // Always inlined: most callers read only a part of the decision, and the compiler drops the
+    // rest.
     #[inline(always)]
     fn step_packed(
         &self,
@@ -357,7 +368,8 @@ impl StepPacked for FixedWindow {
         now: StoreTime,
         cost: Cost,
     ) -> (Option<PackedState>, Decision) {
-        // The packed state alone gives the count. The time, which is read meanwhile, is only compared with the end of the window.
+        // The packed state alone gives the count. The time, which is read meanwhile, is only
+        // compared with the end of the window.
         let count = self.rest(now.since_epoch(packed));
         let since = (now.packed().since(packed) as u64).wrapping_add(count);
         if since < self.ticks() && now.at() < LATE {
@@ -410,8 +422,8 @@ impl FixedWindow {
         (count.map(|count| start.after(count)), decision)
     }
 
-    /// Returns the nanoseconds until a cost passes for a key with an inherited debt that reaches beyond this window. The debt counts
-    /// in full until its last window, and there the rest of it.
+    /// Returns the nanoseconds until a cost passes for a key with an inherited debt that reaches
+    /// beyond this window. The debt counts in full until its last window, and there the rest of it.
     #[cold]
     fn until_past(&self, debt: u64, left: u64, cost: Cost) -> u64 {
         let (windows, rest) = (debt / self.ticks(), debt % self.ticks());
@@ -450,7 +462,8 @@ impl FixedWindow {
         now.packed_after(state.start, state.count as i64)
     }
 
-    /// Returns the window of a packed state: of the rule that made it, or, for a debt, the current window of the calendar.
+    /// Returns the window of a packed state: of the rule that made it, or, for a debt, the current
+    /// window of the calendar.
     fn unpack_window(
         &self,
         packed: PackedState,

@@ -1,4 +1,5 @@
-//! Encodings: the state as bytes, the rule and its state as numbers for scripts, and the state from the totals of counters.
+//! Encodings: the state as bytes, the rule and its state as numbers for scripts, and the state from
+//! the totals of counters.
 
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use crate::{
 };
 
 impl Counted for FixedWindow {
-    /// Spread windows are those of a key by [`for_key`](crate::algorithm::Algorithm::for_key), and otherwise those of
-    /// the calendar.
+    /// Spread windows are those of a key by [`for_key`](crate::algorithm::Algorithm::for_key), and
+    /// otherwise those of the calendar.
     ///
     /// # Errors
     ///

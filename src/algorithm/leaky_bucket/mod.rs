@@ -20,16 +20,17 @@ use crate::{
     quota::{Quota, fmt_duration},
 };
 
-/// A leaky bucket as a queue: calls leave one after the other at the quota's rate, first in, first out. Calls that find the
-/// queue full are refused.
+/// A leaky bucket as a queue: calls leave one after the other at the quota's rate, first in, first
+/// out. Calls that find the queue full are refused.
 ///
-/// The answer to a call is how long it has to wait ([`Verdict::Delay`](crate::Verdict::Delay)). The first
-/// call of an idle queue leaves at once. Every later one leaves at least an interval (period / amount) after the one
-/// before. Nothing is saved up while the queue is idle, because smoothing is the point. A call of cost c
-/// departs as one, and occupies the c − 1 intervals after its departure. It is admitted if it fits
-/// into the queue and the one slot of the call that is just leaving, so the capacity is the queue + 1.
-/// Behind a layer a request is held until its departure, without any capacity of the inner service. That requires
-/// the feature `tokio`, which `axum` and `tonic` enable; without it only a `queue` of 0 works.
+/// The answer to a call is how long it has to wait ([`Verdict::Delay`](crate::Verdict::Delay)). The
+/// first call of an idle queue leaves at once. Every later one leaves at least an interval (period
+/// / amount) after the one before. Nothing is saved up while the queue is idle, because smoothing
+/// is the point. A call of cost c departs as one, and occupies the c − 1 intervals after its
+/// departure. It is admitted if it fits into the queue and the one slot of the call that is just
+/// leaving, so the capacity is the queue + 1. Behind a layer a request is held until its departure,
+/// without any capacity of the inner service. That requires the feature `tokio`, which `axum` and
+/// `tonic` enable; without it only a `queue` of 0 works.
 ///
 /// | setting | | default |
 /// |---|---|---|
@@ -39,55 +40,60 @@ use crate::{
 /// # Guarantees
 ///
 /// Departures lie at least an interval apart, to the nanosecond to which a delay is rounded up; the
-/// roundings never add up. A delay is at most queue · interval. In any span Δt at most 1 + rate · Δt calls
-/// depart, and in units at most rate · Δt and the last one's cost, whatever the arrivals were. Without a
-/// maximum wait it admits, call for call, what a [`TokenBucket`](crate::algorithm::TokenBucket) with a burst of
-/// queue + 1 admits: it is that bucket upside down.
+/// roundings never add up. A delay is at most queue · interval. In any span Δt at most 1 + rate ·
+/// Δt calls depart, and in units at most rate · Δt and the last one's cost, whatever the arrivals
+/// were. Without a maximum wait it admits, call for call, what a
+/// [`TokenBucket`](crate::algorithm::TokenBucket) with a burst of queue + 1 admits: it is that
+/// bucket upside down.
 ///
-/// The interval is rounded down to ticks of a third of a nanosecond, as that of a [token bucket](crate::algorithm::TokenBucket#rounding)
-/// is.
+/// The interval is rounded down to ticks of a third of a nanosecond, as that of a [token
+/// bucket](crate::algorithm::TokenBucket#rounding) is.
 ///
 /// # Limitations
 ///
-/// A call departs when its caller has waited, and a caller may oversleep. Tokio's timer wakes in whole
-/// milliseconds: requests behind a layer may follow each other by a millisecond less than their delays, and
-/// above 1000/s several leave at once. A call that was admitted together with other rules or limits waits for the
-/// longest of their delays, and so may leave this queue late.
+/// A call departs when its caller has waited, and a caller may oversleep. Tokio's timer wakes in
+/// whole milliseconds: requests behind a layer may follow each other by a millisecond less than
+/// their delays, and above 1000/s several leave at once. A call that was admitted together with
+/// other rules or limits waits for the longest of their delays, and so may leave this queue late.
 ///
 /// # Calls that are cancelled
 ///
-/// A waiting call that is refunded ([`settle`](crate::algorithm::Algorithm::settle) to 0, which is what a layer does
-/// when the future of a response is dropped) leaves its slot to calls that have no delay yet:
+/// A waiting call that is refunded ([`settle`](crate::algorithm::Algorithm::settle) to 0, which is
+/// what a layer does when the future of a response is dropped) leaves its slot to calls that have
+/// no delay yet:
 ///
 /// - The last slot of the queue is free at once, and with it all slots right before it that were
-///   refunded earlier. A queue whose calls are all cancelled is idle, if these slots were remembered:
-///   always, if no more than 32 calls wait.
-/// - A slot in the middle is remembered until it is the last one, or has passed. The calls behind it keep
-///   their delays, and no later call leaves before them.
-/// - Slots that touch are remembered as one, and 16 that do not touch. Otherwise a client could make each settlement slower than
-///   the one before, by opening and closing thousands of requests. A further slot stays taken until its time has passed,
-///   and is counted where a store counts [settlements that failed](crate::store::Backend::unsettled).
+///   refunded earlier. A queue whose calls are all cancelled is idle, if these slots were
+///   remembered: always, if no more than 32 calls wait.
+/// - A slot in the middle is remembered until it is the last one, or has passed. The calls behind
+///   it keep their delays, and no later call leaves before them.
+/// - Slots that touch are remembered as one, and 16 that do not touch. Otherwise a client could
+///   make each settlement slower than the one before, by opening and closing thousands of requests.
+///   A further slot stays taken until its time has passed, and is counted where a store counts
+///   [settlements that failed](crate::store::Backend::unsettled).
 ///
-/// A call is recognised by its cost and its departure. So nothing is refunded by a call that was admitted
-/// while the clock had stepped back; and a call of a pair of rules or of `… & …`, or one at a rate
-/// above 10⁹/s, gives its slot back only if it is the only call at its instant and none has come since.
+/// A call is recognised by its cost and its departure. So nothing is refunded by a call that was
+/// admitted while the clock had stepped back; and a call of a pair of rules or of `… & …`, or one
+/// at a rate above 10⁹/s, gives its slot back only if it is the only call at its instant and none
+/// has come since.
 ///
 /// # Memory
 ///
-/// A packed state of 8 bytes per key if the interval is at least a nanosecond and the queue drains within two years; 32 bytes
-/// otherwise. While slots in the middle are refunded, 32 and 128 for up to four of them, then 24 to 48 for each one more, of at
-/// most 16.
+/// A packed state of 8 bytes per key if the interval is at least a nanosecond and the queue drains
+/// within two years; 32 bytes otherwise. While slots in the middle are refunded, 32 and 128 for up
+/// to four of them, then 24 to 48 for each one more, of at most 16.
 ///
 /// # When the rule changes
 ///
-/// The backlog carries over as time: delayed calls keep their delays, and the first call under the new rule
-/// departs behind them. A backlog that is longer than the new queue is a full queue. It carries over up to 48 years, or a day for
-/// rules above 3·10⁷/s.
+/// The backlog carries over as time: delayed calls keep their delays, and the first call under the
+/// new rule departs behind them. A backlog that is longer than the new queue is a full queue. It
+/// carries over up to 48 years, or a day for rules above 3·10⁷/s.
 ///
 /// # When the clock steps back
 ///
-/// Time stands still for a key at its last write, until the clock has caught up. Delays count from there, so
-/// no step makes a delay longer than queue · interval. All other waits are by the clock and contain the step.
+/// Time stands still for a key at its last write, until the clock has caught up. Delays count from
+/// there, so no step makes a delay longer than queue · interval. All other waits are by the clock
+/// and contain the step.
 ///
 /// # Examples
 ///
@@ -149,8 +155,8 @@ impl LeakyBucket {
     ///
     /// # Errors
     ///
-    /// When `units` is above 2⁴⁰, or such a queue takes more than 2⁹⁵ ns to drain; or when it is 0 and
-    /// a maximum wait is set.
+    /// When `units` is above 2⁴⁰, or such a queue takes more than 2⁹⁵ ns to drain; or when it is 0
+    /// and a maximum wait is set.
     pub fn try_queue(self, units: u64) -> Result<Self, Error> {
         if units > Quota::MAX_AMOUNT {
             return Err(Error::new(format!(
@@ -210,8 +216,8 @@ impl LeakyBucket {
 
     /// Returns `true` if a [`PackedState`](crate::algorithm::PackedState) holds its states.
     ///
-    /// Only if departures distinguish calls: a packed state does not hold whether the last call was the only one at its
-    /// instant.
+    /// Only if departures distinguish calls: a packed state does not hold whether the last call was
+    /// the only one at its instant.
     #[inline]
     const fn is_packed(&self) -> bool {
         self.rate.fits_packed_state() && self.rate.price_in_ticks() >= PER_NANO as i64

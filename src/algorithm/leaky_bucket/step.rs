@@ -1,4 +1,5 @@
-//! The backlog of a queue and the decisions that follow from it; slots that were refunded, and the correction of charges.
+//! The backlog of a queue and the decisions that follow from it; slots that were refunded, and the
+//! correction of charges.
 //!
 //! A queue refunds slots, not time. A cancelled call frees its slot, but later calls have their
 //! delays already, so the slot is granted again only from the end of the queue.
@@ -29,8 +30,8 @@ pub struct LeakyBucketState {
     pub(super) sole: bool,
 }
 
-/// The time until the next departure is free, in units of the rate, at an instant that is never before the
-/// last write.
+/// The time until the next departure is free, in units of the rate, at an instant that is never
+/// before the last write.
 #[derive(Clone, Copy)]
 struct Backlog<N> {
     units: N,
@@ -86,7 +87,8 @@ impl<N: Width> QueueInWidth<'_, N> {
     }
 
     /// Adds `cost` to the backlog if it passes; returns the new backlog, and the decision.
-    // Always inlined: most callers read only a part of the decision, and the compiler drops the rest.
+    // Always inlined: most callers read only a part of the decision, and the compiler drops the
+    // rest.
     #[inline(always)]
     fn decide(&self, backlog: Backlog<N>, now: Timestamp, cost: Cost) -> (Option<N>, Decision) {
         let cost = cost.get();
@@ -209,7 +211,8 @@ impl StepPacked for LeakyBucket {
         PackedKind::QUEUE
     }
 
-    // Always inlined: most callers read only a part of the decision, and the compiler drops the rest.
+    // Always inlined: most callers read only a part of the decision, and the compiler drops the
+    // rest.
     #[inline(always)]
     fn step_packed(
         &self,
@@ -281,13 +284,16 @@ impl Algorithm for LeakyBucket {
 
     /// Refunds a slot to calls that have no delay yet, or takes more.
     ///
-    /// A higher cost makes the backlog longer from now on. A lower cost corrects the last slot of the queue: the key is left
-    /// exactly as if the call had cost `actual` from the beginning, also after it has departed. A cost of 0, before the departure,
-    /// also refunds a slot in the middle, as soon as all slots behind it are refunded, unless 16 others are remembered that do not
-    /// touch it. Any other correction changes nothing, because the calls behind have their delays already.
+    /// A higher cost makes the backlog longer from now on. A lower cost corrects the last slot of
+    /// the queue: the key is left exactly as if the call had cost `actual` from the beginning, also
+    /// after it has departed. A cost of 0, before the departure, also refunds a slot in the middle,
+    /// as soon as all slots behind it are refunded, unless 16 others are remembered that do not
+    /// touch it. Any other correction changes nothing, because the calls behind have their delays
+    /// already.
     ///
-    /// A call is recognised by its cost and its departure. So a second settlement gives nothing back, unless a call of the same
-    /// cost has taken the slot since. Nothing is refunded if [calls cannot be distinguished](LeakyBucket#calls-that-are-cancelled).
+    /// A call is recognised by its cost and its departure. So a second settlement gives nothing
+    /// back, unless a call of the same cost has taken the slot since. Nothing is refunded if [calls
+    /// cannot be distinguished](LeakyBucket#calls-that-are-cancelled).
     fn settle(
         &self,
         state: &mut Option<LeakyBucketState>,
@@ -363,11 +369,12 @@ impl Algorithm for LeakyBucket {
     }
 }
 
-/// The most slots that are remembered, so that no number of clients that hang up makes a state large, or slow to correct.
+/// The most slots that are remembered, so that no number of clients that hang up makes a state
+/// large, or slow to correct.
 const MOST: usize = 16;
 
-/// Slots before the last one that were refunded and have not passed, in the order of their departures. Slots that touch
-/// are one.
+/// Slots before the last one that were refunded and have not passed, in the order of their
+/// departures. Slots that touch are one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RefundedSlots(pub(super) VecDeque<QueueSlot>);
 
@@ -379,16 +386,16 @@ pub(super) struct QueueSlot {
 }
 
 impl RefundedSlots {
-    /// Returns the slot before `index`, and for how many nanoseconds it lasts after `departs`. Departures are rounded up, so 0 and
-    /// 1 mean that it ends there.
+    /// Returns the slot before `index`, and for how many nanoseconds it lasts after `departs`.
+    /// Departures are rounded up, so 0 and 1 mean that it ends there.
     fn before(&self, index: usize, departs: Timestamp) -> Option<(QueueSlot, i128)> {
         let slot = *self.0.get(index.checked_sub(1)?)?;
         let nanos = departs.nanos_since(slot.departs);
         Some((slot, slot.span.nanos_up() - i128::from(nanos)))
     }
 
-    /// Unites the slot at `index` with the one before it, if it begins where that ends. `gap`, the least time between two slots
-    /// that do not touch, must be two nanoseconds.
+    /// Unites the slot at `index` with the one before it, if it begins where that ends. `gap`, the
+    /// least time between two slots that do not touch, must be two nanoseconds.
     fn unite(&mut self, index: usize, gap: i128) {
         let Some(second) = self.0.get(index).copied() else {
             return;
@@ -437,7 +444,8 @@ impl QueueInWidth<'_, i128> {
         });
     }
 
-    /// Corrects a charge to the `actual` cost, which is less. Returns `true` if its slot is one too many to be remembered.
+    /// Corrects a charge to the `actual` cost, which is less. Returns `true` if its slot is one too
+    /// many to be remembered.
     fn refund(
         &self,
         state: &mut LeakyBucketState,
@@ -480,12 +488,14 @@ impl QueueInWidth<'_, i128> {
         forgets
     }
 
-    /// Returns when a slot departs that begins `parts` parts of a tick after the last write, in nanoseconds rounded up.
+    /// Returns when a slot departs that begins `parts` parts of a tick after the last write, in
+    /// nanoseconds rounded up.
     fn departure(&self, state: &LeakyBucketState, parts: i128) -> i128 {
         i128::from(state.written_at.as_nanos()) - (-parts).div_euclid(PARTS_PER_NANO)
     }
 
-    /// Remembers a slot before the last one, if it has not departed. Returns `false` if it is one too many.
+    /// Remembers a slot before the last one, if it has not departed. Returns `false` if it is one
+    /// too many.
     fn remembers(
         &self,
         state: &mut LeakyBucketState,
@@ -525,7 +535,8 @@ impl QueueInWidth<'_, i128> {
         is_remembered
     }
 
-    /// Leaves `actual` of the last slot; if that is nothing, also nothing of those before it that were refunded.
+    /// Leaves `actual` of the last slot; if that is nothing, also nothing of those before it that
+    /// were refunded.
     fn shorten(&self, state: &mut LeakyBucketState, slot: i128, actual: u64) {
         let mut end = slot + self.units.price_in_parts(actual);
         let mut refunded = state.refunded.take();

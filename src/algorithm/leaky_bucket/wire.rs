@@ -67,14 +67,15 @@ impl LeakyBucket {
         (span.parts() >= 0).then_some(span)
     }
 
-    /// Returns the level and the gain that a script keeps of a span, rounded in favour of the limit.
+    /// Returns the level and the gain that a script keeps of a span, rounded in favour of the
+    /// limit.
     fn units_of(&self, span: Ticks) -> [i64; 2] {
         ScriptRate::of(&self.rate).level_up(span)
     }
 }
 
-/// A slot that was refunded is four numbers, which the script carries along: its departure in microseconds
-/// and what is left of it in nanoseconds, and its span.
+/// A slot that was refunded is four numbers, which the script carries along: its departure in
+/// microseconds and what is left of it in nanoseconds, and its span.
 const SLOT: usize = 4;
 
 impl Scripted for LeakyBucket {

@@ -13,34 +13,38 @@ use crate::{error::Error, quota::Quota};
 ///
 /// # Guarantee
 ///
-/// At most the quota's amount passes in any window of one period, wherever the window begins, and no call is refused
-/// that would have fitted. A window is half open: a call that passed exactly one period ago no longer counts. All
-/// arithmetic is exact.
+/// At most the quota's amount passes in any window of one period, wherever the window begins, and
+/// no call is refused that would have fitted. A window is half open: a call that passed exactly one
+/// period ago no longer counts. All arithmetic is exact.
 ///
 /// Nothing is smoothed: a whole limit may pass at one instant, and as much again one period later.
 ///
 /// # Cost
 ///
-/// A key takes 40 bytes, and 16 for each call that passed in the last window: at most 16 times the limit.
-/// Calls at one instant share an entry. The entries lie in a buffer that doubles when it is full, and that shrinks to
-/// twice its content when three quarters of it are empty. So the buffer takes up to twice as much, and up to four times
-/// while the traffic of a key decreases. For limits above some thousands a [`SlidingWindow`](crate::SlidingWindow) or a
+/// A key takes 40 bytes, and 16 for each call that passed in the last window: at most 16 times the
+/// limit. Calls at one instant share an entry. The entries lie in a buffer that doubles when it is
+/// full, and that shrinks to twice its content when three quarters of it are empty. So the buffer
+/// takes up to twice as much, and up to four times while the traffic of a key decreases. For limits
+/// above some thousands a [`SlidingWindow`](crate::SlidingWindow) or a
 /// [`TokenBucket`](crate::TokenBucket) takes far less memory.
 ///
-/// A decision is a binary search in the sorted entries. An admitted call appends its entry and discards all expired
-/// entries at once. Growing and shrinking the buffer moves at most three entries per admitted call on average. A store
-/// that copies a state copies all of its entries; [`Local`](crate::store::Local) does so if one request asks for a key
-/// twice. A settlement moves the sums of the entries that are newer than its charge.
+/// A decision is a binary search in the sorted entries. An admitted call appends its entry and
+/// discards all expired entries at once. Growing and shrinking the buffer moves at most three
+/// entries per admitted call on average. A store that copies a state copies all of its entries;
+/// [`Local`](crate::store::Local) does so if one request asks for a key twice. A settlement moves
+/// the sums of the entries that are newer than its charge.
 ///
-/// Redis keeps the entries as slots of 16 bytes beside the state and reads a few of them, so a refused call takes no longer in a long log than in a
-/// short one. A store that compares and swaps transfers the whole log with each call, and refuses a rule whose log can take more than 64 KiB:
-/// some ten thousand calls a minute, or nine thousand a day. [What a decision costs](crate::operations#what-a-decision-costs-the-server)
-/// compares them.
+/// Redis keeps the entries as slots of 16 bytes beside the state and reads a few of them, so a
+/// refused call takes no longer in a long log than in a short one. A store that compares and swaps
+/// transfers the whole log with each call, and refuses a rule whose log can take more than 64 KiB:
+/// some ten thousand calls a minute, or nine thousand a day. [What a decision
+/// costs](crate::operations#what-a-decision-costs-the-server) compares them.
 ///
 /// # When the rule changes
 ///
-/// The entries are counted under the new limit and the new period. Usage above the new limit only causes refusals, and a
-/// shorter period forgets sooner. Under a longer period, calls that were discarded before are not counted again.
+/// The entries are counted under the new limit and the new period. Usage above the new limit only
+/// causes refusals, and a shorter period forgets sooner. Under a longer period, calls that were
+/// discarded before are not counted again.
 ///
 /// # When the clock steps back
 ///

@@ -10,7 +10,8 @@ use crate::{
 };
 
 /// The state of a key under a [`SlidingLog`]: the instants at which units passed.
-// Never empty between calls. The totals wrap; the log contains at most 2^64 - 1 units, so their differences are exact.
+// Never empty between calls. The totals wrap; the log contains at most 2^64 - 1 units, so their
+// differences are exact.
 #[derive(Clone)]
 pub struct SlidingLogState {
     /// Sorted by their instants, which are distinct; each contains at least one unit.
@@ -82,7 +83,8 @@ impl SlidingLogState {
         self.first(|entry| now.nanos_since(entry.at) >= period)
     }
 
-    /// Returns how many of the oldest entries must go for the others to contain at most `room` units.
+    /// Returns how many of the oldest entries must go for the others to contain at most `room`
+    /// units.
     #[inline]
     fn above(&self, room: u64) -> usize {
         self.first(|entry| self.total.wrapping_sub(entry.before) > room)
@@ -102,8 +104,8 @@ impl SlidingLogState {
 
     /// Discards the `n` oldest entries.
     ///
-    /// Shrinks the buffer only when it is at most a quarter full. After the last move it was half full, so at least as many
-    /// entries have gone since as are moved now.
+    /// Shrinks the buffer only when it is at most a quarter full. After the last move it was half
+    /// full, so at least as many entries have gone since as are moved now.
     #[inline]
     fn discard(&mut self, n: usize) {
         if n == 0 {
@@ -144,8 +146,9 @@ impl SlidingLogState {
 
     /// Adds units at any instant, up to a total of 2⁶⁴ − 1.
     ///
-    /// If nothing is left of that instant, they join the next newer entry, which leaves later: a log in a store has no
-    /// room between two entries. Only the newest instant gets a new entry, unless the log is full.
+    /// If nothing is left of that instant, they join the next newer entry, which leaves later: a
+    /// log in a store has no room between two entries. Only the newest instant gets a new entry,
+    /// unless the log is full.
     fn force(&mut self, at: Timestamp, units: u64, limit: u64) {
         let counted = self.units_from(0);
         let units = units.min(u64::MAX - counted);
@@ -219,7 +222,8 @@ impl SlidingLog {
         Duration::from_nanos(left.saturating_add(at.nanos_since(now)))
     }
 
-    /// Returns the time from `now` until the log counts at most `room` units, which is fewer than it counts now.
+    /// Returns the time from `now` until the log counts at most `room` units, which is fewer than
+    /// it counts now.
     #[inline]
     fn room_after(&self, log: &SlidingLogState, room: u64, now: Timestamp) -> Duration {
         let last = log.at(log.above(room).saturating_sub(1));
@@ -312,10 +316,11 @@ impl Algorithm for SlidingLog {
 
     /// Corrects the entry of the charged instant while that counts.
     ///
-    /// Takes time in proportion to the entries. If the entry is gone, because it was refunded or the key was forgotten,
-    /// additional units are added all the same: to the next newer entry, and if there is none, at that instant, or to the
-    /// newest entry if the log counts as many units as the limit. Nothing comes back of a call that was charged while the
-    /// clock had stepped back: its entry lies at a later instant.
+    /// Takes time in proportion to the entries. If the entry is gone, because it was refunded or
+    /// the key was forgotten, additional units are added all the same: to the next newer entry, and
+    /// if there is none, at that instant, or to the newest entry if the log counts as many units as
+    /// the limit. Nothing comes back of a call that was charged while the clock had stepped back:
+    /// its entry lies at a later instant.
     fn settle(
         &self,
         state: &mut Option<SlidingLogState>,
@@ -345,7 +350,8 @@ impl Algorithm for SlidingLog {
         }
     }
 
-    /// Each unit can have an entry: its units, and the time since the entry before, for which equal times take the most bytes.
+    /// Each unit can have an entry: its units, and the time since the entry before, for which equal
+    /// times take the most bytes.
     fn most_bytes(&self) -> u64 {
         let (entries, period) = (self.limit().get(), self.quota.period_nanos());
         let bits = u64::from(u64::BITS - (period / entries).leading_zeros());
@@ -432,7 +438,8 @@ mod tests {
 
     #[test]
     fn a_log_moves_three_entries_at_most_for_each_that_it_was_given() {
-        // Bursts, pauses, and a trickle at which the length stays around any that the room changes at.
+        // Bursts, pauses, and a trickle at which the length stays around any that the room changes
+        // at.
         for (limit, gaps) in [
             (10_000, &[1][..]),
             (10_000, &[SECOND / 20_000]),

@@ -11,45 +11,51 @@ use self::{packed::bits_of, step::Slices};
 use super::rule::{RuleWords, of_quota, text};
 use crate::{error::Error, quota::Quota};
 
-/// A sliding window: counts calls in slices of the calendar, and weights the oldest slice by the part of it that lies in the
-/// window.
+/// A sliding window: counts calls in slices of the calendar, and weights the oldest slice by the
+/// part of it that lies in the window.
 ///
-/// The window is the quota's period and consists of `n` [slices](Self::slices), 1 by default. There are `n + 1` counters:
-/// for the current slice, for the `n − 1` slices before it, and for the oldest slice, of which only a part still lies in
-/// the window. Slice `k` begins `⌈k · window / n⌉` nanoseconds after the Unix epoch. At any instant,
+/// The window is the quota's period and consists of `n` [slices](Self::slices), 1 by default. There
+/// are `n + 1` counters: for the current slice, for the `n − 1` slices before it, and for the
+/// oldest slice, of which only a part still lies in the window. Slice `k` begins `⌈k · window / n⌉`
+/// nanoseconds after the Unix epoch. At any instant,
 ///
 /// > estimate = the `n` newest counters + the oldest counter × the part of its slice that lies in the window
 ///
-/// and a cost passes if the estimate plus the cost is at most the quota's amount. The product is compared exactly, without
-/// rounding. With one slice these are the two counters of Cloudflare's limiter: at 00:01:43, `100/1m` counts 00:01 in full
-/// and 00:00 with a weight of 17/60. With four slices a minute they are the five counters of 15 seconds that Criteo
-/// describes.
+/// and a cost passes if the estimate plus the cost is at most the quota's amount. The product is
+/// compared exactly, without rounding. With one slice these are the two counters of Cloudflare's
+/// limiter: at 00:01:43, `100/1m` counts 00:01 in full and 00:00 with a weight of 17/60. With four
+/// slices a minute they are the five counters of 15 seconds that Criteo describes.
 ///
 /// # Guarantee
 ///
-/// In `n` consecutive slices, and therefore in each window of the calendar, never more than the quota's amount passes. In a
-/// span of `m` windows anywhere, never more than `m + 1` times the amount.
+/// In `n` consecutive slices, and therefore in each window of the calendar, never more than the
+/// quota's amount passes. In a span of `m` windows anywhere, never more than `m + 1` times the
+/// amount.
 ///
-/// In a span of one window anywhere, at most **twice the amount less one**, whatever the number of slices. The calls of a
-/// slice are weighted as if they were spread evenly over it. If all of them lie at its end, and the whole amount comes
-/// within one slice, they lose their weight before they are one window old: `100/1m` admits 100 calls just before a
-/// slice ends, and 99 more just before that slice leaves the window, less than a minute later. For calls at a steady pace
-/// the estimate is exact, and its error is never larger than the calls of the oldest slice. So more slices reduce the mean
-/// error but not the worst case. In the other direction, calls at the beginning of a slice count for up to one slice
-/// too long.
+/// In a span of one window anywhere, at most **twice the amount less one**, whatever the number of
+/// slices. The calls of a slice are weighted as if they were spread evenly over it. If all of them
+/// lie at its end, and the whole amount comes within one slice, they lose their weight before they
+/// are one window old: `100/1m` admits 100 calls just before a slice ends, and 99 more just before
+/// that slice leaves the window, less than a minute later. For calls at a steady pace the estimate
+/// is exact, and its error is never larger than the calls of the oldest slice. So more slices
+/// reduce the mean error but not the worst case. In the other direction, calls at the beginning of
+/// a slice count for up to one slice too long.
 ///
-/// These bounds are for the units that one rule admits. Units that `settle` takes by force count in addition, even
-/// above the amount.
+/// These bounds are for the units that one rule admits. Units that `settle` takes by force count in
+/// addition, even above the amount.
 ///
-/// [`SlidingLog`](crate::SlidingLog) stores the time of each call instead: it never admits more than the amount in any
-/// window and never refuses without cause, but its memory grows with the amount.
+/// [`SlidingLog`](crate::SlidingLog) stores the time of each call instead: it never admits more
+/// than the amount in any window and never refuses without cause, but its memory grows with the
+/// amount.
 ///
 /// # Cost
 ///
-/// A key takes a packed state of 8 bytes in a [local store](crate::store::Local#memory) if the counters fit: there are at most 15
-/// slices, they divide the window evenly in nanoseconds, the window lasts with one slice more at most two years, and the limit is below
-/// 2ᵇ. Here *b* is the number of binary digits of each of the `n + 1` counters: if a slice lasts *t* thirds of a nanosecond, it is
-/// log₂ *t* / (`n` + 1), rounded down twice. These are the largest limits that fit:
+/// A key takes a packed state of 8 bytes in a [local store](crate::store::Local#memory) if the
+/// counters fit: there are at most 15 slices, they divide the window evenly in nanoseconds, the
+/// window lasts with one slice more at most two years, and the limit is below 2ᵇ. Here *b* is the
+/// number of binary digits of each of the `n + 1` counters: if a slice lasts *t* thirds of a
+/// nanosecond, it is log₂ *t* / (`n` + 1), rounded down twice. These are the largest limits that
+/// fit:
 ///
 /// | window | 1 slice | 2 slices | 4 slices | 6 slices |
 /// |---|---|---|---|---|
@@ -58,24 +64,27 @@ use crate::{error::Error, quota::Quota};
 /// | an hour | 2,097,151 | 16,383 | 255 | 31 |
 /// | a day | 8,388,607 | 32,767 | 511 | 63 |
 ///
-/// Otherwise it takes 40 bytes per key with one slice; with more slices, 8 bytes in addition for each counter: 80 bytes with 4 slices,
-/// 528 with 60. The counters are allocated once, when a key is first admitted. A decision reads the counters and divides once or
-/// twice, and a few times more if the slices do not divide the window evenly.
+/// Otherwise it takes 40 bytes per key with one slice; with more slices, 8 bytes in addition for
+/// each counter: 80 bytes with 4 slices, 528 with 60. The counters are allocated once, when a key
+/// is first admitted. A decision reads the counters and divides once or twice, and a few times more
+/// if the slices do not divide the window evenly.
 ///
 /// # When the rule changes
 ///
-/// A new amount is compared with the counters as they are. For another window or number of slices the calls are counted
-/// again: each call as late as it can have come, in the last nanosecond of its slice, or at the last write if that was
-/// earlier. So a change never adds allowance. Until a call passes under the new rule, each decision repeats that
-/// conversion, which allocates if there are several slices.
+/// A new amount is compared with the counters as they are. For another window or number of slices
+/// the calls are counted again: each call as late as it can have come, in the last nanosecond of
+/// its slice, or at the last write if that was earlier. So a change never adds allowance. Until a
+/// call passes under the new rule, each decision repeats that conversion, which allocates if there
+/// are several slices.
 ///
-/// A packed state does not contain the instant of the last write. For another window or number of slices, a local store counts the calls
-/// of its newest slice as late as the first call under the new rule.
+/// A packed state does not contain the instant of the last write. For another window or number of
+/// slices, a local store counts the calls of its newest slice as late as the first call under the
+/// new rule.
 ///
 /// # When the clock steps back
 ///
-/// Time stands still for a key at its last write until the clock has caught up. `settle` corrects the slice that the
-/// clock showed for the call, if that slice still counts.
+/// Time stands still for a key at its last write until the clock has caught up. `settle` corrects
+/// the slice that the clock showed for the call, if that slice still counts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -96,13 +105,14 @@ pub struct SlidingWindow {
     quota: Quota,
     limit: NonZeroU64,
     slices: Slices,
-    /// The binary digits of each counter in a packed state; 0 if there are no packed states in these slices.
+    /// The binary digits of each counter in a packed state; 0 if there are no packed states in
+    /// these slices.
     bits: u32,
 }
 
 impl SlidingWindow {
-    /// The largest number of slices in a window. Each takes time and memory of every call: more would cost more than a
-    /// [`SlidingLog`](crate::SlidingLog), which is exact.
+    /// The largest number of slices in a window. Each takes time and memory of every call: more
+    /// would cost more than a [`SlidingLog`](crate::SlidingLog), which is exact.
     pub const MAX_SLICES: u64 = 60;
 
     /// Returns a window of the quota's period in one slice, in which the quota's amount may pass.

@@ -1,10 +1,12 @@
 //! Counters in one word.
 //!
-//! The packed state is the beginning of the newest slice, plus the counters as binary digits: the counter of the newest slice in the
-//! highest ones, that of the oldest in the lowest ones. All digits together are less than the ticks in a slice, so packed states grow from
-//! slice to slice, and also with each charge, which goes to the newest slice.
+//! The packed state is the beginning of the newest slice, plus the counters as binary digits: the
+//! counter of the newest slice in the highest ones, that of the oldest in the lowest ones. All
+//! digits together are less than the ticks in a slice, so packed states grow from slice to slice,
+//! and also with each charge, which goes to the newest slice.
 //!
-//! The instant of the last write is lost. A store in memory needs it for other slices only, because its time never decreases.
+//! The instant of the last write is lost. A store in memory needs it for other slices only, because
+//! its time never decreases.
 //!
 //! Packed states must grow from slice to slice, so all digits together must be less than the ticks
 //! in a slice; this bounds the limit. The width of a counter depends on the window and the number
@@ -45,7 +47,8 @@ impl StepPacked for SlidingWindow {
         PackedKind::slices(packed_slices(&self.slices))
     }
 
-    // Always inlined: most callers read only a part of the decision, and the compiler drops the rest.
+    // Always inlined: most callers read only a part of the decision, and the compiler drops the
+    // rest.
     #[inline(always)]
     fn step_packed(
         &self,
@@ -87,7 +90,8 @@ fn begin(slices: &Slices, now: StoreTime) -> (SlicePosition, PackedState) {
     (position, now.packed().before(since as i64))
 }
 
-/// Returns how many slices a packed state lies after the one that begins at `start`, and its counters.
+/// Returns how many slices a packed state lies after the one that begins at `start`, and its
+/// counters.
 #[inline]
 fn apart(packed: PackedState, start: PackedState, length: u64) -> (i64, u64) {
     let (since, length) = (packed.since(start), length as i64);
@@ -101,14 +105,16 @@ impl SlidingWindow {
         self.limit.get() >> self.bits == 0
     }
 
-    /// Returns the slice of a packed state, or the one that begins at `start` if that is later, with the counters that still count.
+    /// Returns the slice of a packed state, or the one that begins at `start` if that is later,
+    /// with the counters that still count.
     // Not inlined: only for calls in a slice without a charge.
     #[inline(never)]
     fn advance(&self, packed: PackedState, start: PackedState) -> PackedSlice {
         let PackedSlices { count, length } = packed_slices(&self.slices);
         let mut since = packed.since(start);
         if since >= 0 {
-            // Another thread has read a later time, or it is a debt: time stands still until the slice begins.
+            // Another thread has read a later time, or it is a debt: time stands still until the
+            // slice begins.
             let (_, digits) = apart(packed, start, length);
             let start = packed.before(digits as i64);
             return PackedSlice { start, digits };
@@ -124,10 +130,11 @@ impl SlidingWindow {
         PackedSlice { start, digits: 0 }
     }
 
-    /// Returns the packed state with at least the counters of all packed states up to a debt, by which `start` is the beginning of a slice.
+    /// Returns the packed state with at least the counters of all packed states up to a debt, by
+    /// which `start` is the beginning of a slice.
     ///
-    /// These may have any counts in the slices before their newest one. So a key that inherits waits until those slices do not
-    /// count any more.
+    /// These may have any counts in the slices before their newest one. So a key that inherits
+    /// waits until those slices do not count any more.
     fn filled(&self, debt: PackedState, start: PackedState) -> PackedState {
         let PackedSlices { count, length } = packed_slices(&self.slices);
         let (_, digits) = apart(debt, start, length);
@@ -216,7 +223,8 @@ impl SlidingWindow {
     ) -> Option<SlidingWindowState> {
         match packed_kind.meaning() {
             Meaning::Slices(slices) => SlidingWindowState::unpack(packed, slices, now),
-            // Not only for rules whose limit fits: other rules may have packed the state of the key.
+            // Not only for rules whose limit fits: other rules may have packed the state of the
+            // key.
             Meaning::Debt if self.bits > 0 => {
                 let packed = self.filled(packed, begin(&self.slices, now).1);
                 SlidingWindowState::unpack(packed, packed_slices(&self.slices), now)
@@ -249,7 +257,8 @@ impl SlidingWindowState {
     }
 }
 
-/// The binary digits of the number of slices in a deferred state; the length of a slice is above them.
+/// The binary digits of the number of slices in a deferred state; the length of a slice is above
+/// them.
 const COUNT_BITS: u32 = PackedSlices::MAX_COUNT.count_ones();
 
 /// The counters of a packed state.
@@ -267,7 +276,8 @@ const fn bits(slices: PackedSlices) -> u32 {
     slices.length.ilog2() / (slices.count as u32 + 1)
 }
 
-/// Returns the number of binary digits of each counter; 0 if a packed state does not hold the counters of these slices.
+/// Returns the number of binary digits of each counter; 0 if a packed state does not hold the
+/// counters of these slices.
 pub(super) const fn bits_of(slices: &Slices) -> u32 {
     if !slices.are_even() || slices.count() > PackedSlices::MAX_COUNT {
         return 0;
@@ -349,8 +359,8 @@ pub(super) const fn most(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// Computes the numbers from the limit, the counters, the nanoseconds until the slice ends and until it begins, the length of slices above
-/// their number, and the remaining units.
+/// Computes the numbers from the limit, the counters, the nanoseconds until the slice ends and
+/// until it begins, the length of slices above their number, and the remaining units.
 const DEFERRED: Compute = Compute {
     remaining: |&[.., remaining]| remaining,
     reset_after: |&[_, digits, rest, stalled, slices, _]| {
@@ -461,7 +471,8 @@ mod tests {
             let mut since = since;
             for (wait, parts, cost, is_other) in steps {
                 let rule = if is_other { other } else { first };
-                // In thousandths of a window; a third of the calls come at the same instant as the one before.
+                // In thousandths of a window; a third of the calls come at the same instant as the
+                // one before.
                 since += (u128::from(wait / 2 * 3 % 2_000) * u128::from(window) / 1_000) as u64 * u64::from(wait % 3 > 0);
                 if since > 10 * YEAR {
                     break;
@@ -484,7 +495,8 @@ mod tests {
             }
         }
 
-        /// In a time that another thread has passed, time stands still as it does for a state that was written at the beginning of its slice.
+        /// In a time that another thread has passed, time stands still as it does for a state that
+        /// was written at the beginning of its slice.
         #[test]
         fn time_stands_still_before_the_slice(
             rule in packed_rules(), made in made(), since in YEAR..10 * YEAR, back in 0..YEAR, cost: u64, seed: u64,
@@ -499,7 +511,8 @@ mod tests {
             prop_assert_eq!(decision, rule.step(&mut Some(unpacked), earlier.at(), cost).decision());
         }
 
-        /// A debt is the greatest of several packed states, and no key may get more by it than by its own.
+        /// A debt is the greatest of several packed states, and no key may get more by it than by
+        /// its own.
         #[test]
         fn a_debt_leaves_no_more_than_any_packed_state_up_to_it(
             rule in packed_rules(), made in made(), since in YEAR..10 * YEAR, back in 0..3_000_u64, seed: u64,

@@ -1,4 +1,5 @@
-//! The counters of a key, and the decisions that follow from them. Then the calendar of slices, without counters: when each slice begins and ends, and which part of it lies in the window.
+//! The counters of a key, and the decisions that follow from them. Then the calendar of slices,
+//! without counters: when each slice begins and ends, and which part of it lies in the window.
 
 use std::{
     borrow::Cow,
@@ -23,7 +24,8 @@ pub struct SlidingWindowState {
     pub(super) written_at: Timestamp,
     /// The window of the rule that wrote the state, in nanoseconds.
     pub(super) window: u64,
-    /// One counter more than that rule has slices, because the window usually begins within the oldest slice.
+    /// One counter more than that rule has slices, because the window usually begins within the
+    /// oldest slice.
     pub(super) counters: SliceCounters,
 }
 
@@ -90,7 +92,8 @@ impl SlidingWindowState {
         self.window == slices.window() && self.counters.len() as u64 == slices.count() + 1
     }
 
-    /// Returns the number of slices that have begun between the last write and `at`. `position` is that of `at`, which is not before the last write.
+    /// Returns the number of slices that have begun between the last write and `at`. `position` is
+    /// that of `at`, which is not before the last write.
     #[inline]
     fn passed(&self, slices: &Slices, at: Timestamp, position: &SlicePosition) -> u64 {
         if at.nanos_since(self.written_at) <= position.length - position.rest {
@@ -120,7 +123,8 @@ impl SlidingWindowState {
 
     /// Returns the state with its calls counted in other slices.
     ///
-    /// Each call is dated as late as possible: in the last nanosecond of its old slice, but not after the last write.
+    /// Each call is dated as late as possible: in the last nanosecond of its old slice, but not
+    /// after the last write.
     #[cold]
     fn converted(&self, slices: &Slices) -> Self {
         let mut converted = Self::empty(slices, self.written_at);
@@ -154,7 +158,8 @@ struct View<'a> {
     position: SlicePosition,
     /// The number of slices that have begun since the last write.
     passed: u64,
-    /// The counters that still count, newest slice first. The last one is that of the oldest slice, of which only a part lies in the window.
+    /// The counters that still count, newest slice first. The last one is that of the oldest slice,
+    /// of which only a part lies in the window.
     counting: &'a [u64],
     /// The sum of all but the oldest, at most `u64::MAX`.
     whole: u64,
@@ -189,7 +194,8 @@ impl SlidingWindow {
         let counting = state.map_or(&[][..], |state| state.counting(passed));
         let (whole, oldest) = split(counting);
         let whole = sum(whole);
-        // Costs are whole numbers, so rounding the estimate up gives the same decision as the exact estimate.
+        // Costs are whole numbers, so rounding the estimate up gives the same decision as the exact
+        // estimate.
         let estimate = whole.saturating_add(self.slices.inside(oldest, &position));
         View {
             at,
@@ -201,7 +207,8 @@ impl SlidingWindow {
         }
     }
 
-    /// Returns the nanoseconds until `cost` passes. The cost is more than what remains, and at most the limit.
+    /// Returns the nanoseconds until `cost` passes. The cost is more than what remains, and at most
+    /// the limit.
     #[inline]
     fn wait(&self, view: &View<'_>, cost: u64) -> u64 {
         let free = self.limit.get() - cost;
@@ -209,7 +216,8 @@ impl SlidingWindow {
             (Some(free), Some(oldest)) => {
                 until_inside(free, *oldest, view.position.rest, view.position.length)
             }
-            // The counters that count in full already leave too little, so another slice must begin.
+            // The counters that count in full already leave too little, so another slice must
+            // begin.
             _ => self.wait_for_slice(view.position.slice, view.position.rest, view.counting, free),
         }
     }
@@ -417,7 +425,8 @@ impl Algorithm for SlidingWindow {
     }
 }
 
-/// The slices of a window: slice `k` begins `⌈k · window / count⌉` nanoseconds after the Unix epoch.
+/// The slices of a window: slice `k` begins `⌈k · window / count⌉` nanoseconds after the Unix
+/// epoch.
 ///
 /// So slice `k + count` begins exactly one window after slice `k`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -426,10 +435,12 @@ pub(super) struct Slices {
     window: u64,
     /// The length of a slice in nanoseconds, rounded down.
     length: u64,
-    /// `2^(63 + shift) / length`, rounded up, where `2^shift` is the smallest power of two that is at least `length`.
+    /// `2^(63 + shift) / length`, rounded up, where `2^shift` is the smallest power of two that is
+    /// at least `length`.
     reciprocal: u64,
     shift: u32,
-    /// The number of slices in a window: at least 1, at most [`SlidingWindow::MAX_SLICES`] and `window`.
+    /// The number of slices in a window: at least 1, at most [`SlidingWindow::MAX_SLICES`] and
+    /// `window`.
     count: u32,
     /// The number of slices that are one nanosecond longer than `length`.
     longer: u32,
@@ -487,8 +498,9 @@ impl Slices {
 
     /// Returns `number / length`, rounded down.
     ///
-    /// Multiplies by the reciprocal if `number` is below 2⁶³. The reciprocal is too large by less than 1, which adds less than `1 / length` to the quotient (Granlund and Montgomery, "Division by Invariant Integers using
-    /// Multiplication", 1994).
+    /// Multiplies by the reciprocal if `number` is below 2⁶³. The reciprocal is too large by less
+    /// than 1, which adds less than `1 / length` to the quotient (Granlund and Montgomery,
+    /// "Division by Invariant Integers using Multiplication", 1994).
     #[inline]
     fn per_length(&self, number: u64) -> u64 {
         if number >> 63 == 0 {
@@ -524,15 +536,18 @@ impl Slices {
         (windows * self.count() + nth, into - self.begin(nth))
     }
 
-    /// Returns the nanoseconds from the beginning of a window to that of its `nth` slice, counted from 0, up to twice the number of slices.
+    /// Returns the nanoseconds from the beginning of a window to that of its `nth` slice, counted
+    /// from 0, up to twice the number of slices.
     #[inline]
     fn begin(&self, nth: u64) -> u64 {
         nth * self.length + (nth * u64::from(self.longer)).div_ceil(self.count())
     }
 
-    /// Returns the total length of the next `slices` slices after `slice`, and the length of the last of them.
+    /// Returns the total length of the next `slices` slices after `slice`, and the length of the
+    /// last of them.
     ///
-    /// `slices` is at most a window of them. If it is 0, the second length is that of `slice` itself.
+    /// `slices` is at most a window of them. If it is 0, the second length is that of `slice`
+    /// itself.
     #[inline]
     pub(super) fn after(&self, slice: u64, slices: u64) -> (u64, u64) {
         if self.longer == 0 {
@@ -543,8 +558,8 @@ impl Slices {
         (end - self.begin(next), end - self.begin(next + slices - 1))
     }
 
-    /// Returns how many of the `count` calls of its oldest slice lie in the window that ends at `position`:
-    /// `count · rest / length`, rounded up.
+    /// Returns how many of the `count` calls of its oldest slice lie in the window that ends at
+    /// `position`: `count · rest / length`, rounded up.
     #[inline]
     pub(super) fn inside(&self, count: u64, position: &SlicePosition) -> u64 {
         let product = u128::from(count) * u128::from(position.rest);
@@ -557,10 +572,11 @@ impl Slices {
     }
 }
 
-/// Returns the nanoseconds until the counters, the newest first, count `free` units or fewer. The current slice ends in `rest`.
+/// Returns the nanoseconds until the counters, the newest first, count `free` units or fewer. The
+/// current slice ends in `rest`.
 ///
-/// `after` returns the total length of a number of slices after the current one, and the length of the last one, as
-/// [`Slices::after`] does.
+/// `after` returns the total length of a number of slices after the current one, and the length of
+/// the last one, as [`Slices::after`] does.
 #[inline]
 pub(super) fn until_free(
     mut free: u64,
@@ -571,7 +587,8 @@ pub(super) fn until_free(
     let mut slices = counters.len() as u64;
     for count in counters {
         slices -= 1;
-        // Once this slice is the oldest, the cost fits beside the newer ones and a part of this one.
+        // Once this slice is the oldest, the cost fits beside the newer ones and a part of this
+        // one.
         let Some(left) = free.checked_sub(count) else {
             let (between, length) = after(slices);
             return until_inside(free, count, rest + between, length);
@@ -581,7 +598,8 @@ pub(super) fn until_free(
     0
 }
 
-/// Returns the nanoseconds until all counters, the newest first, are zero; `None` if they are. See [`until_free`].
+/// Returns the nanoseconds until all counters, the newest first, are zero; `None` if they are. See
+/// [`until_free`].
 #[inline]
 pub(super) fn empty_in(
     mut counters: impl ExactSizeIterator<Item = u64>,

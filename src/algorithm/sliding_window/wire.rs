@@ -1,4 +1,5 @@
-//! Encodings: the state as bytes, the rule and its state as numbers for scripts, and the state from the totals of counters.
+//! Encodings: the state as bytes, the rule and its state as numbers for scripts, and the state from
+//! the totals of counters.
 
 use super::{SlidingWindow, SlidingWindowState, step::SliceCounters};
 use crate::{
@@ -58,7 +59,8 @@ impl Scripted for SlidingWindow {
             1
         };
         let length = micros(length, self)?;
-        // The product of the oldest counter, which is at most twice the limit after a change of rules, and the slice's length.
+        // The product of the oldest counter, which is at most twice the limit after a change of
+        // rules, and the slice's length.
         fitting(2 * u128::from(self.limit.get()) * length as u128, self)?;
         parts.push(vec![
             Self::KIND,

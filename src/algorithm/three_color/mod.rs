@@ -12,32 +12,34 @@ use super::{
 };
 use crate::{error::Error, quota::Quota};
 
-/// The two-rate three-colour marker of RFC 2698: green within a committed rate, yellow within a peak rate, red above.
+/// The two-rate three-colour marker of RFC 2698: green within a committed rate, yellow within a
+/// peak rate, red above.
 ///
-/// A token bucket for each rate, both full at first. A call that the peak bucket cannot pay is red, and refused; one
-/// that the committed bucket cannot pay is yellow, and spends the peak bucket alone; all others are
-/// green, and spend both. The colour is the [class](crate::Decision::class) of the decision: 0
-/// green, 1 yellow, and 2 of what is refused.
+/// A token bucket for each rate, both full at first. A call that the peak bucket cannot pay is red,
+/// and refused; one that the committed bucket cannot pay is yellow, and spends the peak bucket
+/// alone; all others are green, and spend both. The colour is the [class](crate::Decision::class)
+/// of the decision: 0 green, 1 yellow, and 2 of what is refused.
 ///
 /// # Guarantees
 ///
-/// In any span Δt at most peak burst + peak rate · Δt units pass, of them at most burst + rate · Δt green. Both
-/// buckets are rounded as a [`TokenBucket`] is.
+/// In any span Δt at most peak burst + peak rate · Δt units pass, of them at most burst + rate · Δt
+/// green. Both buckets are rounded as a [`TokenBucket`] is.
 ///
 /// # Limitations
 ///
-/// A yellow call is not restricted by itself: the handler, or an inner limit, must act on the colour. A cost above the peak burst
-/// never passes; one above the burst is never green.
+/// A yellow call is not restricted by itself: the handler, or an inner limit, must act on the
+/// colour. A cost above the peak burst never passes; one above the burst is never green.
 ///
-/// Decisions have the capacity, the rate, the remaining units, and the waits of the peak bucket; `reset_after` is when
-/// both buckets are full.
+/// Decisions have the capacity, the rate, the remaining units, and the waits of the peak bucket;
+/// `reset_after` is when both buckets are full.
 ///
 /// # Colours of an outer limit
 ///
-/// The class of a decision lies in the request's extensions, in its [`Outcome`](crate::Outcome), unless the outer layer
-/// is set to leave [none](crate::respond::Http::outcome): a handler that reads it can give a smaller answer. A marker
-/// that is [aware](Self::aware) takes the colour that a request was [given](Self::given) before: red stays red, and
-/// yellow never becomes green again. So an inner limit sheds what an outer one has demoted:
+/// The class of a decision lies in the request's extensions, in its [`Outcome`](crate::Outcome),
+/// unless the outer layer is set to leave [none](crate::respond::Http::outcome): a handler that
+/// reads it can give a smaller answer. A marker that is [aware](Self::aware) takes the colour that
+/// a request was [given](Self::given) before: red stays red, and yellow never becomes green again.
+/// So an inner limit sheds what an outer one has demoted:
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -84,8 +86,9 @@ use crate::{error::Error, quota::Quota};
 ///
 /// # When the rule changes
 ///
-/// Credit carries over as time in both buckets, as in a [`TokenBucket`]: an exhausted client stays exhausted.
-/// The given colour and the awareness are of the request alone: they change nothing that is remembered.
+/// Credit carries over as time in both buckets, as in a [`TokenBucket`]: an exhausted client stays
+/// exhausted. The given colour and the awareness are of the request alone: they change nothing that
+/// is remembered.
 ///
 /// # When the clock steps back
 ///
@@ -120,7 +123,8 @@ enum Color {
 }
 
 impl ThreeColor {
-    /// Creates a marker of these rates that ignores colours given before; each bucket holds its quota's amount.
+    /// Creates a marker of these rates that ignores colours given before; each bucket holds its
+    /// quota's amount.
     ///
     /// # Panics
     ///
@@ -130,7 +134,8 @@ impl ThreeColor {
         Self::try_new(committed, peak).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Creates a marker of these rates that ignores colours given before; each bucket holds its quota's amount.
+    /// Creates a marker of these rates that ignores colours given before; each bucket holds its
+    /// quota's amount.
     ///
     /// # Errors
     ///
@@ -200,8 +205,8 @@ impl ThreeColor {
         Self { given, ..self }
     }
 
-    /// Returns the marker for a request that was given the colour `class` before: 0 green, 1 yellow, 2 and
-    /// above red.
+    /// Returns the marker for a request that was given the colour `class` before: 0 green, 1
+    /// yellow, 2 and above red.
     ///
     /// Changes nothing on a marker that is not [aware](Self::aware) of colours.
     #[must_use]
@@ -235,7 +240,8 @@ impl ThreeColor {
         self.committed.quota()
     }
 
-    /// Returns the capacity of the committed bucket in tokens: the greatest cost that can ever be green.
+    /// Returns the capacity of the committed bucket in tokens: the greatest cost that can ever be
+    /// green.
     pub const fn committed_capacity(&self) -> u64 {
         self.committed.capacity()
     }
@@ -306,7 +312,7 @@ impl ThreeColor {
 }
 
 text! {
-    /// Parses `three-color 100/s burst=100 peak=200/s peak-burst=200 aware given=yellow`; all but the
-    /// quotas may be left out.
+    /// Parses `three-color 100/s burst=100 peak=200/s peak-burst=200 aware given=yellow`; all but
+    /// the quotas may be left out.
     ThreeColor
 }

@@ -33,7 +33,8 @@ struct ColorLevels<N> {
     at: Timestamp,
 }
 
-/// A rule with the numbers of both buckets in one width: 64 bits if both buckets are plain, else 128.
+/// A rule with the numbers of both buckets in one width: 64 bits if both buckets are plain,
+/// else 128.
 struct Marker<'a, N> {
     rule: &'a ThreeColor,
     committed: Bucket<'a, N>,
@@ -65,7 +66,8 @@ impl ThreeColor {
         self.committed.is_plain && self.peak.is_plain
     }
 
-    /// Steps on the levels of both buckets, which are plain; returns the new ones if the call passes.
+    /// Steps on the levels of both buckets, which are plain; returns the new ones if the call
+    /// passes.
     #[inline(always)]
     pub(in crate::algorithm) fn step_levels(
         &self,
@@ -218,7 +220,8 @@ impl<N: Width> Marker<'_, N> {
     }
 }
 
-/// Computes the numbers of a marker that counts in ticks: `remaining` and `more_after` of the peak bucket, and `reset_after` of the bucket that lacks more.
+/// Computes the numbers of a marker that counts in ticks: `remaining` and `more_after` of the peak
+/// bucket, and `reset_after` of the bucket that lacks more.
 const DEFERRED: Compute = Compute {
     remaining: bucket::remaining,
     reset_after: |&[_, _, _, stalled, lacking, _]| after_ticks(stalled, lacking),
@@ -256,7 +259,8 @@ impl Algorithm for ThreeColor {
         }
     }
 
-    /// Corrects the buckets that a call of the charge's colour spends, as a [`TokenBucket`](crate::TokenBucket) is corrected.
+    /// Corrects the buckets that a call of the charge's colour spends, as a
+    /// [`TokenBucket`](crate::TokenBucket) is corrected.
     fn settle(
         &self,
         state: &mut Option<ThreeColorState>,
@@ -280,7 +284,8 @@ impl Algorithm for ThreeColor {
         }
         let peak = new_peak.or(peak.copied());
         let committed = new_committed.or(committed.copied());
-        // The two may be corrected at different times: that of the charge, or now if the bucket has filled up meanwhile. The state has the later time.
+        // The two may be corrected at different times: that of the charge, or now if the bucket has
+        // filled up meanwhile. The state has the later time.
         let written_at = [peak, committed]
             .into_iter()
             .flatten()

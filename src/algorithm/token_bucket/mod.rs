@@ -19,19 +19,20 @@ use crate::{
 
 /// A token bucket: refills at the quota's rate up to its burst, and each request takes its cost.
 ///
-/// Makes the same decisions, call for call, as the virtual scheduling form known as GCRA (ITU-T I.371). The bucket is refilled by the
-/// operation that spends; nothing runs in the background.
+/// Makes the same decisions, call for call, as the virtual scheduling form known as GCRA (ITU-T
+/// I.371). The bucket is refilled by the operation that spends; nothing runs in the background.
 ///
 /// # Guarantees
 ///
-/// In any span Δt at most burst + rate · Δt units pass. So `100/1m` can let 199 through in one minute: 100 at its beginning, and
-/// the 99 that are refilled until just before its end. A full bucket that is left alone always has its whole burst.
+/// In any span Δt at most burst + rate · Δt units pass. So `100/1m` can let 199 through in one
+/// minute: 100 at its beginning, and the 99 that are refilled until just before its end. A full
+/// bucket that is left alone always has its whole burst.
 ///
 /// # Rounding
 ///
-/// Time is counted in ticks of a third of a nanosecond, and the interval between two tokens (period / amount) is rounded
-/// *down* to a whole number of ticks. So the whole amount is back after exactly one period, and the long-run rate is at most this
-/// much above the quota:
+/// Time is counted in ticks of a third of a nanosecond, and the interval between two tokens (period
+/// / amount) is rounded *down* to a whole number of ticks. So the whole amount is back after
+/// exactly one period, and the long-run rate is at most this much above the quota:
 ///
 /// | tokens per second | above the quota |
 /// |---|---|
@@ -42,16 +43,16 @@ use crate::{
 /// | up to 10¹⁰ | 2.5·10⁻⁴ |
 /// | up to 2⁴⁰ | 2.3 % |
 ///
-/// If the interval is no whole number of ticks and the bucket takes more than 35 days to fill, it is rounded down further, to at
-/// most a microsecond: up to 10⁻⁶ above the quota for bursts of up to 2³² tokens. Headers and the text of the rule show the quota as
-/// written.
+/// If the interval is no whole number of ticks and the bucket takes more than 35 days to fill, it
+/// is rounded down further, to at most a microsecond: up to 10⁻⁶ above the quota for bursts of up
+/// to 2³² tokens. Headers and the text of the rule show the quota as written.
 ///
 /// # Correcting a charge
 ///
-/// Each charge lies on the bucket's time axis behind those before it, and takes as much of it as its cost takes to
-/// refill. Refill restores a charge from its beginning on; the part that lies behind the last call can be
-/// refunded. So a meter of the actual costs would have admitted every call that was admitted, however many charges
-/// were open at once.
+/// Each charge lies on the bucket's time axis behind those before it, and takes as much of it as
+/// its cost takes to refill. Refill restores a charge from its beginning on; the part that lies
+/// behind the last call can be refunded. So a meter of the actual costs would have admitted every
+/// call that was admitted, however many charges were open at once.
 ///
 /// | since the charge | refunded |
 /// |---|---|
@@ -59,12 +60,14 @@ use crate::{
 /// | other calls were admitted | the part of the charge that lies behind the last one; less by what was refunded to the key since, at most down to what is left of `cost · interval` after the charge's instant |
 /// | the bucket has filled up | nothing |
 ///
-/// A bucket in constant use has its charges far ahead of now, and gets them back whole. Time that was refunded while other charges
-/// were open is remembered until the last of those has passed: in [`Local`](crate::store::Local), the key leaves the table of
-/// one-word states for that long. A [`Cascade`](crate::Cascade), a [`ThreeColor`](crate::ThreeColor) and several buckets under
-/// one key refund what the last call left of `cost · interval` after the charge's instant, if others were admitted since.
-/// A state [in one or two words](crate::store::Local#memory) has no instant of the last call, which counts as now.
-/// To settle several buckets exactly, make them limits of their own ([`Limit`](crate::Limit) and `.also(…)`).
+/// A bucket in constant use has its charges far ahead of now, and gets them back whole. Time that
+/// was refunded while other charges were open is remembered until the last of those has passed: in
+/// [`Local`](crate::store::Local), the key leaves the table of one-word states for that long. A
+/// [`Cascade`](crate::Cascade), a [`ThreeColor`](crate::ThreeColor) and several buckets under one
+/// key refund what the last call left of `cost · interval` after the charge's instant, if others
+/// were admitted since. A state [in one or two words](crate::store::Local#memory) has no instant of
+/// the last call, which counts as now. To settle several buckets exactly, make them limits of their
+/// own ([`Limit`](crate::Limit) and `.also(…)`).
 ///
 /// # When the rule changes
 ///
@@ -182,7 +185,8 @@ impl TokenBucket {
         Ok(Self::with(self.quota, self.burst, tokens, self.keep))
     }
 
-    /// Sets how long a key is remembered after its bucket is full; then it is granted its initial fill again.
+    /// Sets how long a key is remembered after its bucket is full; then it is granted its initial
+    /// fill again.
     ///
     /// Matters only if the initial fill is not the burst; 24 hours by default. Cut to 2⁶⁴ − 1 ns.
     #[must_use]
@@ -258,8 +262,9 @@ of_quota!(
 impl TokenBucket {
     /// Scales the rate, the burst, and the initial fill by `numerator / denominator`.
     ///
-    /// The rate is exact if a [`Quota`] can express it, as `100/3m` is a third of `100/1m`, and else a little lower. Burst
-    /// and initial fill are rounded down to whole tokens. So the shares of all nodes never exceed the whole.
+    /// The rate is exact if a [`Quota`] can express it, as `100/3m` is a third of `100/1m`, and
+    /// else a little lower. Burst and initial fill are rounded down to whole tokens. So the shares
+    /// of all nodes never exceed the whole.
     ///
     /// # Panics
     ///
@@ -284,8 +289,8 @@ impl TokenBucket {
     ///
     /// # Errors
     ///
-    /// When `numerator` or `denominator` is 0, when less than one token would be left of the burst, or when a bucket of these
-    /// numbers is refused.
+    /// When `numerator` or `denominator` is 0, when less than one token would be left of the burst,
+    /// or when a bucket of these numbers is refused.
     pub fn try_scaled(self, numerator: u64, denominator: u64) -> Result<Self, Error> {
         if numerator == 0 || denominator == 0 {
             return Err(Error::new(format!(
@@ -312,7 +317,8 @@ impl TokenBucket {
     }
 }
 
-/// Returns the highest quota that can be expressed and is at most `numerator / denominator` of this one; both are above zero.
+/// Returns the highest quota that can be expressed and is at most `numerator / denominator` of this
+/// one; both are above zero.
 fn scaled_quota(quota: Quota, numerator: u64, denominator: u64) -> Result<Quota, Error> {
     // At most 2^104 and 2^127.
     let amount = u128::from(quota.amount()) * u128::from(numerator);
@@ -373,6 +379,7 @@ impl TokenBucket {
 }
 
 text! {
-    /// Parses `token-bucket 100/1m burst=150 initial=300 keep=24h`; all but the quota may be left out.
+    /// Parses `token-bucket 100/1m burst=150 initial=300 keep=24h`; all but the quota may be left
+    /// out.
     TokenBucket
 }

@@ -25,7 +25,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// The state of a key under a [`TokenBucket`]: the level at the last write, and the time that was refunded.
+/// The state of a key under a [`TokenBucket`]: the level at the last write, and the time that was
+/// refunded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub struct TokenBucketState {
@@ -63,7 +64,8 @@ impl<N: Width> Bucket<'_, N> {
     }
 
     /// Pays `cost` if the bucket holds it; returns the level that is left, and the decision.
-    // Always inlined: most callers read only a part of the decision, and the compiler drops the rest.
+    // Always inlined: most callers read only a part of the decision, and the compiler drops the
+    // rest.
     #[inline(always)]
     fn decide(
         &self,
@@ -230,7 +232,8 @@ impl StepPacked for TokenBucket {
         self.full_in_ticks() as u64 <= packed_kind.lasts()
     }
 
-    // Always inlined: most callers read only a part of the decision, and the compiler drops the rest.
+    // Always inlined: most callers read only a part of the decision, and the compiler drops the
+    // rest.
     #[inline(always)]
     fn step_packed(
         &self,
@@ -340,7 +343,8 @@ impl Algorithm for TokenBucket {
         )
     }
 
-    /// Returns `true` if a new key begins with less than a full bucket, because an idle key is forgotten.
+    /// Returns `true` if a new key begins with less than a full bucket, because an idle key is
+    /// forgotten.
     #[inline]
     fn may_shrink_when_idle(&self) -> bool {
         self.initial < self.burst.get()
@@ -377,8 +381,8 @@ impl Algorithm for TokenBucket {
 
 /// Time that was refunded to a key while other charges may have been behind it.
 ///
-/// Giving back moves the charges behind the corrected one forward on the time axis of the bucket. So a key keeps the sum of what was given
-/// back, and each charge notes the sum that it found.
+/// Giving back moves the charges behind the corrected one forward on the time axis of the bucket.
+/// So a key keeps the sum of what was given back, and each charge notes the sum that it found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub(super) struct Refunded {
@@ -449,7 +453,8 @@ impl Bucket<'_, i128> {
         Some(TokenBucketState { level, refunded })
     }
 
-    /// Returns the end of a charge on the time axis, in nanoseconds rounded down, moved by all that was refunded since.
+    /// Returns the end of a charge on the time axis, in nanoseconds rounded down, moved by all that
+    /// was refunded since.
     fn end(&self, charge: &Charge, refunded: Refunded) -> i128 {
         let end = charge.position.map_or(0, |position| {
             let since = refunded.nanos().saturating_sub(position.given_back());
@@ -461,7 +466,8 @@ impl Bucket<'_, i128> {
     /// Returns `true` if no charge lies behind this one on the time axis.
     fn is_last(&self, before: &BucketLevel, refunded: Refunded, charge: &Charge) -> bool {
         charge.position.is_some_and(|position| {
-            // Each charge behind it takes the time of a unit at least; a script rounds by less than a microsecond.
+            // Each charge behind it takes the time of a unit at least; a script rounds by less than
+            // a microsecond.
             let least = self.units.price_in_parts(1).min(1000 * PARTS_PER_NANO);
             let next = i128::from(position.end()) * PARTS_PER_NANO + least;
             let full_at = i128::from(before.written_at.as_nanos()) * PARTS_PER_NANO;

@@ -78,8 +78,9 @@ impl BucketLevel {
 const FOR_EVER: u64 = 1 << 52;
 
 impl TokenBucket {
-    /// Returns the bucket in the numbers of a script, alone or as a part of `rule`: gain of a microsecond, price of a token,
-    /// burst, initial fill, and the time for which a full key is kept.
+    /// Returns the bucket in the numbers of a script, alone or as a part of `rule`: gain of a
+    /// microsecond, price of a token, burst, initial fill, and the time for which a full key is
+    /// kept.
     pub(crate) fn numbers(&self, rule: &impl Display) -> Result<[i64; 5], Error> {
         let (burst, initial) = (self.burst.get(), self.initial);
         let ScriptRate { gain, price } = ScriptRate::of(&self.rate);

@@ -19,35 +19,38 @@ use crate::{
 
 /// A warm-up: an idle key begins at a third of its rate, and use raises it to the full rate.
 ///
-/// For services that are slow after a pause, because of empty caches, missing connections, or code that is compiled as it
-/// runs. This is the form of Sentinel's `WarmUpController`, which limits the number of calls in each second of the calendar
-/// (Unix time, UTC) and does not space them; [`WarmUpSpaced`](crate::WarmUpSpaced) is Guava's form, which does.
+/// For services that are slow after a pause, because of empty caches, missing connections, or code
+/// that is compiled as it runs. This is the form of Sentinel's `WarmUpController`, which limits the
+/// number of calls in each second of the calendar (Unix time, UTC) and does not space them;
+/// [`WarmUpSpaced`](crate::WarmUpSpaced) is Guava's form, which does.
 ///
 /// | setting | | default |
 /// |---|---|---|
 /// | [`over`](Self::over) | the approximate time from cold to warm under full load | 10 s |
 /// | [`cold`](Self::cold) | how many times slower a cold key is | 3 |
 ///
-/// A key stores a token for each call that it could have made and did not, up to a maximum at which it is cold. A new key
-/// is cold. For `200/s` the maximum is 2000 tokens, at which ⌊200 / 3⌋ = 66 calls a second pass. At 1000 tokens, the
-/// threshold, and below, all 200 pass; between the two, 1 / (1/200 + 10⁻⁵ · (stored − 1000)), rounded down. At each full
-/// second, tokens are added for the second that has ended and the calls in it are subtracted. Above the threshold, tokens are
-/// added only if fewer than 66 calls passed. So a key that uses its allowance becomes warm, here after 11 seconds, and a key
-/// that is used less becomes cold again.
+/// A key stores a token for each call that it could have made and did not, up to a maximum at which
+/// it is cold. A new key is cold. For `200/s` the maximum is 2000 tokens, at which ⌊200 / 3⌋ = 66
+/// calls a second pass. At 1000 tokens, the threshold, and below, all 200 pass; between the two, 1
+/// / (1/200 + 10⁻⁵ · (stored − 1000)), rounded down. At each full second, tokens are added for the
+/// second that has ended and the calls in it are subtracted. Above the threshold, tokens are added
+/// only if fewer than 66 calls passed. So a key that uses its allowance becomes warm, here after 11
+/// seconds, and a key that is used less becomes cold again.
 ///
 /// # Guarantee
 ///
-/// In a second of the calendar at most ⌊rate⌋ units pass, and at most ⌊rate / cold factor⌋ for a cold key. The numbers are
-/// exact: rates are compared as fractions. Threshold and maximum are rounded to the tokens of a nanosecond, towards the cold.
-/// A quota that cannot be counted exactly is an error: one whose amount stays above 2³² after reducing it by the period in
-/// nanoseconds.
+/// In a second of the calendar at most ⌊rate⌋ units pass, and at most ⌊rate / cold factor⌋ for a
+/// cold key. The numbers are exact: rates are compared as fractions. Threshold and maximum are
+/// rounded to the tokens of a nanosecond, towards the cold. A quota that cannot be counted exactly
+/// is an error: one whose amount stays above 2³² after reducing it by the period in nanoseconds.
 ///
 /// # Limits of the guarantee
 ///
-/// Seconds are those of the calendar, so twice the number can pass around a full second. An idle key only becomes colder: a
-/// cost for which neither this second nor the next one has room is refused without a retry time, because it passes only if
-/// other calls warm the key. The same holds for a cost that rules beside this one (a pair, `… & …`) admit only when the key
-/// has become too cold for it. A limit of its own beside it (`.also`) does not account for that.
+/// Seconds are those of the calendar, so twice the number can pass around a full second. An idle
+/// key only becomes colder: a cost for which neither this second nor the next one has room is
+/// refused without a retry time, because it passes only if other calls warm the key. The same holds
+/// for a cost that rules beside this one (a pair, `… & …`) admit only when the key has become too
+/// cold for it. A limit of its own beside it (`.also`) does not account for that.
 ///
 /// # Cost
 ///
@@ -55,9 +58,10 @@ use crate::{
 ///
 /// # When the rule changes
 ///
-/// The calls of a key's last second stay: they count against the new limit of that second, and warm the key by as
-/// many calls. The warmth at the beginning of that second carries over as time: the distance to the maximum at the full
-/// rate. So a new rate finds a key as warm as it was, and under a longer warm-up the key is colder.
+/// The calls of a key's last second stay: they count against the new limit of that second, and warm
+/// the key by as many calls. The warmth at the beginning of that second carries over as time: the
+/// distance to the maximum at the full rate. So a new rate finds a key as warm as it was, and under
+/// a longer warm-up the key is colder.
 ///
 /// # When the clock steps back
 ///
@@ -104,22 +108,25 @@ impl WarmUp {
     ///
     /// # Errors
     ///
-    /// When the quota is below three a second, or cannot be counted; see [`try_with`](Self::try_with).
+    /// When the quota is below three a second, or cannot be counted; see
+    /// [`try_with`](Self::try_with).
     pub fn try_new(quota: Quota) -> Result<Self, Error> {
         Self::try_with(quota, Duration::from_nanos(OVER), COLD)
     }
 
-    /// Returns a warm-up to `quota` over a time, from a cold factor in thousandths: all settings at once.
+    /// Returns a warm-up to `quota` over a time, from a cold factor in thousandths: all settings at
+    /// once.
     ///
     /// # Errors
     ///
-    /// - When a cold key would admit less than one call a second, because the quota per second is below the cold factor. As
-    ///   nothing would pass, the key would never warm up.
-    /// - When the amount of the quota stays above 2³² after reducing it by the period in nanoseconds: a state has
-    ///   room for 32 bits of a nanosecond, so it could not represent every warmth.
+    /// - When a cold key would admit less than one call a second, because the quota per second is
+    ///   below the cold factor. As nothing would pass, the key would never warm up.
+    /// - When the amount of the quota stays above 2³² after reducing it by the period in
+    ///   nanoseconds: a state has room for 32 bits of a nanosecond, so it could not represent every
+    ///   warmth.
     /// - When the cold factor is not above 1 (1000 thousandths), or above 1000.
-    /// - When the time is zero, or so short that a single call leads from the maximum to the threshold,
-    ///   or so long that the maximum takes more than 73 years (2⁶¹ ns) to fill.
+    /// - When the time is zero, or so short that a single call leads from the maximum to the
+    ///   threshold, or so long that the maximum takes more than 73 years (2⁶¹ ns) to fill.
     pub fn try_with(quota: Quota, over: Duration, cold_thousandths: u64) -> Result<Self, Error> {
         checked_quota(quota, checked_cold(cold_thousandths)?)?;
         let curve = WarmthCurve::try_new(quota, over, cold_thousandths)?;
@@ -155,8 +162,8 @@ impl WarmUp {
     ///
     /// # Errors
     ///
-    /// When the time is zero, or so short that a single call leads from the maximum to the threshold,
-    /// or so long that the maximum takes more than 73 years (2⁶¹ ns) to fill.
+    /// When the time is zero, or so short that a single call leads from the maximum to the
+    /// threshold, or so long that the maximum takes more than 73 years (2⁶¹ ns) to fill.
     pub fn try_over(self, time: Duration) -> Result<Self, Error> {
         Self::try_with(self.quota, time, self.curve.cold())
     }
@@ -179,8 +186,8 @@ impl WarmUp {
     ///
     /// # Errors
     ///
-    /// When the factor is not above 1, above 1000, or above the rate per second; or too high for the time, see
-    /// [`try_over`](Self::try_over).
+    /// When the factor is not above 1, above 1000, or above the rate per second; or too high for
+    /// the time, see [`try_over`](Self::try_over).
     pub fn try_cold(self, factor: u32) -> Result<Self, Error> {
         let over = Duration::from_nanos(self.curve.over);
         Self::try_with(self.quota, over, 1000 * u64::from(factor))
@@ -219,9 +226,10 @@ fn checked_quota(quota: Quota, cold: u64) -> Result<(), Error> {
             Factor(cold)
         )));
     }
-    // A warmth is a whole number of parts of a nanosecond, which has as many parts as the reduced amount. A span has 32 bits
-    // for them, so up to 2^32 parts are represented exactly. More would be rounded up, and the next call in the same second
-    // would find more than the last decision contained.
+    // A warmth is a whole number of parts of a nanosecond, which has as many parts as the reduced
+    // amount. A span has 32 bits for them, so up to 2^32 parts are represented exactly. More would
+    // be rounded up, and the next call in the same second would find more than the last decision
+    // contained.
     let divisor = gcd(amount.into(), period.into()) as u64;
     let parts = amount / divisor;
     if parts > MOST_PARTS {

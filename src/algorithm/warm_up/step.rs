@@ -18,7 +18,8 @@ use crate::{
 /// Nanoseconds in a second.
 pub(super) const SECOND: u64 = 1_000_000_000;
 
-/// The state of a key under a [`WarmUp`]: its warmth at the beginning of its last second, and the usage in that second.
+/// The state of a key under a [`WarmUp`]: its warmth at the beginning of its last second, and the
+/// usage in that second.
 // `packed(4)`: 28 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed(4))]
@@ -41,7 +42,8 @@ impl WarmthCurve {
         u128::from(self.most) * u128::from(self.per_nano)
     }
 
-    /// Returns the rate at a warmth in units as a fraction of the full rate; both numbers are at most 2^112.
+    /// Returns the rate at a warmth in units as a fraction of the full rate; both numbers are at
+    /// most 2^112.
     #[inline]
     fn share(&self, warmth: u128) -> (u128, u128) {
         let climb = self.climb_units();
@@ -60,7 +62,8 @@ impl WarmthCurve {
         div_floor(units, self.per_permit) as u64
     }
 
-    /// Returns `true` if at least `count` units pass in a second at a warmth. Compares products, without a division.
+    /// Returns `true` if at least `count` units pass in a second at a warmth. Compares products,
+    /// without a division.
     fn lets_pass(&self, count: u64, warmth: u128) -> bool {
         let (warm, cold) = self.share(warmth);
         let units = u128::from(self.per_nano) * u128::from(SECOND);
@@ -131,7 +134,8 @@ impl WarmUp {
         }
     }
 
-    /// Returns the usage now, or in the last second if that lies ahead, as if it had been evaluated in every second in between.
+    /// Returns the usage now, or in the last second if that lies ahead, as if it had been evaluated
+    /// in every second in between.
     #[inline]
     fn usage(&self, state: Option<&WarmUpState>, now: Timestamp) -> SecondUsage {
         let this = now.as_nanos() / SECOND;
@@ -186,8 +190,8 @@ impl WarmUp {
         allowed.saturating_sub(usage.passed)
     }
 
-    /// Returns the decision on a call that passed, or on one of `refused` units that did not, with `rest` units left in the
-    /// second.
+    /// Returns the decision on a call that passed, or on one of `refused` units that did not, with
+    /// `rest` units left in the second.
     #[inline]
     fn answer(
         &self,
@@ -210,7 +214,8 @@ impl WarmUp {
             None => Verdict::Allow,
             Some(_) => Verdict::Refuse,
         };
-        // Without other calls a key only becomes colder after the next second: what does not pass then never will.
+        // Without other calls a key only becomes colder after the next second: what does not pass
+        // then never will.
         let passes = |asked: &u64| self.lets_pass(*asked, next.warmth);
         let retry_after = refused.filter(passes).map(|_| until_next);
         Decision::new(verdict, now, cost)
@@ -253,7 +258,8 @@ impl Algorithm for WarmUp {
 
     /// Corrects the usage in the second of the charge, while that is the last second of the key.
     ///
-    /// A later correction does nothing, because the usage has been subtracted from the stored tokens.
+    /// A later correction does nothing, because the usage has been subtracted from the stored
+    /// tokens.
     fn settle(&self, state: &mut Option<WarmUpState>, charge: &Charge, _: Timestamp, actual: u64) {
         let Some(state) = state else {
             return;

@@ -99,7 +99,8 @@ impl Scripted for WarmUp {
             return None;
         }
         let grid = Grid::of(self);
-        // The state of another rule is rescaled as in the script, rounded down. The product is at most 2^102.
+        // The state of another rule is rescaled as in the script, rounded down. The product is at
+        // most 2^102.
         let warmth = (warmth * grid.made / made).min(grid.most);
         Some(WarmUpState {
             second: Timestamp::from_nanos(second * SECOND),

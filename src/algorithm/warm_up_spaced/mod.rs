@@ -18,11 +18,12 @@ use crate::{
 
 /// A warm-up that spaces calls: the first calls of an idle key lie further apart than later ones.
 ///
-/// For services that are slow after a pause and must not get bursts. This is the form of Guava's `RateLimiter` with a
-/// warm-up (`SmoothWarmingUp`). A decision contains how long the call has to wait ([`Verdict::Delay`](crate::Verdict::Delay)), which is until
-/// the calls before it are paid for. A call's cost delays later calls, not itself, so the first call of an idle key departs
-/// at once, whatever its cost. A layer holds the request until its departure, which takes the feature `tokio` (`axum` and
-/// `tonic` enable it).
+/// For services that are slow after a pause and must not get bursts. This is the form of Guava's
+/// `RateLimiter` with a warm-up (`SmoothWarmingUp`). A decision contains how long the call has to
+/// wait ([`Verdict::Delay`](crate::Verdict::Delay)), which is until the calls before it are paid
+/// for. A call's cost delays later calls, not itself, so the first call of an idle key departs at
+/// once, whatever its cost. A layer holds the request until its departure, which takes the feature
+/// `tokio` (`axum` and `tonic` enable it).
 ///
 /// | setting | | default |
 /// |---|---|---|
@@ -30,45 +31,53 @@ use crate::{
 /// | [`cold`](Self::cold) | how many times longer the distance is for a cold key | 3 |
 /// | [`max_wait`](Self::max_wait) | the longest wait; calls that would wait longer are refused at once | the same as `over` |
 ///
-/// An idle key stores permits, up to a maximum at which it is cold. A new key is cold, and so is a key that has been idle
-/// for the time `over`. `2/s over=4s` stores up to 8 permits. A permit costs 1.5 s with 8 permits stored, and 0.5 s with 4,
-/// the threshold, or fewer; in between, the area under the straight line. A permit that is not stored costs 0.5 s.
+/// An idle key stores permits, up to a maximum at which it is cold. A new key is cold, and so is a
+/// key that has been idle for the time `over`. `2/s over=4s` stores up to 8 permits. A permit costs
+/// 1.5 s with 8 permits stored, and 0.5 s with 4, the threshold, or fewer; in between, the area
+/// under the straight line. A permit that is not stored costs 0.5 s.
 ///
 /// # Guarantee
 ///
-/// The distance between the departures of two calls is at least the cost of the first one, in permits, divided by the rate.
-/// So in any span Δt at most the cost of one call + rate · Δt units depart. A cold key admits less: in its first `over`, the
-/// permits that it stores above the threshold, which are 2 / (cold + 1) of the full rate's, plus the cost of one call. The
-/// greatest cost is the number of permits that a key can store, at least 1 and at most 2⁴⁰.
+/// The distance between the departures of two calls is at least the cost of the first one, in
+/// permits, divided by the rate. So in any span Δt at most the cost of one call + rate · Δt units
+/// depart. A cold key admits less: in its first `over`, the permits that it stores above the
+/// threshold, which are 2 / (cold + 1) of the full rate's, plus the cost of one call. The greatest
+/// cost is the number of permits that a key can store, at least 1 and at most 2⁴⁰.
 ///
-/// Delays are rounded up to the nanosecond. Internally, time is counted in ticks of 2⁻³² ns. The cost of a call and the
-/// cooling of a pause are rounded to ticks in favour of the limit. So while calls wait, a delay is too long by less than
-/// 2 · cold ticks for each call before it: six ticks by default, or one nanosecond for 700 million calls. After a pause, a
-/// key that was one tick later is warmer by one tick, and a pause can turn that into three ticks until the key is cold
+/// Delays are rounded up to the nanosecond. Internally, time is counted in ticks of 2⁻³² ns. The
+/// cost of a call and the cooling of a pause are rounded to ticks in favour of the limit. So while
+/// calls wait, a delay is too long by less than 2 · cold ticks for each call before it: six ticks
+/// by default, or one nanosecond for 700 million calls. After a pause, a key that was one tick
+/// later is warmer by one tick, and a pause can turn that into three ticks until the key is cold
 /// again. Threshold and maximum are rounded by less than a nanosecond, towards the cold.
 ///
-/// A store that runs a script beside its data counts in coarser ticks, as fine as the numbers of the script allow: 2⁻¹⁵ ns
-/// for the default settings, with which a delay is one nanosecond too long for each 5,000 calls before it.
+/// A store that runs a script beside its data counts in coarser ticks, as fine as the numbers of
+/// the script allow: 2⁻¹⁵ ns for the default settings, with which a delay is one nanosecond too
+/// long for each 5,000 calls before it.
 ///
 /// # Limits of the guarantee
 ///
-/// A call departs when its caller has waited, and a caller may oversleep: tokio's timer wakes in whole milliseconds. A
-/// call that was admitted together with other rules (a pair, `… & …`) waits for the longest of their delays.
+/// A call departs when its caller has waited, and a caller may oversleep: tokio's timer wakes in
+/// whole milliseconds. A call that was admitted together with other rules (a pair, `… & …`) waits
+/// for the longest of their delays.
 ///
 /// # Calls that are cancelled or corrected
 ///
 /// The call that was delayed last gives its place back if it has not departed
-/// ([`settle`](crate::algorithm::Algorithm::settle) to 0, as a layer does when its future is dropped): the next call gets its
-/// departure, and the key is as cold as before, or colder. If the call cost less than it was charged, the key is left as if
-/// it had cost that from the beginning; a call that has departed keeps the distance of one unit behind it. Then the call
-/// before it is the last one.
+/// ([`settle`](crate::algorithm::Algorithm::settle) to 0, as a layer does when its future is
+/// dropped): the next call gets its departure, and the key is as cold as before, or colder. If the
+/// call cost less than it was charged, the key is left as if it had cost that from the beginning; a
+/// call that has departed keeps the distance of one unit behind it. Then the call before it is the
+/// last one.
 ///
-/// Nothing is refunded for calls in the middle, for calls that were charged together with other rules or while the clock
-/// had stepped back, and for rates above 10⁹/s. Nor is anything refunded if the state no longer contains the warmth before
-/// the call: for a call that began above the threshold and spent more than was stored, and for calls before such a call.
-/// If something was refunded behind a call, it is the last one only if all of it was.
+/// Nothing is refunded for calls in the middle, for calls that were charged together with other
+/// rules or while the clock had stepped back, and for rates above 10⁹/s. Nor is anything refunded
+/// if the state no longer contains the warmth before the call: for a call that began above the
+/// threshold and spent more than was stored, and for calls before such a call. If something was
+/// refunded behind a call, it is the last one only if all of it was.
 ///
-/// If a call cost more than it was charged, later calls wait for the difference at the full rate. It warms nothing.
+/// If a call cost more than it was charged, later calls wait for the difference at the full rate.
+/// It warms nothing.
 ///
 /// # Cost
 ///
@@ -76,14 +85,16 @@ use crate::{
 ///
 /// # When the rule changes
 ///
-/// Earlier delays stay, and the first call under the new rule departs behind them. The warmth of a key behind them
-/// carries over as time: the distance to the maximum at the full rate. The new rule determines how fast it cools. So a new
-/// rate finds a key as warm as it was, and under a longer warm-up the key is colder.
+/// Earlier delays stay, and the first call under the new rule departs behind them. The warmth of a
+/// key behind them carries over as time: the distance to the maximum at the full rate. The new rule
+/// determines how fast it cools. So a new rate finds a key as warm as it was, and under a longer
+/// warm-up the key is colder.
 ///
 /// # When the clock steps back
 ///
-/// Time stands still for a key at its last write until the clock has caught up. Delays count from there, so no step makes
-/// a delay longer than the maximum. All other waits are by the clock and contain the step.
+/// Time stands still for a key at its last write until the clock has caught up. Delays count from
+/// there, so no step makes a delay longer than the maximum. All other waits are by the clock and
+/// contain the step.
 ///
 /// ```
 /// use std::time::Duration;
@@ -113,7 +124,8 @@ pub struct WarmUpSpaced {
 }
 
 impl WarmUpSpaced {
-    /// Returns a warm-up to `quota` over 10 s, beginning at a third of it, in which calls wait for up to 10 s.
+    /// Returns a warm-up to `quota` over 10 s, beginning at a third of it, in which calls wait for
+    /// up to 10 s.
     pub const fn new(quota: Quota) -> Self {
         let Some(curve) = WarmthCurve::of(quota, OVER, COLD) else {
             unreachable!()
@@ -157,7 +169,8 @@ impl WarmUpSpaced {
     ///
     /// # Errors
     ///
-    /// When the time is zero, or when it or the time to store the maximum is above 73 years (2⁶¹ ns).
+    /// When the time is zero, or when it or the time to store the maximum is above 73 years (2⁶¹
+    /// ns).
     pub fn try_over(self, time: Duration) -> Result<Self, Error> {
         let curve = WarmthCurve::try_new(self.quota, time, self.curve.cold())?;
         let max_wait = if self.max_wait == self.curve.over {
@@ -193,8 +206,8 @@ impl WarmUpSpaced {
     ///
     /// # Errors
     ///
-    /// When the factor is not above 1, above 1000, or so close to 1 that the time to store the maximum is above 73 years
-    /// (2⁶¹ ns).
+    /// When the factor is not above 1, above 1000, or so close to 1 that the time to store the
+    /// maximum is above 73 years (2⁶¹ ns).
     pub fn try_cold_thousandths(self, thousandths: u64) -> Result<Self, Error> {
         let over = Duration::from_nanos(self.curve.over);
         let curve = WarmthCurve::try_new(self.quota, over, thousandths)?;

@@ -115,7 +115,8 @@ impl WarmUpSpaced {
         ticks_of(self.curve.most)
     }
 
-    /// Returns the warmth of a state whose warmth was cut: the least number above the greatest, so that the cut is visible.
+    /// Returns the warmth of a state whose warmth was cut: the least number above the greatest, so
+    /// that the cut is visible.
     #[inline]
     fn cut(&self) -> u128 {
         self.most() + self.resolution.unit()
@@ -179,7 +180,8 @@ impl WarmUpSpaced {
         }
     }
 
-    /// Returns the warmth that a key loses in an idle time, in ticks rounded up: all of it after the period.
+    /// Returns the warmth that a key loses in an idle time, in ticks rounded up: all of it after
+    /// the period.
     fn cooling(&self, idle: u128) -> u128 {
         if idle >= ticks_of(self.curve.over) {
             return self.most();
@@ -252,7 +254,8 @@ impl WarmUpSpaced {
 
     /// Returns how long later calls wait for a call, in ticks rounded up: the area under the curve.
     ///
-    /// Below the threshold a stored permit costs as much as one that is not stored. Above it the straight line adds to that.
+    /// Below the threshold a stored permit costs as much as one that is not stored. Above it the
+    /// straight line adds to that.
     #[inline]
     fn wait(&self, warmth: u128, price: Price) -> u128 {
         let climb = ticks_of(self.curve.climb);
@@ -287,7 +290,8 @@ impl WarmUpSpaced {
         }
     }
 
-    /// Returns the departure behind the call of a charge as if it had cost `actual`, which is less than it was charged.
+    /// Returns the departure behind the call of a charge as if it had cost `actual`, which is less
+    /// than it was charged.
     ///
     /// `None` unless no later call was delayed.
     fn corrected(
@@ -338,7 +342,8 @@ impl WarmUpSpaced {
         }
     }
 
-    /// Returns the decision that leaves a departure to the next call, for a key that can be forgotten at `reset`.
+    /// Returns the decision that leaves a departure to the next call, for a key that can be
+    /// forgotten at `reset`.
     #[inline]
     fn answer(
         &self,
@@ -406,7 +411,8 @@ impl Algorithm for WarmUpSpaced {
     /// Refunds the departure of the last call, or a part of its cost; see
     /// [the rule](WarmUpSpaced#calls-that-are-cancelled-or-corrected).
     ///
-    /// If the key is left colder than it was, no later call departs earlier than without the corrected call.
+    /// If the key is left colder than it was, no later call departs earlier than without the
+    /// corrected call.
     fn settle(
         &self,
         state: &mut Option<WarmUpSpacedState>,

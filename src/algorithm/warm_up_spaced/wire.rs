@@ -35,7 +35,8 @@ impl Codec for WarmUpSpacedState {
 }
 
 impl WarmUpSpaced {
-    /// Returns two fractions in lowest terms, by which scripts multiply: the cooling `most / over`, and the slope of the line `rise / (2 step)`.
+    /// Returns two fractions in lowest terms, by which scripts multiply: the cooling `most / over`,
+    /// and the slope of the line `rise / (2 step)`.
     fn shares(&self) -> [u64; 4] {
         let curve = &self.curve;
         let gcd = |a: u64, b: u64| gcd(a.into(), b.into()) as u64;
@@ -50,7 +51,8 @@ impl WarmUpSpaced {
         ]
     }
 
-    /// Returns the finest resolution at which all numbers of a script stay exact; `None` if there is none.
+    /// Returns the finest resolution at which all numbers of a script stay exact; `None` if there
+    /// is none.
     fn resolution_in_script(&self) -> Option<Resolution> {
         let curve = &self.curve;
         let [most, over, climb] = [curve.most, curve.over, curve.climb].map(u128::from);

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::{HeaderMap, HeaderName, header::FORWARDED};
 
-/// Returns the addresses in a header like `X-Forwarded-For`, from the right, over all of its lines. `None` is an element that is
-/// not an address.
+/// Returns the addresses in a header like `X-Forwarded-For`, from the right, over all of its lines.
+/// `None` is an element that is not an address.
 pub(super) fn forwarded_for<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
@@ -16,8 +16,8 @@ pub(super) fn forwarded_for<'a>(
         .map(|element| address(trim(element)))
 }
 
-/// Returns the addresses in `Forwarded` (RFC 7239 §4), from the right, over all of its lines. `None` is an element without one
-/// address.
+/// Returns the addresses in `Forwarded` (RFC 7239 §4), from the right, over all of its lines.
+/// `None` is an element without one address.
 pub(super) fn forwarded(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> + use<'_> {
     let lines = headers.get_all(FORWARDED).into_iter().rev();
     lines
@@ -50,8 +50,8 @@ fn client_of(element: &[u8]) -> Option<IpAddr> {
 
 /// Iterates over the text between separators outside of quotes, from the right.
 ///
-/// From the right, because a quote that a client leaves open on the left must not change how the elements of the proxies are
-/// split. `None` is text with an unmatched quote, and the last item.
+/// From the right, because a quote that a client leaves open on the left must not change how the
+/// elements of the proxies are split. `None` is text with an unmatched quote, and the last item.
 struct SplitFromRight<'a> {
     rest: Option<&'a [u8]>,
     separator: u8,
@@ -89,7 +89,8 @@ impl<'a> Iterator for SplitFromRight<'a> {
     }
 }
 
-/// Returns the index of the quote that opens the string at the end of `text`: the last one that is not escaped.
+/// Returns the index of the quote that opens the string at the end of `text`: the last one that is
+/// not escaped.
 fn opening_quote(text: &[u8]) -> Option<usize> {
     let mut end = text.len();
     loop {
@@ -101,7 +102,8 @@ fn opening_quote(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Passes the bytes of a token or a quoted string (RFC 9110 §5.6.4) to `each`; `None` if the value is neither.
+/// Passes the bytes of a token or a quoted string (RFC 9110 §5.6.4) to `each`; `None` if the value
+/// is neither.
 fn unquote(value: &[u8], mut each: impl FnMut(u8)) -> Option<()> {
     let Some(quoted) = value.strip_prefix(b"\"") else {
         let good = |byte: &u8| byte.is_ascii_graphic() && !b"\"\\".contains(byte);

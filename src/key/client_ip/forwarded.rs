@@ -13,19 +13,22 @@ use crate::{
 
 /// Limits by the client's address in `X-Forwarded-For`, as trusted proxies write it.
 ///
-/// Starts from the [peer](super::PeerIp) and reads the header from the right, over all of its lines, as long as the hop is
-/// trusted. The first hop that is not trusted is the client. An element that is not an address (malformed, empty,
-/// `unknown`, a host name) ends the search, and the last valid hop is the client. The header of an untrusted peer is
-/// ignored, so clients cannot choose their key.
+/// Starts from the [peer](super::PeerIp) and reads the header from the right, over all of its
+/// lines, as long as the hop is trusted. The first hop that is not trusted is the client. An
+/// element that is not an address (malformed, empty, `unknown`, a host name) ends the search, and
+/// the last valid hop is the client. The header of an untrusted peer is ignored, so clients cannot
+/// choose their key.
 ///
 /// Addresses become keys as for [`PeerIp`](super::PeerIp). At most 64 elements are read.
 ///
 /// # Unix sockets
 ///
-/// A proxy whose own client came through a Unix socket may write `unix:`. That is not an address, so the search ends there, and all
-/// clients beyond it share the key of that proxy. Let the outer proxy set the header, or the inner one leave it alone.
+/// A proxy whose own client came through a Unix socket may write `unix:`. That is not an address,
+/// so the search ends there, and all clients beyond it share the key of that proxy. Let the outer
+/// proxy set the header, or the inner one leave it alone.
 ///
-/// A server that listens on a Unix socket has peers without an address. Give them the loopback address, and trust it:
+/// A server that listens on a Unix socket has peers without an address. Give them the loopback
+/// address, and trust it:
 ///
 #[cfg_attr(all(unix, feature = "axum"), doc = "```")]
 #[cfg_attr(not(all(unix, feature = "axum")), doc = "```ignore")]
@@ -43,12 +46,11 @@ use crate::{
 ///     }
 /// }
 ///
-/// let clients = ForwardedFor::try_trusting(["127.0.0.1"])?.peer_from(|extensions| {
-///     let peer = extensions.get::<ConnectInfo<OverUnix>>();
-///     peer.map(|_| IpAddr::V4(Ipv4Addr::LOCALHOST))
-/// });
-/// let app: Router = Router::new().layer(RateLimitLayer::new(TokenBucket::per_second(10)).key(clients));
-/// let app = app.into_make_service_with_connect_info::<OverUnix>();
+/// let clients = ForwardedFor::try_trusting(["127.0.0.1"])?.peer_from(|extensions| { let peer =
+/// extensions.get::<ConnectInfo<OverUnix>>(); peer.map(|_| IpAddr::V4(Ipv4Addr::LOCALHOST)) }); let
+/// app: Router =
+/// Router::new().layer(RateLimitLayer::new(TokenBucket::per_second(10)).key(clients)); let app =
+/// app.into_make_service_with_connect_info::<OverUnix>();
 /// # let _ = app;
 /// # Ok::<(), tollgate::Error>(())
 /// ```
@@ -68,7 +70,8 @@ use crate::{
 /// # let mut request = http::Request::builder().header("x-forwarded-for", "192.0.2.7").body(()).unwrap();
 /// # request.extensions_mut().insert(UdsConnectInfo { peer_addr: None, peer_cred: None });
 /// # assert_eq!(clients.client(&request), Some(IpAddr::from([192, 0, 2, 7])));
-/// let server = Server::builder().layer(RateLimitLayer::new(TokenBucket::per_second(10)).key(clients));
+/// let server =
+/// Server::builder().layer(RateLimitLayer::new(TokenBucket::per_second(10)).key(clients));
 /// # let _ = server;
 /// # Ok::<(), tollgate::Error>(())
 /// ```
@@ -131,18 +134,20 @@ impl ForwardedFor {
 
     /// Trusts the last `count` hops, whatever their address; 0 uses the peer's address.
     ///
-    /// `count` is the number of proxies in front of the server, including the peer. A client that can bypass one of them
-    /// can choose its key. If the networks of the proxies are known, [`trusting`](Self::trusting) is safer.
+    /// `count` is the number of proxies in front of the server, including the peer. A client that
+    /// can bypass one of them can choose its key. If the networks of the proxies are known,
+    /// [`trusting`](Self::trusting) is safer.
     ///
     /// # Lists shorter than `count`
     ///
-    /// The client is then the leftmost element, or the peer if there is no element. Refusing such requests would protect
-    /// nothing:
+    /// The client is then the leftmost element, or the peer if there is no element. Refusing such
+    /// requests would protect nothing:
     ///
-    /// - Each proxy appends the address of its peer. A request through all `count` proxies has at least `count`
-    ///   elements, whatever its client sent. Its key is the address that the outermost proxy saw.
-    /// - Only a request that bypassed a proxy can have a short list. Its client could also have sent a list that is long
-    ///   enough. To prevent both, do not let clients bypass a proxy.
+    /// - Each proxy appends the address of its peer. A request through all `count` proxies has at
+    ///   least `count` elements, whatever its client sent. Its key is the address that the
+    ///   outermost proxy saw.
+    /// - Only a request that bypassed a proxy can have a short list. Its client could also have
+    ///   sent a list that is long enough. To prevent both, do not let clients bypass a proxy.
     ///
     /// An element that is not an address ends the list.
     ///
@@ -170,8 +175,8 @@ impl ForwardedFor {
 
     /// Reads another header instead, as in `"cf-connecting-ip"` or `"x-real-ip"`.
     ///
-    /// The last trusted proxy must overwrite the header or append to it. If it passes on the client's value, clients can
-    /// choose their keys.
+    /// The last trusted proxy must overwrite the header or append to it. If it passes on the
+    /// client's value, clients can choose their keys.
     ///
     /// # Panics
     ///
@@ -195,9 +200,11 @@ impl ForwardedFor {
         Ok(self)
     }
 
-    /// Returns the client's address, unmapped from IPv6; `None` if the server does not pass on the peer's.
+    /// Returns the client's address, unmapped from IPv6; `None` if the server does not pass on the
+    /// peer's.
     ///
-    /// It is the address itself, whatever the prefixes are, and not the IPv4 address in one that NAT64 has translated.
+    /// It is the address itself, whatever the prefixes are, and not the IPv4 address in one that
+    /// NAT64 has translated.
     ///
     /// **`None` is the server's fault.** A closure that makes it an ordinary missing key, as
     /// `clients.client(request).map(Key::from)` does, hides that: under
@@ -247,11 +254,12 @@ impl fmt::Debug for ForwardedFor {
 
 /// Limits by the client's address in `Forwarded` (RFC 7239), as trusted proxies write it.
 ///
-/// Works as [`ForwardedFor`]: starts from the peer and reads the `for` parameters of the elements from
-/// the right. An element without `for`, with two of them, or with an obfuscated one (`unknown`, `_hidden`) ends the search.
+/// Works as [`ForwardedFor`]: starts from the peer and reads the `for` parameters of the elements
+/// from the right. An element without `for`, with two of them, or with an obfuscated one
+/// (`unknown`, `_hidden`) ends the search.
 ///
-/// The parser is more lenient than the RFC in two ways: IPv6 addresses need no brackets or quotes, because hand-written
-/// proxy settings often omit them, and blanks are allowed around semicolons.
+/// The parser is more lenient than the RFC in two ways: IPv6 addresses need no brackets or quotes,
+/// because hand-written proxy settings often omit them, and blanks are allowed around semicolons.
 ///
 /// # Examples
 ///
@@ -302,7 +310,8 @@ impl Forwarded {
     /// Trusts the last `count` hops, whatever their address; 0 uses the peer's address.
     ///
     /// [`trusting`](Self::trusting) is safer, as described on [`ForwardedFor::hops`]. If the list
-    /// has fewer elements than `count`, the leftmost one is the client, or the peer if there is none.
+    /// has fewer elements than `count`, the leftmost one is the client, or the peer if there is
+    /// none.
     pub fn hops(count: usize) -> Self {
         Self::new(Trust::Hops(count))
     }
@@ -313,9 +322,11 @@ impl Forwarded {
         }
     }
 
-    /// Returns the client's address, unmapped from IPv6; `None` if the server does not pass on the peer's.
+    /// Returns the client's address, unmapped from IPv6; `None` if the server does not pass on the
+    /// peer's.
     ///
-    /// It is the address itself, whatever the prefixes are, and not the IPv4 address in one that NAT64 has translated.
+    /// It is the address itself, whatever the prefixes are, and not the IPv4 address in one that
+    /// NAT64 has translated.
     ///
     /// **`None` is the server's fault.** A closure that makes it an ordinary missing key, as
     /// `clients.client(request).map(Key::from)` does, hides that: under
@@ -395,7 +406,8 @@ impl ProxyChain {
 
     /// Returns the address of the client.
     ///
-    /// `elements` are those of the header from the right; `None` is an element that is not an address.
+    /// `elements` are those of the header from the right; `None` is an element that is not an
+    /// address.
     #[inline]
     fn client(
         &self,
@@ -403,8 +415,8 @@ impl ProxyChain {
         mut elements: impl Iterator<Item = Option<IpAddr>>,
     ) -> Result<IpAddr, MissingKey> {
         let peer = self.peer.find(extensions, |peer| peer)?;
-        // Trust is checked for the unmapped address, but never for the IPv4 address in a NAT64 one: any client may
-        // connect through such a translator.
+        // Trust is checked for the unmapped address, but never for the IPv4 address in a NAT64 one:
+        // any client may connect through such a translator.
         let mut client = peer.to_canonical();
         for hop in 0..MAX_ELEMENTS {
             let is_trusted = match &self.trust {

@@ -11,13 +11,15 @@ pub use self::{
     peer::PeerIp,
 };
 
-/// Defines the methods that all extractors of addresses share: prefixes, networks, and the source of the peer's address.
+/// Defines the methods that all extractors of addresses share: prefixes, networks, and the source
+/// of the peer's address.
 macro_rules! address_settings {
     ($($field:ident).*) => {
-        /// Sets the length of the prefix that identifies an IPv6 client: 1 to 128 bits. Default: 64.
+        /// Sets the length of the prefix that identifies an IPv6 client: 1 to 128 bits.
+        /// Default: 64.
         ///
-        /// A subscriber usually has a whole /64 and can use a fresh address of it for every request, so a longer
-        /// prefix limits nobody.
+        /// A subscriber usually has a whole /64 and can use a fresh address of it for every
+        /// request, so a longer prefix limits nobody.
         ///
         /// # Panics
         ///
@@ -31,7 +33,8 @@ macro_rules! address_settings {
             }
         }
 
-        /// Sets the length of the prefix that identifies an IPv6 client: 1 to 128 bits. Default: 64.
+        /// Sets the length of the prefix that identifies an IPv6 client: 1 to 128 bits.
+        /// Default: 64.
         ///
         /// # Errors
         ///
@@ -41,10 +44,11 @@ macro_rules! address_settings {
             Ok(self)
         }
 
-        /// Sets the length of the prefix that identifies an IPv4 client: 1 to 32 bits. Default: 32, an address each.
+        /// Sets the length of the prefix that identifies an IPv4 client: 1 to 32 bits. Default: 32,
+        /// an address each.
         ///
-        /// A shorter prefix limits a network as one client, such as /24 against clients with many addresses. It also applies to IPv4
-        /// addresses that are mapped into IPv6.
+        /// A shorter prefix limits a network as one client, such as /24 against clients with many
+        /// addresses. It also applies to IPv4 addresses that are mapped into IPv6.
         ///
         /// # Panics
         ///
@@ -58,7 +62,8 @@ macro_rules! address_settings {
             }
         }
 
-        /// Sets the length of the prefix that identifies an IPv4 client: 1 to 32 bits. Default: 32, an address each.
+        /// Sets the length of the prefix that identifies an IPv4 client: 1 to 32 bits. Default: 32,
+        /// an address each.
         ///
         /// # Errors
         ///
@@ -68,7 +73,8 @@ macro_rules! address_settings {
             Ok(self)
         }
 
-        /// Exempts clients in these networks from the limit. To select them for something else, see [`in_networks`](Self::in_networks).
+        /// Exempts clients in these networks from the limit. To select them for something else, see
+        /// [`in_networks`](Self::in_networks).
         ///
         /// Without a peer's address nobody is exempt: the request is refused as the server's fault.
         ///
@@ -95,7 +101,8 @@ macro_rules! address_settings {
             crate::key::KeyExtractorExt::exempt_if(self, clients.in_networks(networks))
         }
 
-        /// Exempts clients in these networks from the limit, each an address, or an address and a prefix.
+        /// Exempts clients in these networks from the limit, each an address, or an address and a
+        /// prefix.
         ///
         /// # Errors
         ///
@@ -125,7 +132,8 @@ macro_rules! address_settings {
             crate::key::InNetworks::new(self, networks.into_iter().collect())
         }
 
-        /// Returns a predicate that selects the requests of clients in these networks, each an address, or an address and a prefix.
+        /// Returns a predicate that selects the requests of clients in these networks, each an
+        /// address, or an address and a prefix.
         ///
         /// # Errors
         ///
@@ -138,10 +146,12 @@ macro_rules! address_settings {
             Ok(crate::key::InNetworks::new(self, networks))
         }
 
-        /// Reads the peer's address with `find`, for servers that store it in an extension of their own.
+        /// Reads the peer's address with `find`, for servers that store it in an extension of their
+        /// own.
         ///
-        /// If `find` returns `None`, the extensions listed by [`PeerIp`](crate::key::PeerIp) are read. Peers of a Unix
-        /// socket have no address: return the loopback address, as [`ForwardedFor`](crate::key::ForwardedFor#unix-sockets) shows.
+        /// If `find` returns `None`, the extensions listed by [`PeerIp`](crate::key::PeerIp) are
+        /// read. Peers of a Unix socket have no address: return the loopback address, as
+        /// [`ForwardedFor`](crate::key::ForwardedFor#unix-sockets) shows.
         #[must_use]
         pub fn peer_from(
             mut self,

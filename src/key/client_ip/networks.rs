@@ -8,10 +8,11 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use super::{Forwarded, ForwardedFor, PeerIp};
 use crate::{error::Error, key::Predicate};
 
-/// A predicate that selects the requests of clients in some networks: made by `in_networks` of [`PeerIp`], [`ForwardedFor`] and
-/// [`Forwarded`].
+/// A predicate that selects the requests of clients in some networks: made by `in_networks` of
+/// [`PeerIp`], [`ForwardedFor`] and [`Forwarded`].
 ///
-/// An IPv4 network does not contain the addresses that NAT64 has made of its own: any client may connect through a translator.
+/// An IPv4 network does not contain the addresses that NAT64 has made of its own: any client may
+/// connect through a translator.
 ///
 /// ```
 /// use tollgate::key::{ForwardedFor, Header, KeyExtractorExt};
@@ -112,7 +113,8 @@ impl<N: Into<IpNet>> FromIterator<N> for Networks {
     }
 }
 
-/// Unmaps a network of mapped IPv4 addresses, because addresses are unmapped before they are compared.
+/// Unmaps a network of mapped IPv4 addresses, because addresses are unmapped before they are
+/// compared.
 fn unmapped(network: IpNet) -> IpNet {
     let IpNet::V6(v6) = network else {
         return network;

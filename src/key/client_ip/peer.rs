@@ -19,8 +19,8 @@ use crate::{
 
 /// Limits by the peer's address, from the request's extensions.
 ///
-/// Use it if clients connect to the server directly. Behind a proxy every client has the proxy's address: use
-/// [`ForwardedFor`](super::ForwardedFor) or [`Forwarded`](super::Forwarded) there.
+/// Use it if clients connect to the server directly. Behind a proxy every client has the proxy's
+/// address: use [`ForwardedFor`](super::ForwardedFor) or [`Forwarded`](super::Forwarded) there.
 ///
 /// Reads the first of these that the request has:
 ///
@@ -32,8 +32,9 @@ use crate::{
 ///
 /// A request without any of them is the server's fault, and the error says how to fix it.
 ///
-/// An IPv4 address that is mapped into IPv6 (`::ffff:a.b.c.d`) or translated by NAT64 (`64:ff9b::/96`, RFC 6052) has the key
-/// of the IPv4 address. Other IPv6 addresses share a key per /64, or per another [prefix](Self::ipv6_prefix).
+/// An IPv4 address that is mapped into IPv6 (`::ffff:a.b.c.d`) or translated by NAT64
+/// (`64:ff9b::/96`, RFC 6052) has the key of the IPv4 address. Other IPv6 addresses share a key per
+/// /64, or per another [prefix](Self::ipv6_prefix).
 ///
 /// # Examples
 ///
@@ -167,7 +168,8 @@ impl fmt::Debug for PeerIp {
     }
 }
 
-/// The well-known prefix 64:ff9b::/96 of translated IPv4 addresses (RFC 6052 §2.1), shifted right by 32 bits.
+/// The well-known prefix 64:ff9b::/96 of translated IPv4 addresses (RFC 6052 §2.1), shifted right
+/// by 32 bits.
 const NAT64: u128 = 0x0064_ff9b << 64;
 
 /// The leading bits of an address that identify a client.

@@ -1,4 +1,5 @@
-//! Meters of the rules as they are written, in exact integers: all calls ever admitted, counted anew.
+//! Meters of the rules as they are written, in exact integers: all calls ever admitted, counted
+//! anew.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +59,8 @@ impl Meter {
         meter
     }
 
-    /// Returns the first call that the meter refuses. The calls are sorted; `openings` are the starts and ends of windows that calls have opened.
+    /// Returns the first call that the meter refuses. The calls are sorted; `openings` are the
+    /// starts and ends of windows that calls have opened.
     pub(crate) fn refused(
         &self,
         calls: &[Admission],

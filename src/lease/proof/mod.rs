@@ -1,5 +1,5 @@
-//! Proofs by many random schedules of a fleet, on the state machine of leases itself. A part of the crate's unit tests, because the
-//! machine is not public.
+//! Proofs by many random schedules of a fleet, on the state machine of leases itself. A part of the
+//! crate's unit tests, because the machine is not public.
 //!
 //! The proof runs a fleet in one thread, with the real rules and the real state machine. A meter of
 //! each rule, written apart from the rules, is fed with all calls at their true times: a call that

@@ -1,4 +1,5 @@
-//! A1 to A3: whatever the network does, all nodes together admit no more than the rule as it is written.
+//! A1 to A3: whatever the network does, all nodes together admit no more than the rule as it is
+//! written.
 
 use std::env;
 

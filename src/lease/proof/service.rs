@@ -11,7 +11,8 @@ const SECOND: u64 = 1_000_000_000;
 /// The time for which a fleet is under load, in seconds.
 const SPAN: u64 = 10;
 
-/// Offers a part of the rate in a thousand, in turn to all nodes. Returns admitted units and calls to the store.
+/// Offers a part of the rate in a thousand, in turn to all nodes. Returns admitted units and calls
+/// to the store.
 fn under_load(nodes: u64, per_mille: u64) -> (u64, u64) {
     let (rule, _) = bucket(RATE, RATE);
     let mut fleet = Fleet::new(&rule, rule.usual_hold(), Weather::calm(nodes, 2_000_000), 7);
@@ -58,7 +59,8 @@ fn calls_to_the_store_are_bounded() {
     }
 }
 
-/// Returns the units that were spent above the rule if each call costs three times as much in the end.
+/// Returns the units that were spent above the rule if each call costs three times as much in the
+/// end.
 fn above(broken: Broken) -> u64 {
     let (rule, _) = bucket(RATE, RATE);
     let mut weather = Weather::calm(3, 2_000_000);

@@ -1,4 +1,5 @@
-//! All metrics, in one list: their names, types, units, labels and descriptions, and the fields that they show.
+//! All metrics, in one list: their names, types, units, labels and descriptions, and the fields
+//! that they show.
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit, with_recorder};
 
@@ -16,11 +17,11 @@ macro_rules! family {
     };
 }
 
-/// Makes the list of all metrics, the table for the documentation, a constant of each metric under `constants`, and
-/// [`Publish`] for each snapshot.
+/// Makes the list of all metrics, the table for the documentation, a constant of each metric under
+/// `constants`, and [`Publish`] for each snapshot.
 ///
-/// A metric of a snapshot shows the field of its name. `with` has the fields that are shown by constants, by themselves or
-/// with a label.
+/// A metric of a snapshot shows the field of its name. `with` has the fields that are shown by
+/// constants, by themselves or with a label.
 macro_rules! families {
     (
         constants {

@@ -1,4 +1,5 @@
-//! Metrics through the facade `metrics`: an observer of layers, and the counters of stores and layers.
+//! Metrics through the facade `metrics`: an observer of layers, and the counters of stores and
+//! layers.
 //!
 //! The metrics of a policy are found by its digest, in a table that is only added to. The facade's
 //! macros would hash a name and its labels for each event, and allocate them. The number of
@@ -30,8 +31,9 @@ use crate::{
 
 /// Reports the events of a layer through the facade [`metrics`], for Prometheus and others.
 ///
-/// Install the recorder of your exporter first: metrics are registered at the first event of a policy, and those that are registered
-/// before there is a recorder are lost. Clones share what they have registered. Several layers may report to one `Metrics`, or to one each.
+/// Install the recorder of your exporter first: metrics are registered at the first event of a
+/// policy, and those that are registered before there is a recorder are lost. Clones share what
+/// they have registered. Several layers may report to one `Metrics`, or to one each.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -64,25 +66,30 @@ use crate::{
 ///
 /// # Metrics
 ///
-/// The first six are reported by this observer. The others are set by [`Publish`](crate::observe::Publish).
+/// The first six are reported by this observer. The others are set by
+/// [`Publish`](crate::observe::Publish).
 ///
 #[doc = table!()]
 ///
-/// A limit's decision is one request, so a layer with two limits counts an admitted request for two policies.
+/// A limit's decision is one request, so a layer with two limits counts an admitted request for two
+/// policies.
 ///
 /// # Labels
 ///
-/// Keys are no labels, and no label has a value from a request. A policy is a label, because the program names its policies. For programs that
-/// name them from data, only the [first 64](Self::with_capacity) policies have a label of their own; all others have the label `other`.
+/// Keys are no labels, and no label has a value from a request. A policy is a label, because the
+/// program names its policies. For programs that name them from data, only the [first
+/// 64](Self::with_capacity) policies have a label of their own; all others have the label `other`.
 /// The labels `store` and `layer` are the names that `Publish` is given.
 ///
 /// # Histograms
 ///
-/// Choose the buckets of `tollgate_delay_seconds` in your exporter: the longest delay is the longest queue that a rule allows.
+/// Choose the buckets of `tollgate_delay_seconds` in your exporter: the longest delay is the
+/// longest queue that a rule allows.
 ///
 /// # Cost
 ///
-/// An event looks its policy up by a number, without a lock and without allocation, and adds to a counter of the recorder.
+/// An event looks its policy up by a number, without a lock and without allocation, and adds to a
+/// counter of the recorder.
 #[derive(Clone)]
 #[must_use = "metrics count nothing until a layer reports to them"]
 pub struct Metrics {
@@ -103,7 +110,8 @@ impl Metrics {
         Self::with_capacity(64)
     }
 
-    /// Creates an observer with labels for this number of policies; further ones have the label `other`.
+    /// Creates an observer with labels for this number of policies; further ones have the label
+    /// `other`.
     ///
     /// ```
     /// use tollgate::{RateLimitLayer, TokenBucket, observe::Metrics};
@@ -122,7 +130,8 @@ impl Metrics {
         }
     }
 
-    /// Registers the units and descriptions of [all metrics](#metrics). Call it once the recorder is installed.
+    /// Registers the units and descriptions of [all metrics](#metrics). Call it once the recorder
+    /// is installed.
     pub fn describe() {
         for family in ALL {
             family.describe();
@@ -195,7 +204,8 @@ impl Observer for Metrics {
 /// A table of the metrics of a bounded number of policies. Policies are only added.
 #[derive(Debug)]
 struct PolicyTable {
-    /// A power of two, more than the maximum number of policies. Linear probing starts at the digest of a policy.
+    /// A power of two, more than the maximum number of policies. Linear probing starts at the
+    /// digest of a policy.
     slots: Box<[OnceLock<RegisteredPolicy>]>,
     /// The number of policies that may still be added.
     room: Mutex<usize>,

@@ -30,9 +30,10 @@ use crate::{
 
 /// Sets metrics from the counters of a store, a wrapper or a layer.
 ///
-/// Call [`publish`](Self::publish) when your exporter is scraped, or once per interval. It sets the metrics of the store and of all stores that
-/// it wraps; the page of [`Metrics`](crate::observe::Metrics#metrics) lists them. It allocates, so call it
-/// for a scrape and not for a request.
+/// Call [`publish`](Self::publish) when your exporter is scraped, or once per interval. It sets the
+/// metrics of the store and of all stores that it wraps; the page of
+/// [`Metrics`](crate::observe::Metrics#metrics) lists them. It allocates, so call it for a scrape
+/// and not for a request.
 ///
 /// | published | metrics |
 /// |---|---|
@@ -91,7 +92,8 @@ use crate::{
 pub trait Publish {
     /// Sets the metrics, with `name` as the label `store`, for a layer as the label `layer`.
     ///
-    /// Give each store and each layer a name of its own. A counter never falls: of two stores with one name, the greater count is shown.
+    /// Give each store and each layer a name of its own. A counter never falls: of two stores with
+    /// one name, the greater count is shown.
     fn publish(&self, name: &str);
 }
 
@@ -271,7 +273,8 @@ impl<S: Publish, C> Publish for Blocks<S, C> {
     }
 }
 
-/// Publishes the number of failed settlements, if the store counts them. An outer store counts at least those of its inner store.
+/// Publishes the number of failed settlements, if the store counts them. An outer store counts at
+/// least those of its inner store.
 fn publish_unsettled(backend: &impl Backend, name: &str) {
     if let Some(unsettled) = backend.unsettled() {
         families::STORE_UNSETTLED.set(store(name), unsettled);

@@ -1,4 +1,5 @@
-//! Reads the rate limit fields that a response already has, in any format, and merges the fields of a layer with them.
+//! Reads the rate limit fields that a response already has, in any format, and merges the fields of
+//! a layer with them.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -12,10 +13,11 @@ use super::{
 };
 use crate::time::{Clock, SystemClock};
 
-/// The treatment of rate limit fields that a response already has, for example from a proxied upstream.
+/// The treatment of rate limit fields that a response already has, for example from a proxied
+/// upstream.
 ///
-/// Clients cannot read two sets of numbers in one field. So the response has one valid set in the format of the layer, with
-/// any upstream.
+/// Clients cannot read two sets of numbers in one field. So the response has one valid set in the
+/// format of the layer, with any upstream.
 ///
 /// | | the response has |
 /// |---|---|
@@ -23,16 +25,20 @@ use crate::time::{Clock, SystemClock};
 /// | `Keep` | the upstream's fields of any format, as they are; this layer's, if none of them can be read |
 /// | `Replace` | this layer's fields alone |
 ///
-/// `Stricter` is about the fields of this layer's own [format](crate::respond::Headers); fields with other names stay as they are.
+/// `Stricter` is about the fields of this layer's own [format](crate::respond::Headers); fields
+/// with other names stay as they are.
 ///
-/// - In `Draft`, the members of all layers are joined in one List. Of members with one name and partition, that which leaves less is
-///   kept. A field of draft-07 becomes a member named `upstream`.
-/// - In the other formats, there is room for one limit: the one with fewer remaining units, then with the later reset. It is written in this
-///   layer's format, with the reset in Unix seconds or as seconds from now as the format has it.
+/// - In `Draft`, the members of all layers are joined in one List. Of members with one name and
+///   partition, that which leaves less is kept. A field of draft-07 becomes a member named
+///   `upstream`.
+/// - In the other formats, there is room for one limit: the one with fewer remaining units, then
+///   with the later reset. It is written in this layer's format, with the reset in Unix seconds or
+///   as seconds from now as the format has it.
 /// - Fields that cannot be read are removed.
 ///
-/// An inner layer of this crate is an upstream, too. So with several layers, set `Keep` or `Replace` on the innermost one. A response without fields of
-/// this layer keeps the upstream's: with [`Headers::None`](crate::respond::Headers::None), and for exempt requests.
+/// An inner layer of this crate is an upstream, too. So with several layers, set `Keep` or
+/// `Replace` on the innermost one. A response without fields of this layer keeps the upstream's:
+/// with [`Headers::None`](crate::respond::Headers::None), and for exempt requests.
 ///
 /// # Examples
 ///
@@ -130,9 +136,11 @@ impl Existing {
         }
     }
 
-    /// Returns the lines of both fields in the current draft. The limit of draft-07 becomes a member.
+    /// Returns the lines of both fields in the current draft. The limit of draft-07 becomes a
+    /// member.
     ///
-    /// Its reset is the time until all units are there. So the remaining ones within it are no more than the rate grants.
+    /// Its reset is the time until all units are there. So the remaining ones within it are no more
+    /// than the rate grants.
     pub(super) fn lists(&self) -> (Vec<String>, Vec<String>) {
         let (mut lists, mut policies) = (self.lists.clone(), self.named_policies.clone());
         if let Some((_, numbers)) = &self.single {
@@ -193,7 +201,8 @@ fn lines(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
     lines.map(|line| line.trim().to_owned()).collect()
 }
 
-/// Returns the lines that can be read. If none can be read by itself, the value may be spread over all of them.
+/// Returns the lines that can be read. If none can be read by itself, the value may be spread over
+/// all of them.
 fn readable(lines: &[String], can_be_read: impl Fn(&str) -> bool) -> Vec<String> {
     let readable: Vec<_> = lines
         .iter()
@@ -264,9 +273,11 @@ fn single(line: &str) -> Option<UpstreamLimit> {
     })
 }
 
-/// Reads the fields of draft-06 or `X-RateLimit-*`; `None` without remaining units, and if one of them cannot be read.
+/// Reads the fields of draft-06 or `X-RateLimit-*`; `None` without remaining units, and if one of
+/// them cannot be read.
 ///
-/// The limit may be followed by policies, as in `100, 100;w=60` of early drafts, and the reset may have a fraction.
+/// The limit may be followed by policies, as in `100, 100;w=60` of early drafts, and the reset may
+/// have a fraction.
 pub(super) fn triple(headers: &HeaderMap, names: &[HeaderName; 3]) -> Option<UpstreamLimit> {
     let [limit, remaining, reset] = names;
     Some(UpstreamLimit {
@@ -282,7 +293,8 @@ pub(super) fn triple(headers: &HeaderMap, names: &[HeaderName; 3]) -> Option<Ups
     })
 }
 
-/// Reads a number in a field of one line; `Some(None)` without the field, and `None` if it cannot be read.
+/// Reads a number in a field of one line; `Some(None)` without the field, and `None` if it cannot
+/// be read.
 fn number_in(
     headers: &HeaderMap,
     name: &HeaderName,
@@ -299,7 +311,8 @@ fn number_in(
     }
 }
 
-/// Prepares the fields of a response for those of a layer; returns `true` if the layer must not add its own.
+/// Prepares the fields of a response for those of a layer; returns `true` if the layer must not add
+/// its own.
 #[inline]
 pub(super) fn prepare(headers: &mut HeaderMap, upstream: UpstreamFields) -> bool {
     match upstream {

@@ -26,7 +26,8 @@ thread_local! {
 
 /// Returns the header value that `write` writes.
 ///
-/// Returns `None` for bytes that no header can carry, which numbers and names of policies do not contain.
+/// Returns `None` for bytes that no header can carry, which numbers and names of policies do not
+/// contain.
 #[inline]
 pub(in crate::respond) fn written(write: impl FnOnce(&mut ValueBuffer)) -> Option<HeaderValue> {
     // While a thread ends, its buffer may be gone: the value then gets one of its own.
@@ -79,7 +80,8 @@ pub(in crate::respond) fn seconds(wait: Duration) -> u64 {
     wait.as_secs().saturating_add(fraction).min(MAX_INTEGER)
 }
 
-/// Returns the end of a wait that begins `nanos` nanoseconds after the Unix epoch, in Unix seconds, rounded up.
+/// Returns the end of a wait that begins `nanos` nanoseconds after the Unix epoch, in Unix seconds,
+/// rounded up.
 pub(in crate::respond) fn unix_seconds_after(nanos: u64, wait: Duration) -> u64 {
     clamp((u128::from(nanos) + wait.as_nanos()).div_ceil(NANOS))
 }
@@ -98,14 +100,16 @@ pub(in crate::respond) fn units_within(seconds: u64, quota: &Quota) -> u64 {
     clamp(product / u128::from(quota.period_nanos()))
 }
 
-/// Returns the window in which `quota` grants `units`, in seconds rounded up; `None` below a second.
+/// Returns the window in which `quota` grants `units`, in seconds rounded up; `None` below a
+/// second.
 pub(in crate::respond) fn window(units: u64, quota: &Quota) -> Option<u64> {
     let sub_second =
         u128::from(units) * u128::from(quota.period_nanos()) < u128::from(quota.amount()) * NANOS;
     (!sub_second).then(|| seconds_for(units, quota))
 }
 
-/// Returns the Base64 (RFC 4648 §4) of `bytes` without padding, as gRPC expects it in `-bin` fields.
+/// Returns the Base64 (RFC 4648 §4) of `bytes` without padding, as gRPC expects it in `-bin`
+/// fields.
 pub(crate) fn base64(bytes: &[u8]) -> Vec<u8> {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = Vec::with_capacity(bytes.len().div_ceil(3) * 4);

@@ -14,8 +14,8 @@
 //! load -> Frame::read -> Draft::apply for each job -> Draft::change -> ValueChange -> swap
 //! ```
 //!
-//! A key without states has no value. A first byte of 0xf2 to 0xf7 is a newer version. A value with another first byte, a kind twice,
-//! or more than 16 states is damaged.
+//! A key without states has no value. A first byte of 0xf2 to 0xf7 is a newer version. A value with
+//! another first byte, a kind twice, or more than 16 states is damaged.
 //!
 //! A state of a newer version is an error; other foreign bytes are no state. To replace what a
 //! newer release wrote would grant a fresh limit for each request, and a roll-out takes hours.
@@ -42,8 +42,8 @@ use crate::{
 /// The most states of a value.
 const MOST: usize = 16;
 
-/// Time for which a state of another kind is kept after it expired, so that hosts whose clocks differ by less drop no state of each
-/// other.
+/// Time for which a state of another kind is kept after it expired, so that hosts whose clocks
+/// differ by less drop no state of each other.
 const GRACE: Duration = Duration::from_secs(900);
 
 /// A value, and the states in it. They are decoded when they are first asked for.
@@ -98,7 +98,8 @@ impl<S> Frame<S> {
     ///
     /// # Errors
     ///
-    /// Fails if another program or a newer version wrote the value. The returned value then has no states.
+    /// Fails if another program or a newer version wrote the value. The returned value then has no
+    /// states.
     pub(super) fn read(bytes: Vec<u8>) -> (Self, Result<(), error::Error>) {
         let (entries, result) = match entries(&bytes) {
             Ok(entries) => (entries, Ok(())),
@@ -112,8 +113,8 @@ impl<S> Frame<S> {
         &self.bytes
     }
 
-    /// Replaces the states of these kinds and drops those that no longer matter. Returns the new value, and the time for which it
-    /// matters.
+    /// Replaces the states of these kinds and drops those that no longer matter. Returns the new
+    /// value, and the time for which it matters.
     ///
     /// Of more than [`MOST`] states, those go that matter least long, and the new ones last.
     fn with(&self, written: Vec<WrittenState<S>>, now: Timestamp) -> (Self, Duration)
@@ -174,7 +175,8 @@ impl<S> Frame<S> {
         rules.map(|entry| entry.until).max().unwrap_or_default()
     }
 
-    /// Returns the instant until which a written state matters: the one before if the state has not changed.
+    /// Returns the instant until which a written state matters: the one before if the state has not
+    /// changed.
     fn until(&self, written: &WrittenState<S>, bytes: &[u8], now: Timestamp) -> Timestamp {
         let is_it = |entry: &&StoredEntry<S>| entry.kind == written.kind && entry.until > now;
         let before = self.entries.iter().find(is_it);
@@ -256,7 +258,8 @@ fn foreign() -> error::Error {
     )
 }
 
-/// States of a key while a batch of work is done on them. Only the states that the work needs are decoded.
+/// States of a key while a batch of work is done on them. Only the states that the work needs are
+/// decoded.
 pub(super) struct Draft<'a, S> {
     now: Timestamp,
     frame: &'a mut Frame<S>,

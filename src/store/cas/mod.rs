@@ -22,17 +22,19 @@ use crate::{store::Error, time::Timestamp};
 
 /// Loads values, and replaces them if they have not been written since.
 ///
-/// Values are opaque, most of them shorter than 120 bytes. Keys are `prefix:2:{client}:policy` in UTF-8; as long as prefix and
-/// policy are printable ASCII without spaces, so are they. A store whose keys may not be that long, or not of such bytes,
-/// keeps a digest of them instead.
+/// Values are opaque, most of them shorter than 120 bytes. Keys are `prefix:2:{client}:policy` in
+/// UTF-8; as long as prefix and policy are printable ASCII without spaces, so are they. A store
+/// whose keys may not be that long, or not of such bytes, keeps a digest of them instead.
 ///
 /// [`Optimistic`] makes a store of it, which runs every rule whose state has a
 /// [`Codec`](crate::algorithm::Codec).
 ///
 /// # What to decide first
 ///
-/// - what a version is made of: something that no two writes of a key share, also across a removal, an expiry and a restart;
-/// - that a lost race is [`Swapped::Lost`], and an error only what leaves it open whether the swap took place;
+/// - what a version is made of: something that no two writes of a key share, also across a removal,
+///   an expiry and a restart;
+/// - that a lost race is [`Swapped::Lost`], and an error only what leaves it open whether the swap
+///   took place;
 /// - how its expiry is rounded, up, and what its longest one is;
 /// - which keys it can hold: longer ones, or other bytes, become a digest;
 /// - that what is evicted before its time begins afresh, and its clients with it. Say so.
@@ -82,32 +84,21 @@ use crate::{store::Error, time::Timestamp};
 ///     }
 ///
 ///     async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, Error> {
-///         let (mut table, now) = (self.table.lock().unwrap(), self.clock.now());
-///         let there = table.read(key, now);
-///         if there.value.as_ref().map(|(version, _)| version) != swap.expected {
-///             return Ok(Swapped::Lost(Some(there)));
-///         }
-///         // No two writes bear the same version, also when the key was removed in between.
-///         table.writes += 1;
-///         let version = table.writes;
-///         match swap.value {
-///             Some(value) => {
-///                 let row = Row { version, value: value.to_vec(), until: now.saturating_add(swap.keep) };
-///                 table.rows.insert(key.to_vec(), row);
-///             }
-///             None => drop(table.rows.remove(key)),
-///         }
-///         Ok(Swapped::Done(Some(version)))
-///     }
-/// }
+///         let (mut table, now) = (self.table.lock().unwrap(), self.clock.now()); let there =
+///         table.read(key, now); if there.value.as_ref().map(|(version, _)| version) !=
+///         swap.expected { return Ok(Swapped::Lost(Some(there))); } // No two writes bear the same
+///         version, also when the key was removed in between. table.writes += 1; let version =
+///         table.writes; match swap.value { Some(value) => { let row = Row { version, value:
+///         value.to_vec(), until: now.saturating_add(swap.keep) }; table.rows.insert(key.to_vec(),
+///         row); } None => drop(table.rows.remove(key)), } Ok(Swapped::Done(Some(version))) } }
 ///
 /// # #[tokio::main]
 /// # async fn main() {
-/// let clock = ManualClock::default();
-/// let shelf = Shelf { table: Mutex::default(), clock: clock.clone() };
-/// let store = Optimistic::<_, AnyRule>::builder_on(shelf).clock(clock.clone()).build();
-/// // Several keys are not spent at once: the earlier ones are settled back where a later one refuses.
-/// let suite = Suite::new(store).clock(clock).spawn(tokio::spawn).settling_back();
+/// let clock = ManualClock::default(); let shelf = Shelf { table: Mutex::default(), clock:
+/// clock.clone() }; let store = Optimistic::<_,
+/// AnyRule>::builder_on(shelf).clock(clock.clone()).build(); // Several keys are not spent at once:
+/// the earlier ones are settled back where a later one refuses. let suite =
+/// Suite::new(store).clock(clock).spawn(tokio::spawn).settling_back();
 /// # let suite = suite.timelines(2);
 /// let report = suite.run().await.unwrap();
 /// assert_eq!(report.left_out(), [Law::Fault]);
@@ -125,7 +116,8 @@ use crate::{store::Error, time::Timestamp};
     note = "implement `CompareAndSwap` for what reads and replaces values, or `Store` for what decides itself"
 )]
 pub trait CompareAndSwap: Send + Sync + 'static {
-    /// The version of a value, such as memcached's CAS unique, etcd's `mod_revision`, or a column that counts writes.
+    /// The version of a value, such as memcached's CAS unique, etcd's `mod_revision`, or a column
+    /// that counts writes.
     ///
     /// No two writes of a key may have the same version, also if the key was removed in between.
     type Version: Clone + Send + Sync + 'static;
@@ -140,7 +132,8 @@ pub trait CompareAndSwap: Send + Sync + 'static {
 
     /// Replaces the value under a key if its version is the expected one.
     ///
-    /// A lost race is no error, but [`Swapped::Lost`]; so is it when a value has expired in between.
+    /// A lost race is no error, but [`Swapped::Lost`]; so is it when a value has expired in
+    /// between.
     ///
     /// # Errors
     ///
@@ -151,7 +144,8 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         swap: Swap<'_, Self::Version>,
     ) -> impl Future<Output = Result<Swapped<Self::Version>, Error>> + Send;
 
-    /// Returns the address of the server, for the log of its failures, as [`Backend::address`](crate::store::Backend::address).
+    /// Returns the address of the server, for the log of its failures, as
+    /// [`Backend::address`](crate::store::Backend::address).
     fn address(&self) -> Option<&str> {
         None
     }
@@ -185,8 +179,8 @@ pub struct Swap<'a, V> {
     pub value: Option<&'a [u8]>,
     /// The time for which the value must be kept: at least a nanosecond, at most 585 years.
     ///
-    /// It may expire at any time after that, and not before. A store that expires in steps rounds up, and one whose
-    /// longest time is shorter lets the value not expire at all.
+    /// It may expire at any time after that, and not before. A store that expires in steps rounds
+    /// up, and one whose longest time is shorter lets the value not expire at all.
     pub keep: Duration,
 }
 
@@ -203,10 +197,11 @@ pub struct Swap<'a, V> {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Swapped<V> {
-    /// The swap took place. Contains the version of the new value if the store returns it, which saves the next call for this
-    /// key a load. `None` is always right, also after a removal.
+    /// The swap took place. Contains the version of the new value if the store returns it, which
+    /// saves the next call for this key a load. `None` is always right, also after a removal.
     Done(Option<V>),
-    /// The key had another version, and nothing was written. Contains the value that was found if the store returns it with the
-    /// same answer, which saves the next load. `None` is always right.
+    /// The key had another version, and nothing was written. Contains the value that was found if
+    /// the store returns it with the same answer, which saves the next load. `None` is always
+    /// right.
     Lost(Option<Loaded<V>>),
 }

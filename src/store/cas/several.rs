@@ -47,8 +47,8 @@ impl<Rule: Algorithm> KeyGroup<Rule> {
 
 /// Spends all asks or none.
 ///
-/// First all keys are probed, so that nothing is spent if one refuses. Then all are charged. If one refuses now, because another
-/// call has spent in between, the others are settled back.
+/// First all keys are probed, so that nothing is spent if one refuses. Then all are charged. If one
+/// refuses now, because another call has spent in between, the others are settled back.
 pub(super) async fn all_or_none<C, Rule, K>(
     queue: Arc<SwapQueue<C, Rule, K>>,
     groups: Vec<KeyGroup<Rule>>,

@@ -24,8 +24,9 @@ use crate::{
 
 /// A store of the compare-and-swap class, over anything that implements [`CompareAndSwap`].
 ///
-/// It runs every rule whose state has a [`Codec`]: it loads the state of a key, decides by the rule, swaps the old state for the
-/// new one, and repeats this if another process was faster. Clones share one queue of calls.
+/// It runs every rule whose state has a [`Codec`]: it loads the state of a key, decides by the
+/// rule, swaps the old state for the new one, and repeats this if another process was faster.
+/// Clones share one queue of calls.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,24 +39,28 @@ use crate::{
 /// }
 /// ```
 ///
-/// [`CompareAndSwap`] shows a whole store in a map, and `examples/etcd` of the repository one over a network.
+/// [`CompareAndSwap`] shows a whole store in a map, and `examples/etcd` of the repository one over
+/// a network.
 ///
 /// # What is admitted
 ///
-/// **One key: exactly what its rule admits,** however many tasks and processes ask. An admission is returned after the swap that
-/// writes it. A refusal or a look is decided by a value that was read after the call. A refusal costs one load, an admission one
-/// load and one swap. Calls of one process that wait for the same key share a load and a swap, up to 256 of them, and are served in
-/// the order in which they came. If a store returns the [version](super::Swapped::Done) that a swap wrote, the next calls need no load.
+/// **One key: exactly what its rule admits,** however many tasks and processes ask. An admission is
+/// returned after the swap that writes it. A refusal or a look is decided by a value that was read
+/// after the call. A refusal costs one load, an admission one load and one swap. Calls of one
+/// process that wait for the same key share a load and a swap, up to 256 of them, and are served in
+/// the order in which they came. If a store returns the [version](super::Swapped::Done) that a swap
+/// wrote, the next calls need no load.
 ///
-/// **Several keys in one call** cannot be swapped at once. All are looked at first: if one refuses, nothing is spent. Then all
-/// are charged. If one of them refuses now, because another call has spent since, the others are settled back. Until then, their
-/// costs can make other calls be refused. Several asks about one key and policy are decided together.
+/// **Several keys in one call** cannot be swapped at once. All are looked at first: if one refuses,
+/// nothing is spent. Then all are charged. If one of them refuses now, because another call has
+/// spent since, the others are settled back. Until then, their costs can make other calls be
+/// refused. Several asks about one key and policy are decided together.
 ///
 /// # Lost races
 ///
 /// A call that loses the race for a key loads it again and tries again, after a random delay by
-/// [`Backoff::full`](crate::backoff::Backoff::full). There is no delay the first time if the store has returned
-/// [the current value](super::Swapped::Lost).
+/// [`Backoff::full`](crate::backoff::Backoff::full). There is no delay the first time if the store
+/// has returned [the current value](super::Swapped::Lost).
 ///
 /// | a call | ends as | and was |
 /// |---|---|---|
@@ -63,13 +68,16 @@ use crate::{
 /// | waits for an answer of the store at the deadline | [timed out](crate::store::Error::is_timeout), with all calls that wait behind it | charged once or not at all |
 /// | gets an error of the store | that error | the same |
 ///
-/// Contended is neither a refusal nor an outage: a [circuit breaker](crate::store::StoreExt::circuit_breaker) does not count it, and
-/// [`when_contended`](crate::store::OnFailure::when_contended), behind `fail_open` or `fail_closed`, determines what happens to the request then: it
-/// is admitted, refused, or asked to retry.
-/// An operation that may have taken place is never sent a second time, so no call is charged twice.
+/// Contended is neither a refusal nor an outage: a [circuit
+/// breaker](crate::store::StoreExt::circuit_breaker) does not count it, and
+/// [`when_contended`](crate::store::OnFailure::when_contended), behind `fail_open` or
+/// `fail_closed`, determines what happens to the request then: it is admitted, refused, or asked to
+/// retry. An operation that may have taken place is never sent a second time, so no call is charged
+/// twice.
 ///
-/// Operations for each decision, and the time until all are made, where so many processes want one decision each of one key at
-/// the same instant, over a network whose round trips take 16 to 24 ms; simulated by `tests/stores/cas/contenders.rs`:
+/// Operations for each decision, and the time until all are made, where so many processes want one
+/// decision each of one key at the same instant, over a network whose round trips take 16 to 24 ms;
+/// simulated by `tests/stores/cas/contenders.rs`:
 ///
 /// | processes | no back-off | `Backoff::full(4 ms, 256 ms)` | `Backoff::full(20 ms, 2 s)` |
 /// |---|---|---|---|
@@ -82,22 +90,25 @@ use crate::{
 /// | 100 | 53.8, 2.21 s | 22.9, 2.68 s | 14.4, 4.46 s |
 /// | 200 | 97.9, 4.01 s | 34.5, 4.73 s | 17.4, 7.96 s |
 ///
-/// A base of a fifth of a round trip to one round trip serves; the default is made for a store that answers within a
-/// millisecond or a few. Tasks of one process are combined, and do not count. What real servers make of it is in `BENCHMARKS.md`.
+/// A base of a fifth of a round trip to one round trip serves; the default is made for a store that
+/// answers within a millisecond or a few. Tasks of one process are combined, and do not count. What
+/// real servers make of it is in `BENCHMARKS.md`.
 ///
 /// # Time
 ///
-/// All processes decide by the clock of the store if the store returns [its time](super::Loaded::now). Otherwise each decides by its
-/// own clock, and the state of a key stands at the latest instant that any process has written, because no rule lets time step back
-/// behind its last write. If the clocks of all hosts lie within d, a rule admits in any span T at most what it admits in T + d:
-/// a host that is ahead spends up to d in advance, once, and the key gets nothing more until the other hosts have caught up.
-/// Waits are those of the host that decides.
+/// All processes decide by the clock of the store if the store returns [its
+/// time](super::Loaded::now). Otherwise each decides by its own clock, and the state of a key
+/// stands at the latest instant that any process has written, because no rule lets time step back
+/// behind its last write. If the clocks of all hosts lie within d, a rule admits in any span T at
+/// most what it admits in T + d: a host that is ahead spends up to d in advance, once, and the key
+/// gets nothing more until the other hosts have caught up. Waits are those of the host that
+/// decides.
 ///
 /// # Stored data
 ///
 /// `prefix:2:{client}:policy`, the client being a digest of 128 bits unless its key is
-/// [labelled](crate::key::Key::labelled). The value holds a state of each [kind](crate::algorithm::Algorithm::state_kind) of rule that
-/// charges the key:
+/// [labelled](crate::key::Key::labelled). The value holds a state of each
+/// [kind](crate::algorithm::Algorithm::state_kind) of rule that charges the key:
 ///
 /// | bytes | of a value |
 /// |---|---|
@@ -107,10 +118,12 @@ use crate::{
 /// | up to 10 | its length, as LEB128 |
 /// | so many | the state, as [`Codec`](crate::algorithm::Codec) writes it |
 ///
-/// So a key that one rule charges takes about 20 bytes more than its state. A rule reads and replaces the state of its own kind, and leaves the
-/// others as they are. Each state is dropped 15 minutes after its rule says that it no longer matters, at the next write, so that hosts whose clocks
-/// differ by less forget nothing of each other. There are at most 16 states: of more, those go that matter least long. The value
-/// expires with the last of its states; one without a state that matters is removed. `reset` removes the value, and so clears all kinds.
+/// So a key that one rule charges takes about 20 bytes more than its state. A rule reads and
+/// replaces the state of its own kind, and leaves the others as they are. Each state is dropped 15
+/// minutes after its rule says that it no longer matters, at the next write, so that hosts whose
+/// clocks differ by less forget nothing of each other. There are at most 16 states: of more, those
+/// go that matter least long. The value expires with the last of its states; one without a state
+/// that matters is removed. `reset` removes the value, and so clears all kinds.
 ///
 /// | value under a key | result of a call |
 /// |---|---|
@@ -119,16 +132,18 @@ use crate::{
 /// | a state of another kind | what the rule admits by its own state: no more than one limit for each kind, in whatever order the rules come |
 /// | a state of the rule's kind, or a value, that a newer version of this program wrote | an error of that call [alone](crate::store::Error::is_unsupported), counted in [`newer`](CasStats::newer), until the key is reset or expires |
 ///
-/// The last is no damage: while two versions share a store, each of them would begin afresh where the other one had
-/// written, and mint a limit each time. So roll out the version that can read the new form first. What two releases with different rules
-/// admit together, [the operators' page](crate::operations#roll-outs) says.
+/// The last is no damage: while two versions share a store, each of them would begin afresh where
+/// the other one had written, and mint a limit each time. So roll out the version that can read the
+/// new form first. What two releases with different rules admit together, [the operators'
+/// page](crate::operations#roll-outs) says.
 ///
-/// With [leases](crate::store::Leased), `prefix:nodes:policy` has the [counts of nodes](crate::store::NodeCounts) as text, for half a minute.
+/// With [leases](crate::store::Leased), `prefix:nodes:policy` has the [counts of
+/// nodes](crate::store::NodeCounts) as text, for half a minute.
 ///
 /// # Cancellation
 ///
-/// A call that is dropped before it is its turn spends nothing; one that is dropped later is charged, once at most.
-/// Settlements and resets go on by themselves.
+/// A call that is dropped before it is its turn spends nothing; one that is dropped later is
+/// charged, once at most. Settlements and resets go on by themselves.
 pub struct Optimistic<C, Rule, K = SystemClock> {
     prefix: Arc<str>,
     queue: Arc<SwapQueue<C, Rule, K>>,
@@ -279,9 +294,10 @@ impl<C, Rule, K> OptimisticBuilder<C, Rule, K> {
         self
     }
 
-    /// Sets the number of races that a call may lose before it is given up as [contended](crate::store::Error::is_contended); 32 by
-    /// default, and at least 1. [Deltas](crate::store::Delta) of several keys are given up after 7 at most, because they wait
-    /// for each other.
+    /// Sets the number of races that a call may lose before it is given up as
+    /// [contended](crate::store::Error::is_contended); 32 by default, and at least 1.
+    /// [Deltas](crate::store::Delta) of several keys are given up after 7 at most, because they
+    /// wait for each other.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.settings.attempts = attempts.max(1);
         self
@@ -289,38 +305,42 @@ impl<C, Rule, K> OptimisticBuilder<C, Rule, K> {
 
     /// Sets the time within which a call is tried; a second by default, in steps of a millisecond.
     ///
-    /// When it has passed, a call that keeps losing is given up as [contended](crate::store::Error::is_contended), and
-    /// one that the store does not answer as [timed out](crate::store::Error::is_timeout). Where calls for one key
-    /// keep coming, the last answer that a call waits for may take as long again; a bound for each call by itself is
+    /// When it has passed, a call that keeps losing is given up as
+    /// [contended](crate::store::Error::is_contended), and one that the store does not answer as
+    /// [timed out](crate::store::Error::is_timeout). Where calls for one key keep coming, the last
+    /// answer that a call waits for may take as long again; a bound for each call by itself is
     /// [`timeout`](crate::store::StoreExt::timeout).
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.settings.deadline = deadline;
         self
     }
 
-    /// Sets the delays after lost races; `None` for no delay. By default they are drawn from 0 to 1 ms, 2 ms, …
-    /// up to 64 ms ([full jitter](Backoff::full)).
+    /// Sets the delays after lost races; `None` for no delay. By default they are drawn from 0 to 1
+    /// ms, 2 ms, … up to 64 ms ([full jitter](Backoff::full)).
     ///
-    /// A seed of the back-off makes the delays after all calls the same; [`seed`](Self::seed) is for tests.
+    /// A seed of the back-off makes the delays after all calls the same; [`seed`](Self::seed) is
+    /// for tests.
     pub fn backoff(mut self, backoff: impl Into<Option<Backoff>>) -> Self {
         self.settings.backoff = backoff.into();
         self
     }
 
-    /// Sets a seed for the delays, so that a test sees the same ones each time. Every process needs its own.
+    /// Sets a seed for the delays, so that a test sees the same ones each time. Every process needs
+    /// its own.
     pub fn seed(mut self, seed: u64) -> Self {
         self.settings.seed = Some(seed);
         self
     }
 
-    /// Sets whether calls that wait for one key are combined into one swap; `true` by default. Without it all calls for
-    /// one key race against each other, for measurements.
+    /// Sets whether calls that wait for one key are combined into one swap; `true` by default.
+    /// Without it all calls for one key race against each other, for measurements.
     pub fn combining(mut self, combining: bool) -> Self {
         self.settings.combining = combining;
         self
     }
 
-    /// Sets the clock to decide by if the store [returns no time](super::Loaded::now); [`SystemClock`] by default.
+    /// Sets the clock to decide by if the store [returns no time](super::Loaded::now);
+    /// [`SystemClock`] by default.
     pub fn clock<L: Clock>(self, clock: L) -> OptimisticBuilder<C, Rule, L> {
         OptimisticBuilder {
             data: self.data,
@@ -376,15 +396,19 @@ stats! {
             swaps,
             /// Swaps that lost their race.
             lost,
-            /// Calls, settlements and resets that were given up as [contended](crate::store::Error::is_contended).
+            /// Calls, settlements and resets that were given up as
+            /// [contended](crate::store::Error::is_contended).
             contended,
-            /// Values, and states in them, that could not be read and counted as no state, each time that they were read.
+            /// Values, and states in them, that could not be read and counted as no state, each
+            /// time that they were read.
             healed,
-            /// Values, and states in them, that a newer version of the program wrote, each time that they were read.
+            /// Values, and states in them, that a newer version of the program wrote, each time
+            /// that they were read.
             newer,
         }
         given {
-            /// Settlements that gave nothing back because [too many](crate::LeakyBucket#calls-that-are-cancelled) did before, and those that
+            /// Settlements that gave nothing back because [too
+            /// many](crate::LeakyBucket#calls-that-are-cancelled) did before, and those that
             /// failed, or whose answer was lost. They may have been made, so none is repeated.
             unsettled: u64,
         }

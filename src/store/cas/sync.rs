@@ -52,7 +52,8 @@ struct KindDeltas<Rule> {
 
 /// Adds deltas, all those of a key with one swap.
 ///
-/// Each kind is a job of its own, because a newer program may have written the state of one of them.
+/// Each kind is a job of its own, because a newer program may have written the state of one of
+/// them.
 pub(super) fn sync<C, Rule, K>(
     queue: &Arc<SwapQueue<C, Rule, K>>,
     prefix: &str,
@@ -124,17 +125,19 @@ where
     })
 }
 
-/// The most nodes whose sequence numbers a key keeps. Beyond that, the least recent node is dropped: if it repeats a delta afterwards, its
-/// units count twice.
+/// The most nodes whose sequence numbers a key keeps. Beyond that, the least recent node is
+/// dropped: if it repeats a delta afterwards, its units count twice.
 const MOST_NODES: usize = 128;
 
-/// The least time for which the sequence numbers are kept. A delta that is repeated later, when the states have expired, too, counts twice.
+/// The least time for which the sequence numbers are kept. A delta that is repeated later, when the
+/// states have expired, too, counts twice.
 pub(super) const KEEP_NUMBERS: Duration = Duration::from_secs(60);
 
 /// Version of the encoding of sequence numbers.
 const VERSION: u64 = 1;
 
-/// Last sequence number of each node that added a delta to a key. They are stored beside the states of the key, as a state of their own kind.
+/// Last sequence number of each node that added a delta to a key. They are stored beside the states
+/// of the key, as a state of their own kind.
 ///
 /// | bytes | |
 /// |---|---|
@@ -201,7 +204,8 @@ impl SequenceNumbers {
     }
 }
 
-/// The most swaps of one count. All nodes count themselves at about the same time, when a period begins.
+/// The most swaps of one count. All nodes count themselves at about the same time, when a period
+/// begins.
 const ATTEMPTS: usize = 16;
 
 /// Counts this node in a period, and returns the counts.

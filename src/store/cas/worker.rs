@@ -1,4 +1,5 @@
-//! The queue of jobs of each key, and its worker, which loads, decides and swaps, and tries again after a lost race.
+//! The queue of jobs of each key, and its worker, which loads, decides and swaps, and tries again
+//! after a lost race.
 //!
 //! A key has one worker at a time.
 //!
@@ -162,7 +163,8 @@ pub(super) type Asks<Rule> = SmallVec<[(Rule, Spend); 1]>;
 pub(super) enum Work<Rule> {
     /// Spends all asks, or none.
     Spend(Asks<Rule>),
-    /// Decides as [`Spend`](Self::Spend) does, but spends nothing. What a refusal writes is written.
+    /// Decides as [`Spend`](Self::Spend) does, but spends nothing. What a refusal writes is
+    /// written.
     Probe(Asks<Rule>),
     Look(Rule),
     Settle {
@@ -192,8 +194,8 @@ impl<Rule> Work<Rule> {
     }
 }
 
-/// The most races that a delta may lose if the answers to other keys wait for it. Nodes push it again a little later anyway. With the default
-/// back-off, so many attempts wait for at most 63 ms.
+/// The most races that a delta may lose if the answers to other keys wait for it. Nodes push it
+/// again a little later anyway. With the default back-off, so many attempts wait for at most 63 ms.
 const ATTEMPTS_BESIDE_OTHERS: u32 = 7;
 
 /// Work on a key, and the sender of its answer.
@@ -226,7 +228,8 @@ impl<Rule> Job<Rule> {
         }
     }
 
-    /// Returns `true` if the work is for a caller that waits. Settlements and resets are done in any case.
+    /// Returns `true` if the work is for a caller that waits. Settlements and resets are done in
+    /// any case.
     fn is_call(&self) -> bool {
         !matches!(self.work, Work::Settle { .. } | Work::Reset)
     }
@@ -284,7 +287,8 @@ where
         }
     }
 
-    /// Moves jobs into the batch until it is full, and drops those whose callers no longer wait. Returns `true` if there is work.
+    /// Moves jobs into the batch until it is full, and drops those whose callers no longer wait.
+    /// Returns `true` if there is work.
     fn join(&mut self, jobs: &mut VecDeque<Job<Rule>>) -> bool {
         self.batch.retain(|job| !job.is_abandoned());
         jobs.retain(|job| !job.is_abandoned());
@@ -302,7 +306,8 @@ where
 
     /// Tries once to do the work of the batch, which is not empty.
     ///
-    /// Jobs that were answered leave the batch. After a lost race, those that may be tried again stay, and the back-off has passed.
+    /// Jobs that were answered leave the batch. After a lost race, those that may be tried again
+    /// stay, and the back-off has passed.
     async fn attempt(&mut self) {
         let ended = {
             let until = self.until();
@@ -340,7 +345,8 @@ where
                     self.cached = Some(cached);
                     return Ok(AttemptResult::Answered(answers));
                 }
-                // No swap will show whether the cached value is still there: load, and decide again.
+                // No swap will show whether the cached value is still there: load, and decide
+                // again.
                 continue;
             };
             let swap = Swap {
@@ -371,8 +377,8 @@ where
         }
     }
 
-    /// Answers a batch whose write the store rejected. Work that writes nothing by itself, such as a refused call, is answered; the
-    /// other work fails.
+    /// Answers a batch whose write the store rejected. Work that writes nothing by itself, such as
+    /// a refused call, is answered; the other work fails.
     async fn without_writes(
         &mut self,
         error: &Error,
@@ -439,7 +445,8 @@ where
         cached
     }
 
-    /// Gives up jobs that have lost too often or have no time left, and waits for a while with the others.
+    /// Gives up jobs that have lost too often or have no time left, and waits for a while with the
+    /// others.
     async fn lost(&mut self, with: ValueSource, found: Option<Loaded<C::Version>>) {
         self.queue.counters.lost.add(1);
         let found = found.map(|found| self.read(found, ValueSource::Loss));
@@ -505,8 +512,9 @@ where
     }
 }
 
-/// Awaits an attempt until its deadline: one timer serves all its operations. By reference, because a future that is moved in
-/// would be stored three times, and a task of more than a kilobyte takes the allocator twice as long.
+/// Awaits an attempt until its deadline: one timer serves all its operations. By reference, because
+/// a future that is moved in would be stored three times, and a task of more than a kilobyte takes
+/// the allocator twice as long.
 async fn in_time<T>(
     until: Option<Instant>,
     answer: Pin<&mut impl Future<Output = Result<T, Error>>>,
@@ -519,8 +527,8 @@ async fn in_time<T>(
     }
 }
 
-/// Chooses between the cached value and a load. If other processes write the key, too, the cached value is often old: each time
-/// that it was, it is left out twice as often.
+/// Chooses between the cached value and a load. If other processes write the key, too, the cached
+/// value is often old: each time that it was, it is left out twice as often.
 #[derive(Default)]
 struct CacheTrust {
     times: u32,
@@ -540,7 +548,8 @@ impl CacheTrust {
     }
 }
 
-/// Time for which the store's time is derived from the clock of this process, before it is read again.
+/// Time for which the store's time is derived from the clock of this process, before it is read
+/// again.
 const RECKONED: Duration = Duration::from_secs(1);
 
 /// The value under a key when it was last read or written.
@@ -560,7 +569,8 @@ enum ValueSource {
     Load,
     /// A lost swap.
     Loss,
-    /// A load or swap for earlier calls. Only a swap that expects the value shows that it is current.
+    /// A load or swap for earlier calls. Only a swap that expects the value shows that it is
+    /// current.
     Before,
 }
 
@@ -595,8 +605,8 @@ impl<V, S> CachedValue<V, S> {
 
     /// Returns the time of the store if it has a clock, else the time of this process.
     ///
-    /// If it is derived, it is ahead of the store's time by the drift of the clocks at most, because the clock of this process was
-    /// read after it.
+    /// If it is derived, it is ahead of the store's time by the drift of the clocks at most,
+    /// because the clock of this process was read after it.
     fn now(&self, clock: &impl Clock) -> Timestamp {
         match self.clocks {
             None => clock.now(),
@@ -605,7 +615,8 @@ impl<V, S> CachedValue<V, S> {
         }
     }
 
-    /// Returns `true` if the store's clock must be read again: it was read too long ago, or the clock of this process has stepped back.
+    /// Returns `true` if the store's clock must be read again: it was read too long ago, or the
+    /// clock of this process has stepped back.
     fn is_old(&self, clock: &impl Clock) -> bool {
         self.clocks.is_some_and(|[_, own]| {
             let now = clock.now();

@@ -1,4 +1,5 @@
-//! The calls of a store: it adds, decides by the total, and takes back what was refused. Also settlements and resets.
+//! The calls of a store: it adds, decides by the total, and takes back what was refused. Also
+//! settlements and resets.
 //!
 //! Counters add first and judge by the total, so no count is lost. A refused call takes back what
 //! it added. The total becomes the rule's state (`Counted`), and `step` decides. An exhausted key
@@ -53,8 +54,8 @@ impl<I, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         self.clock.now()
     }
 
-    /// Returns the time for which a slice's counter may matter to any host. It is computed by the clock without the monotone bound: after
-    /// a step back, the window lasts longer.
+    /// Returns the time for which a slice's counter may matter to any host. It is computed by the
+    /// clock without the monotone bound: after a step back, the window lasts longer.
     fn keep(&self, set: &CounterSet, slice: u64) -> Duration {
         let over = set.slicing.over(slice);
         over.saturating_since(self.clock.clock().now())
@@ -91,7 +92,8 @@ impl<I, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     }
 }
 
-/// Returns the units that an ask adds at first: its cost or, if each window is counted alone, the most units that may be granted.
+/// Returns the units that an ask adds at first: its cost or, if each window is counted alone, the
+/// most units that may be granted.
 ///
 /// They never exceed the limit, so that no counter overflows.
 fn added<Rule: Counted>(ask: &Ask<'_, Rule>, rule: &Rule, set: &CounterSet) -> u64 {
@@ -177,7 +179,8 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         Ok(found.iter().zip(asks).map(look).collect())
     }
 
-    /// Returns `true` if a call will probably be refused, by the hints or because even a new key would refuse it.
+    /// Returns `true` if a call will probably be refused, by the hints or because even a new key
+    /// would refuse it.
     fn expects_refusal(&self, ask: &CounterAsk<Rule>, now: Timestamp) -> bool {
         let never = || {
             !ask.rule
@@ -193,7 +196,8 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         decision
     }
 
-    /// Adds, and decides by the total. A refused addition is taken back at once, and so are units above the grant.
+    /// Adds, and decides by the total. A refused addition is taken back at once, and so are units
+    /// above the grant.
     async fn spend(&self, ask: &CounterAsk<Rule>, now: Timestamp) -> Result<Spent, Error> {
         let (set, added) = (&ask.set, ask.added);
         let slices = set.slices(now, self.apart);
@@ -248,8 +252,9 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
 
     /// Reads the slices of a sliding window that may have begun during the addition.
     ///
-    /// A call that counts in one of them adds and then reads this slice. It either sees this addition, or has added before it, and
-    /// then this reading sees that addition. So two calls never miss each other.
+    /// A call that counts in one of them adds and then reads this slice. It either sees this
+    /// addition, or has added before it, and then this reading sees that addition. So two calls
+    /// never miss each other.
     async fn read_late_slices(
         &self,
         ask: &CounterAsk<Rule>,
@@ -323,7 +328,8 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         }
     }
 
-    /// Takes back an addition, and counts that in `done`. If the store fails, the addition stays for as long as its slice counts.
+    /// Takes back an addition, and counts that in `done`. If the store fails, the addition stays
+    /// for as long as its slice counts.
     async fn take_back(&self, counter: &[u8], amount: u64, done: &Counter) {
         let count = match self.increment.subtract(counter, amount).await {
             Ok(()) => done,
@@ -399,8 +405,8 @@ const SLOTS: usize = 8192;
 
 /// A cache of exhausted keys: the lowest cost that was refused, and until when.
 ///
-/// A hint only makes a call read before it adds; it decides nothing. So a slot is written without a lock, two keys may evict each
-/// other, and a torn slot costs one operation.
+/// A hint only makes a call read before it adds; it decides nothing. So a slot is written without a
+/// lock, two keys may evict each other, and a torn slot costs one operation.
 pub(super) struct Hints {
     slots: Box<[HintSlot]>,
     hasher: RandomState,

@@ -41,11 +41,13 @@ use crate::{
     time::{Clock, SystemClock, Timestamp},
 };
 
-/// A store of the counter class: fixed and sliding windows, over anything that implements [`Increment`].
+/// A store of the counter class: fixed and sliding windows, over anything that implements
+/// [`Increment`].
 ///
-/// It adds first, and decides by the total that is returned (*set-then-get*). Two calls at once get different totals, and so
-/// never both take the last unit; a limiter that reads, decides and then adds (*get-then-set*) lets both pass. The total becomes the
-/// state of the [rule](Counted), and the rule decides as it does in memory: every number of a decision is the same.
+/// It adds first, and decides by the total that is returned (*set-then-get*). Two calls at once get
+/// different totals, and so never both take the last unit; a limiter that reads, decides and then
+/// adds (*get-then-set*) lets both pass. The total becomes the state of the [rule](Counted), and
+/// the rule decides as it does in memory: every number of a decision is the same.
 ///
 /// ```
 /// use std::time::Duration;
@@ -63,8 +65,9 @@ use crate::{
 /// ```
 ///
 /// It runs [`FixedWindow`](crate::FixedWindow), [`SlidingWindow`](crate::SlidingWindow), and
-/// [`CountedRule`](crate::CountedRule) where configuration chooses. No other rule compiles; windows [from the first
-/// call](crate::FixedWindow::from_first_call), of which no counter can tell when they began, are an error of each call.
+/// [`CountedRule`](crate::CountedRule) where configuration chooses. No other rule compiles; windows
+/// [from the first call](crate::FixedWindow::from_first_call), of which no counter can tell when
+/// they began, are an error of each call.
 ///
 /// # Operations per call
 ///
@@ -79,35 +82,43 @@ use crate::{
 /// | comes under a sliding window, within [`clocks_apart`](CountersBuilder::clocks_apart) of the end of a slice | at most one `read` more |
 /// | has several asks | the same for each, one after the other; one `read` for all |
 ///
-/// This process remembers up to 8192 exhausted keys until more calls can pass. Their calls only read. Beyond that number, keys are
-/// evicted, and the next refusal of an evicted key adds and subtracts again. Decisions never depend on remembered keys.
+/// This process remembers up to 8192 exhausted keys until more calls can pass. Their calls only
+/// read. Beyond that number, keys are evicted, and the next refusal of an evicted key adds and
+/// subtracts again. Decisions never depend on remembered keys.
 /// [`remember_refusals`](crate::store::StoreExt::remember_refusals) around the store answers
 /// without any operation, and does not notice what other nodes give back.
 ///
 /// # Guarantees
 ///
-/// **Never more than the limit**, from any number of nodes at any interleaving. In a fixed window a call passes only if the counter
-/// of its window, itself included, is at most the limit. Under a sliding window it passes only if the estimate, itself included,
-/// is; calls that meet at the boundary of two slices add first and read each other's slice then, so that one of them at least sees both.
+/// **Never more than the limit**, from any number of nodes at any interleaving. In a fixed window a
+/// call passes only if the counter of its window, itself included, is at most the limit. Under a
+/// sliding window it passes only if the estimate, itself included, is; calls that meet at the
+/// boundary of two slices add first and read each other's slice then, so that one of them at least
+/// sees both.
 ///
-/// **Refusals cost nothing in the end.** What a refused call has added is taken back before it is answered, also when it is
-/// [dropped](#cancellation). Repeated refused calls do not use up the limit.
+/// **Refusals cost nothing in the end.** What a refused call has added is taken back before it is
+/// answered, also when it is [dropped](#cancellation). Repeated refused calls do not use up the
+/// limit.
 ///
-/// **Other calls may be refused in the meantime.** The cost of a refused call is in the counter until it is taken back, one round trip later.
-/// During that time, a call of a smaller cost that would otherwise pass can be refused, with the wait of a window that is used up. This happens
-/// at most once for each node and refusal, because the next call reads before it adds. In a fixed window, calls of equal costs do not refuse
-/// each other in this way, unless units are given back: if one of them does not fit, none does.
+/// **Other calls may be refused in the meantime.** The cost of a refused call is in the counter
+/// until it is taken back, one round trip later. During that time, a call of a smaller cost that
+/// would otherwise pass can be refused, with the wait of a window that is used up. This happens at
+/// most once for each node and refusal, because the next call reads before it adds. In a fixed
+/// window, calls of equal costs do not refuse each other in this way, unless units are given back:
+/// if one of them does not fit, none does.
 ///
 /// # Grants
 ///
-/// Of a fixed window, units are [granted ahead](crate::store::Ask::up_to): as many as were asked for, or all that remain. All that is asked
-/// for is added first, and the excess is in the counter until it is taken back, as the cost of a refused call is. Under a sliding window the
-/// cost alone is granted.
+/// Of a fixed window, units are [granted ahead](crate::store::Ask::up_to): as many as were asked
+/// for, or all that remain. All that is asked for is added first, and the excess is in the counter
+/// until it is taken back, as the cost of a refused call is. Under a sliding window the cost alone
+/// is granted.
 ///
 /// # Several asks
 ///
-/// They are added one after the other. If one is refused, the earlier ones are taken back, and the later ones are only read. Until they are
-/// taken back, their costs can make other calls be refused.
+/// They are added one after the other. If one is refused, the earlier ones are taken back, and the
+/// later ones are only read. Until they are taken back, their costs can make other calls be
+/// refused.
 ///
 /// # When something fails
 ///
@@ -122,34 +133,43 @@ use crate::{
 ///
 /// # Cancellation
 ///
-/// A call that is dropped before it was polled spends nothing. Later, it goes on by itself on tokio's runtime, as if it had not been
-/// dropped: charged if it passes, taken back if not. Settlements and resets go on by themselves from the beginning.
+/// A call that is dropped before it was polled spends nothing. Later, it goes on by itself on
+/// tokio's runtime, as if it had not been dropped: charged if it passes, taken back if not.
+/// Settlements and resets go on by themselves from the beginning.
 ///
 /// # Time
 ///
-/// The time determines the counter, so it must be known before the store is asked. It is the time of this process, or of the
-/// [clock](CountersBuilder::clock) that was set, even if the server has a clock of its own; by [that one](Increment::now), nodes are counted. If that clock steps back, the time stands still.
+/// The time determines the counter, so it must be known before the store is asked. It is the time
+/// of this process, or of the [clock](CountersBuilder::clock) that was set, even if the server has
+/// a clock of its own; by [that one](Increment::now), nodes are counted. If that clock steps back,
+/// the time stands still.
 ///
-/// Hosts whose clocks are `d` apart pass from one window to the next within `d` of each other. Each counter holds its limit all the same; but in
-/// the time around a boundary, one host counts in the old window and one in the new. So in any span of a window's length less `d`, at most two
-/// fixed windows' limits pass, as by one clock. Under a sliding window, a host that is late sees what others count in slices that have not
-/// begun for it, as long as `d` is at most [`clocks_apart`](CountersBuilder::clocks_apart), a second unless it is set, and less than a window.
+/// Hosts whose clocks are `d` apart pass from one window to the next within `d` of each other. Each
+/// counter holds its limit all the same; but in the time around a boundary, one host counts in the
+/// old window and one in the new. So in any span of a window's length less `d`, at most two fixed
+/// windows' limits pass, as by one clock. Under a sliding window, a host that is late sees what
+/// others count in slices that have not begun for it, as long as `d` is at most
+/// [`clocks_apart`](CountersBuilder::clocks_apart), a second unless it is set, and less than a
+/// window.
 ///
 /// # When the rule changes
 ///
-/// A counter holds what was admitted in a slice of time, whichever rule admitted it: another limit meets the counters as they are.
-/// Windows of another length, offset or number of slices, and sliding windows beside fixed ones, have counters of their own, which begin at
-/// 0. So at such a change, and while rules of both forms run, a key gets at most the limit of each. (In memory, windows of other lengths
-/// would be counted on.)
+/// A counter holds what was admitted in a slice of time, whichever rule admitted it: another limit
+/// meets the counters as they are. Windows of another length, offset or number of slices, and
+/// sliding windows beside fixed ones, have counters of their own, which begin at
+/// 0. So at such a change, and while rules of both forms run, a key gets at most the limit of each.
+///    (In memory, windows of other lengths would be counted on.)
 ///
 /// # Stored data
 ///
-/// A counter for each key and slice, named by prefix, version, client, policy, window and number of the slice, as
-/// `tollgate:2:{ab…}:api:1m/4@117815041`. It is made with an expiry: when its slice counts no more, and `clocks_apart` later.
-/// With [leases](crate::store::Leased), `tollgate:nodes:api:179562604` has the [number of nodes](crate::store::NodeCounts) in a period.
+/// A counter for each key and slice, named by prefix, version, client, policy, window and number of
+/// the slice, as `tollgate:2:{ab…}:api:1m/4@117815041`. It is made with an expiry: when its slice
+/// counts no more, and `clocks_apart` later. With [leases](crate::store::Leased),
+/// `tollgate:nodes:api:179562604` has the [number of nodes](crate::store::NodeCounts) in a period.
 ///
-/// `reset` has no rule to derive windows from. It removes the counters of all windows that this store or a clone has used or
-/// [learned](Counters::learn); without any it is an error. While two releases run, let the store learn the windows of both.
+/// `reset` has no rule to derive windows from. It removes the counters of all windows that this
+/// store or a clone has used or [learned](Counters::learn); without any it is an error. While two
+/// releases run, let the store learn the windows of both.
 ///
 /// # A store of your own
 ///
@@ -320,9 +340,11 @@ impl<I, Rule, K> CountersBuilder<I, Rule, K> {
         }
     }
 
-    /// Sets the greatest difference between the clocks of two hosts that share the counters; a second by default.
+    /// Sets the greatest difference between the clocks of two hosts that share the counters; a
+    /// second by default.
     ///
-    /// Counters are kept longer by this time. This long before the end of a slice, calls under a sliding window read one more.
+    /// Counters are kept longer by this time. This long before the end of a slice, calls under a
+    /// sliding window read one more.
     pub fn clocks_apart(self, apart: Duration) -> Self {
         Self { apart, ..self }
     }
@@ -398,13 +420,15 @@ impl<I, Rule, K> fmt::Debug for CountersBuilder<I, Rule, K> {
 
 /// Adds to counters and returns their totals.
 ///
-/// [`Counters`](Counters#a-store-of-your-own) makes a store of it, and its page has a whole example in a map.
+/// [`Counters`](Counters#a-store-of-your-own) makes a store of it, and its page has a whole example
+/// in a map.
 ///
-/// A counter that does not exist is 0. No counter wraps: a total that would exceed 2⁶⁴ − 1 stays at that number, and one
-/// that would fall below 0 is 0. Additions to a counter are atomic: of two calls that add to it, one returns the sum of both.
+/// A counter that does not exist is 0. No counter wraps: a total that would exceed 2⁶⁴ − 1 stays at
+/// that number, and one that would fall below 0 is 0. Additions to a counter are atomic: of two
+/// calls that add to it, one returns the sum of both.
 ///
-/// The time determines the counter, so it is known before the store is asked: decisions use the clock of this process. [`now`](Self::now) is
-/// for counting nodes only.
+/// The time determines the counter, so it is known before the store is asked: decisions use the
+/// clock of this process. [`now`](Self::now) is for counting nodes only.
 ///
 /// # Cancellation
 ///
@@ -413,10 +437,11 @@ pub trait Increment: Send + Sync + 'static {
     /// Adds `amount`, at least 1, to the counter under `key`, and returns its new total; then reads
     /// the counters `beside` it, often none.
     ///
-    /// A counter that does not exist is created in the same step: if two calls create it, both amounts count. It must stay for
-    /// at least `keep` from then on, and should expire some time later. Later additions need not postpone that. The counters
-    /// beside it must be read *after* the amount was added, or two calls for neighbouring counters can each miss the other.
-    /// If possible, all of this takes one round trip.
+    /// A counter that does not exist is created in the same step: if two calls create it, both
+    /// amounts count. It must stay for at least `keep` from then on, and should expire some time
+    /// later. Later additions need not postpone that. The counters beside it must be read *after*
+    /// the amount was added, or two calls for neighbouring counters can each miss the other. If
+    /// possible, all of this takes one round trip.
     ///
     /// # Errors
     ///
@@ -429,14 +454,16 @@ pub trait Increment: Send + Sync + 'static {
         beside: &[Box<[u8]>],
     ) -> impl Future<Output = Result<Totals, Error>> + Send;
 
-    /// Takes back `amount`, at least 1, from the counter under `key`, down to 0 at the lowest. Creates no counter.
+    /// Takes back `amount`, at least 1, from the counter under `key`, down to 0 at the lowest.
+    /// Creates no counter.
     ///
     /// # Errors
     ///
     /// Fails if it is not known whether the amount was taken back.
     fn subtract(&self, key: &[u8], amount: u64) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Returns the totals of counters, in the order of their keys. One round trip, where the store can.
+    /// Returns the totals of counters, in the order of their keys. One round trip, where the store
+    /// can.
     ///
     /// # Errors
     ///
@@ -450,10 +477,13 @@ pub trait Increment: Send + Sync + 'static {
     /// Fails if one of them may still be there.
     fn remove(&self, keys: &[Box<[u8]>]) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Returns the time by the store's clock, to within a second or two; `None`, the default, if the store has none.
+    /// Returns the time by the store's clock, to within a second or two; `None`, the default, if
+    /// the store has none.
     ///
-    /// [Nodes are counted](crate::store::NodeCounts) by it. Without it, a node whose clock is ahead or behind counts those alone that are like it. It is asked for once in
-    /// a [period](crate::store::NodeCounts::PERIOD) and policy, so it should be derived from an answer that is up to a minute old, without a round trip.
+    /// [Nodes are counted](crate::store::NodeCounts) by it. Without it, a node whose clock is ahead
+    /// or behind counts those alone that are like it. It is asked for once in a
+    /// [period](crate::store::NodeCounts::PERIOD) and policy, so it should be derived from an
+    /// answer that is up to a minute old, without a round trip.
     ///
     /// # Errors
     ///
@@ -462,7 +492,8 @@ pub trait Increment: Send + Sync + 'static {
         ready(Ok(None))
     }
 
-    /// Returns the address of the server, for the log of its failures, as [`Backend::address`](crate::store::Backend::address).
+    /// Returns the address of the server, for the log of its failures, as
+    /// [`Backend::address`](crate::store::Backend::address).
     fn address(&self) -> Option<&str> {
         None
     }
@@ -501,20 +532,23 @@ stats! {
         counted {
             /// Additions, one for each ask that was not refused before.
             additions,
-            /// Readings: for calls that were likely to be refused, for looks, and for slices that began meanwhile.
+            /// Readings: for calls that were likely to be refused, for looks, and for slices that
+            /// began meanwhile.
             readings,
             /// Additions that were refused and taken back.
             taken_back,
             /// Grants of less than was asked for: more was added, and taken back.
             cut,
-            /// Additions that were refused, and those above a grant, that could not be taken back. They count until their slice no longer
-            /// counts.
+            /// Additions that were refused, and those above a grant, that could not be taken back.
+            /// They count until their slice no longer counts.
             left_behind,
-            /// Units of background sync whose addition failed or was given up, each once. They may have been added, and are not added again.
+            /// Units of background sync whose addition failed or was given up, each once. They may
+            /// have been added, and are not added again.
             doubtful,
         }
         given {
-            /// Settlements that failed, or whose answer was lost. They may have been made, so none is repeated.
+            /// Settlements that failed, or whose answer was lost. They may have been made, so none
+            /// is repeated.
             unsettled: u64,
         }
     }
@@ -622,7 +656,8 @@ where
         ))
     }
 
-    /// Adds each delta once at most: one whose addition has failed is [not repeated](CounterStats::doubtful).
+    /// Adds each delta once at most: one whose addition has failed is [not
+    /// repeated](CounterStats::doubtful).
     fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>> {
         let driver = Arc::clone(&self.driver);
         let delta = |delta| driver.delta(delta).map_err(Error::unsupported);
@@ -633,7 +668,8 @@ where
 
 /// The future of a [`Counters`] store's answer.
 ///
-/// If it spends and is dropped after it was polled, it goes on by itself. So a refused addition is taken back in any case.
+/// If it spends and is dropped after it was polled, it goes on by itself. So a refused addition is
+/// taken back in any case.
 ///
 /// ```
 /// use std::time::Duration;

@@ -84,8 +84,8 @@ impl CounterSet {
         &self.stem
     }
 
-    /// Returns the slices that matter at an instant. For a sliding window, they include slices that may have begun for a host whose clock is
-    /// up to `apart` ahead.
+    /// Returns the slices that matter at an instant. For a sliding window, they include slices that
+    /// may have begun for a host whose clock is up to `apart` ahead.
     pub(super) fn slices(&self, now: Timestamp, apart: Duration) -> CallSlices {
         let own = self.slicing.slice(now);
         CallSlices {
@@ -95,8 +95,8 @@ impl CounterSet {
         }
     }
 
-    /// Returns the slices that matter at an instant to any host whose clock differs by up to `apart`: at most a window before and after
-    /// those that matter to this host.
+    /// Returns the slices that matter at an instant to any host whose clock differs by up to
+    /// `apart`: at most a window before and after those that matter to this host.
     pub(super) fn all(&self, now: Timestamp, apart: Duration) -> RangeInclusive<u64> {
         let own = self.slicing.slice(now);
         let window = self.slicing.older().max(1);
@@ -108,8 +108,8 @@ impl CounterSet {
         first.saturating_sub(self.slicing.older())..=last
     }
 
-    /// Returns the latest slice that a call in slice `own` must read at the instant `now`, which may be later: at most a window ahead, and
-    /// `own` itself if each window is counted alone.
+    /// Returns the latest slice that a call in slice `own` must read at the instant `now`, which
+    /// may be later: at most a window ahead, and `own` itself if each window is counted alone.
     pub(super) fn latest(&self, own: u64, now: Timestamp, apart: Duration) -> u64 {
         let begun = self.slicing.slice(now.saturating_add(apart));
         begun.clamp(own, own.saturating_add(self.slicing.older()))
@@ -155,8 +155,8 @@ pub(super) struct SliceTotals {
 impl SliceTotals {
     /// Returns the state of the key for the rule.
     ///
-    /// A slice ahead in which something is counted has begun for some host: time then stands at its beginning
-    /// for this key, until the clock of this host has caught up.
+    /// A slice ahead in which something is counted has begun for some host: time then stands at its
+    /// beginning for this key, until the clock of this host has caught up.
     pub(super) fn state<Rule: Counted>(&self, ask: &CounterAsk<Rule>) -> Option<Rule::State> {
         let ahead = self.slices.ahead();
         let begun = self.totals.iter().take(ahead).position(|total| *total > 0);
@@ -189,7 +189,8 @@ impl SliceTotals {
         ask.rule.look(self.state(ask).as_ref(), self.now)
     }
 
-    /// Returns the decision on an ask if another ask of the call may be refused: a refusal, or a look if this ask would pass.
+    /// Returns the decision on an ask if another ask of the call may be refused: a refusal, or a
+    /// look if this ask would pass.
     pub(super) fn step_or_look<Rule: Counted>(&self, ask: &CounterAsk<Rule>) -> Decision {
         let step = self.step(ask, ask.cost);
         if step.is_admitted() {

@@ -38,12 +38,14 @@ pub(super) struct CounterDelta<Rule> {
     units: u64,
 }
 
-/// Deltas that were pushed and not answered yet. A counter cannot recognize a repeated delta, so this side adds none twice.
+/// Deltas that were pushed and not answered yet. A counter cannot recognize a repeated delta, so
+/// this side adds none twice.
 #[derive(Default)]
 pub(super) struct OpenDeltas(Mutex<HashMap<(u64, u64), u64>>);
 
 impl OpenDeltas {
-    /// The most keys and nodes that are remembered. Beyond that, a repeated delta of another key may count twice.
+    /// The most keys and nodes that are remembered. Beyond that, a repeated delta of another key
+    /// may count twice.
     const MOST: usize = 65_536;
 
     /// Records a delta that is about to be added. Returns `false` if it may have been added before.
@@ -70,7 +72,8 @@ impl OpenDeltas {
     }
 }
 
-/// Counts the units of an addition as doubtful on drop, unless it was answered. Each addition counts once, however often its delta is pushed.
+/// Counts the units of an addition as doubtful on drop, unless it was answered. Each addition
+/// counts once, however often its delta is pushed.
 struct Doubtful<'a> {
     count: &'a Counter,
     units: u64,
@@ -151,7 +154,8 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         Ok(())
     }
 
-    /// Reads the totals of the keys of deltas: together, or each by itself if one of them cannot be read.
+    /// Reads the totals of the keys of deltas: together, or each by itself if one of them cannot be
+    /// read.
     async fn pull(
         &self,
         deltas: &[&CounterDelta<Rule>],
@@ -178,7 +182,8 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         }
     }
 
-    /// Forgets the deltas of each key and node that were all answered. The others are pushed again together.
+    /// Forgets the deltas of each key and node that were all answered. The others are pushed again
+    /// together.
     fn close_answered<T>(&self, deltas: &[&CounterDelta<Rule>], answers: &[Result<T, Error>]) {
         let name = |delta: &CounterDelta<Rule>| (delta.ask.hash, delta.batch.node);
         let answers = deltas.iter().zip(answers);
@@ -194,13 +199,15 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     }
 }
 
-/// Number of earlier periods whose counters are read. Nodes round the difference between their clock and the store's to whole periods, so in the
-/// last period some nodes may not have counted themselves yet.
+/// Number of earlier periods whose counters are read. Nodes round the difference between their
+/// clock and the store's to whole periods, so in the last period some nodes may not have counted
+/// themselves yet.
 const BEFORE: u64 = 2;
 const KEEP: Duration = CountedNodes::KEEP.saturating_add(NodeCounts::PERIOD);
 
 impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
-    /// Counts this node in a period of its clock. Each period has a counter for each policy, whose name begins with `prefix`.
+    /// Counts this node in a period of its clock. Each period has a counter for each policy, whose
+    /// name begins with `prefix`.
     pub(super) async fn count_node(&self, prefix: &[u8], period: u64) -> Result<NodeCounts, Error> {
         let period = match self.increment.now().await? {
             Some(store) => in_store(period, self.now(), store),
@@ -218,9 +225,11 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     }
 }
 
-/// Converts a period by this node's clock into one by the store's clock. A period that is not the node's current one stays as it is.
+/// Converts a period by this node's clock into one by the store's clock. A period that is not the
+/// node's current one stays as it is.
 ///
-/// The difference is rounded to whole periods, so that each period of this node has one of the store.
+/// The difference is rounded to whole periods, so that each period of this node has one of the
+/// store.
 fn in_store(period: u64, here: Timestamp, store: Timestamp) -> u64 {
     let length = NodeCounts::PERIOD.as_nanos() as i128;
     let (here, store) = (i128::from(here.as_nanos()), i128::from(store.as_nanos()));

@@ -29,7 +29,8 @@ use crate::{
 #[derive(Clone)]
 pub(in crate::store) struct Entry<S> {
     pub(in crate::store) state: Option<S>,
-    /// If the state was written: the instant from which on it no longer matters to the rule that wrote it last.
+    /// If the state was written: the instant from which on it no longer matters to the rule that
+    /// wrote it last.
     pub(in crate::store) written_until: Option<Timestamp>,
 }
 
@@ -57,8 +58,8 @@ impl<S> Entry<S> {
         step
     }
 
-    /// Corrects a charge. A state that is not there before and after is not written. Returns `true` if that
-    /// [refunded nothing](Algorithm::forgets).
+    /// Corrects a charge. A state that is not there before and after is not written. Returns `true`
+    /// if that [refunded nothing](Algorithm::forgets).
     pub(in crate::store) fn settle<Rule>(
         &mut self,
         rule: &Rule,
@@ -94,10 +95,11 @@ pub(in crate::store) struct Answers {
     pub(in crate::store) forgets: bool,
 }
 
-/// States in memory that calls are decided on, at one instant. `Q` is an ask, which names its state.
+/// States in memory that calls are decided on, at one instant. `Q` is an ask, which names its
+/// state.
 ///
-/// The states may come from anywhere. A store reads them, decides calls one after the other, and then writes the entries that were
-/// [written](Entry::is_written).
+/// The states may come from anywhere. A store reads them, decides calls one after the other, and
+/// then writes the entries that were [written](Entry::is_written).
 pub(in crate::store) trait States<Q> {
     type Rule: Algorithm;
 
@@ -124,16 +126,18 @@ pub(in crate::store) trait States<Q> {
         }
     }
 
-    /// Answers as [`spend`](Self::spend) does, but spends nothing. The writes of a refusal are kept.
+    /// Answers as [`spend`](Self::spend) does, but spends nothing. The writes of a refusal are
+    /// kept.
     fn probe(&mut self, asks: &[Q]) -> Answers {
         self.decide(asks, false)
     }
 
     /// Steps on all states, and restores them unless all asks pass and are to spend.
     ///
-    /// If one ask is refused, the others get looks at the states as they were. A refusal writes its state when a rule sees a key for
-    /// the first time, or carries a count over. That write is kept, but repeated on the state as it was: on a state that several asks
-    /// are about, it must not contain the charge of another ask.
+    /// If one ask is refused, the others get looks at the states as they were. A refusal writes its
+    /// state when a rule sees a key for the first time, or carries a count over. That write is
+    /// kept, but repeated on the state as it was: on a state that several asks are about, it must
+    /// not contain the charge of another ask.
     fn decide(&mut self, asks: &[Q], spends: bool) -> Answers {
         let now = self.now();
         let look = |ask| Self::rule(ask).look(self.entry(ask).state.as_ref(), now);

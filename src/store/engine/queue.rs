@@ -18,9 +18,10 @@ use foldhash::fast::RandomState;
 
 /// A queue that combines calls into batches, one lane for each key or group of keys.
 ///
-/// A call adds its work to its lane. A few workers serve a lane at once; a call that finds fewer gets the [`QueueTurn`] for one more, to be
-/// spawned as a task. A worker takes whatever waits, sends it as one batch, and takes again until nothing waits. So no call waits
-/// for a batch to fill, and a lane exists only while it has a worker.
+/// A call adds its work to its lane. A few workers serve a lane at once; a call that finds fewer
+/// gets the [`QueueTurn`] for one more, to be spawned as a task. A worker takes whatever waits,
+/// sends it as one batch, and takes again until nothing waits. So no call waits for a batch to
+/// fill, and a lane exists only while it has a worker.
 pub(in crate::store) struct CombiningQueue<K, W> {
     lanes: Mutex<Lanes<K, W>>,
     /// The maximum number of workers of a lane.
@@ -87,7 +88,8 @@ pub(in crate::store) struct LockedQueue<'q, K, W> {
 }
 
 impl<'q, K: Hash + Eq + Clone, W: Default> LockedQueue<'q, K, W> {
-    /// Returns a guard if no other call waits or is in flight: then the caller may send its work by itself, without a task.
+    /// Returns a guard if no other call waits or is in flight: then the caller may send its work by
+    /// itself, without a task.
     ///
     /// No other call waits for such a call, because its caller may stop polling it.
     pub(in crate::store) fn bypass(&mut self) -> Option<Bypass<'q, K, W>> {
@@ -96,8 +98,8 @@ impl<'q, K: Hash + Eq + Clone, W: Default> LockedQueue<'q, K, W> {
         is_idle.then(|| Bypass(self.queue))
     }
 
-    /// Adds work to a lane. Returns a turn, to be spawned, if `add` returns that the work needs a worker and the lane may have one
-    /// more.
+    /// Adds work to a lane. Returns a turn, to be spawned, if `add` returns that the work needs a
+    /// worker and the lane may have one more.
     pub(in crate::store) fn add(
         &mut self,
         key: &K,
@@ -133,8 +135,9 @@ impl<K: Hash + Eq + Clone, W: Default> Drop for Bypass<'_, K, W> {
 
 /// The right to send the work of a lane.
 ///
-/// It also ends on drop, such as when the runtime shuts down: then all that waits in the lane is dropped, which wakes the
-/// callers, and later calls on another runtime find no worker and get a turn of their own.
+/// It also ends on drop, such as when the runtime shuts down: then all that waits in the lane is
+/// dropped, which wakes the callers, and later calls on another runtime find no worker and get a
+/// turn of their own.
 pub(in crate::store) struct QueueTurn<K: Hash + Eq + Clone, W: Default> {
     queue: Arc<CombiningQueue<K, W>>,
     key: K,

@@ -1,4 +1,5 @@
-//! Counters of a store, the public struct that shows them, and the count of settlements that failed.
+//! Counters of a store, the public struct that shows them, and the count of settlements that
+//! failed.
 
 use std::sync::{
     Arc,
@@ -33,9 +34,11 @@ impl Counter {
     }
 }
 
-/// Declares the public statistics of a store or a layer, and its counters, so that a count is one line.
+/// Declares the public statistics of a store or a layer, and its counters, so that a count is one
+/// line.
 ///
-/// Fields under `counted` have a [`Counter`] of their own; those under `given` are parameters of `read`.
+/// Fields under `counted` have a [`Counter`] of their own; those under `given` are parameters of
+/// `read`.
 #[cfg(feature = "tokio")]
 macro_rules! stats {
     (
@@ -99,7 +102,8 @@ impl Unsettled {
     }
 }
 
-/// A guard of settlements in flight. On drop it counts those that were not marked as made, so no path can lose one uncounted.
+/// A guard of settlements in flight. On drop it counts those that were not marked as made, so no
+/// path can lose one uncounted.
 #[derive(Debug)]
 pub(in crate::store) struct SettlementGuard {
     count: Unsettled,
@@ -119,8 +123,8 @@ impl SettlementGuard {
         self.left = 0;
     }
 
-    /// Makes the settlements one after the other, also if the returned future is dropped. One that fails does not keep the others
-    /// from being made; the first error is returned.
+    /// Makes the settlements one after the other, also if the returned future is dropped. One that
+    /// fails does not keep the others from being made; the first error is returned.
     #[cfg(feature = "tokio")]
     pub(in crate::store) fn make_each<F>(
         mut self,

@@ -1,5 +1,5 @@
-//! Work that is in flight: tasks that outlive their callers, attempts that callers share, operations at the same time, and the
-//! answer to several of them.
+//! Work that is in flight: tasks that outlive their callers, attempts that callers share,
+//! operations at the same time, and the answer to several of them.
 
 use std::{
     future::{Future, poll_fn},
@@ -73,8 +73,9 @@ impl SingleFlight {
     ///
     /// # Errors
     ///
-    /// The error of the attempt. Callers that waited for a failed attempt get its error too and start no attempt of their own, so a
-    /// thousand callers do not wait for a thousand attempts in a row.
+    /// The error of the attempt. Callers that waited for a failed attempt get its error too and
+    /// start no attempt of their own, so a thousand callers do not wait for a thousand attempts in
+    /// a row.
     pub(in crate::store) async fn get_or_try_init<T: Send + 'static>(
         &self,
         existing: impl Fn() -> Option<T>,
@@ -108,9 +109,11 @@ impl SingleFlight {
     }
 }
 
-/// Runs futures concurrently, up to `most` at a time, and returns their outputs in order. They start in order, too.
+/// Runs futures concurrently, up to `most` at a time, and returns their outputs in order. They
+/// start in order, too.
 ///
-/// For operations on a connection that pipelines those of concurrent callers. No task is spawned, so all of them end with the returned future.
+/// For operations on a connection that pipelines those of concurrent callers. No task is spawned,
+/// so all of them end with the returned future.
 pub(in crate::store) async fn concurrently<F: Future>(
     most: usize,
     futures: Vec<F>,
@@ -147,7 +150,8 @@ pub(in crate::store) async fn concurrently<F: Future>(
     outputs.into_iter().flatten().collect()
 }
 
-/// Returns the results of several deltas, or one error if the server failed for all deltas that it was sent.
+/// Returns the results of several deltas, or one error if the server failed for all deltas that it
+/// was sent.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! Decisions about one ask, and corrections of earlier charges.
 //!
-//! A key in the table is decided without a lock, a key in the map under the lock of its slot, and a new key under the lock of its
-//! shard.
+//! A key in the table is decided without a lock, a key in the map under the lock of its slot, and a
+//! new key under the lock of its shard.
 
 use super::{
     Local, LocalInner,
@@ -24,7 +24,8 @@ use crate::{
 };
 
 impl<A: Algorithm, C: Clock> Local<A, C> {
-    /// Spends the cost of one ask if its rule allows it, like [`acquire`](crate::store::Store::acquire) with a single ask.
+    /// Spends the cost of one ask if its rule allows it, like
+    /// [`acquire`](crate::store::Store::acquire) with a single ask.
     // Always inlined, as `Table::step` is.
     #[inline(always)]
     pub fn decide(&self, ask: &Ask<'_, A>) -> Decision {
@@ -37,7 +38,8 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         let fingerprint = inner
             .seed
             .fingerprint(ask.policy(), ask.key(), ask.rule().state_kind());
-        // Matched once, outside of the loop: for a rule whose kind is a constant, the compiler removes the other branches.
+        // Matched once, outside of the loop: for a rule whose kind is a constant, the compiler
+        // removes the other branches.
         match ask.rule().packed_rule().map(PackedRule::algorithm) {
             Some(PackedAlgorithm::Bucket(packed_rule)) => {
                 if let Some(decision) = inner.decide_known(fingerprint, packed_rule, ask.cost()) {
@@ -67,7 +69,8 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         }
     }
 
-    /// Returns the decision that a key would get under a rule, without spending. A new key is not inserted.
+    /// Returns the decision that a key would get under a rule, without spending. A new key is not
+    /// inserted.
     #[doc(alias("peek", "dry run"))]
     pub fn look(&self, policy: &Policy, rule: &A, key: &Key) -> Decision {
         let inner = &*self.inner;
@@ -92,7 +95,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
     }
 
     /// Decides about a key that the table does not contain, or whose rule does not pack its states.
-    // Takes the rule and the cost instead of the ask, so that the fast path can keep the ask in registers.
+    // Takes the rule and the cost instead of the ask, so that the fast path can keep the ask in
+    // registers.
     fn decide_elsewhere<A: Algorithm<State = S>>(
         &self,
         fingerprint: u64,
@@ -115,7 +119,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         self.decide_locked(location, rule, cost)
     }
 
-    /// Decides about a key whose state is in two words of the table, without a lock. Returns `None` if it is not there.
+    /// Decides about a key whose state is in two words of the table, without a lock. Returns `None`
+    /// if it is not there.
     #[inline(always)]
     fn decide_two_words(
         &self,
@@ -224,8 +229,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         }
         // Read again: another thread may have removed the key since, at a later time than `now`.
         let now = self.store_time();
-        // A refund does not reduce inherited usage. Otherwise a key that was reset would get more than a key that
-        // was never charged.
+        // A refund does not reduce inherited usage. Otherwise a key that was reset would get more
+        // than a key that was never charged.
         let usage = self.table.inherited_usage(location.fingerprint);
         let usage = usage.filter(|_| settlement.actual > settlement.charge.cost);
         let mut working = WorkingState::new(self.inherited_state(rule, usage, now));

@@ -1,6 +1,7 @@
 //! New keys: the usage that they inherit, their placement, and the keys that are evicted for them.
 //!
-//! States are placed in the table if they are packed, otherwise in the map. At the capacity, [`AtCapacity`] decides.
+//! States are placed in the table if they are packed, otherwise in the map. At the capacity,
+//! [`AtCapacity`] decides.
 //!
 //! At the capacity, new keys inherit usage. The smallest debt of sixteen is evicted and recorded
 //! for its key, and the new key starts with it, or with what its rule starts with if that is less.
@@ -44,19 +45,21 @@ pub(super) enum Placement<'a> {
     UsageOnly(PackedState),
 }
 
-/// The time in nanoseconds for which an expired state stays in the map while there is room. Not for ever, as in the table, because these states
-/// are larger, and some have memory of their own.
+/// The time in nanoseconds for which an expired state stays in the map while there is room. Not for
+/// ever, as in the table, because these states are larger, and some have memory of their own.
 const STAYS_IN_MAP: u64 = 60_000_000_000;
 
-/// The number of sets of the table, and of shards of the map, searched for expired keys when the store is full.
+/// The number of sets of the table, and of shards of the map, searched for expired keys when the
+/// store is full.
 const SEARCHES: usize = 4;
 
 /// The number of times that a new key tries to evict another one while other threads compete.
 const EVICTION_ATTEMPTS: usize = 4;
 
 impl<S: Clone, C: Clock> LocalInner<S, C> {
-    /// Decides about a new key whose shard is locked, and inserts it into a free slot. Returns `None` if the key may be known, may inherit
-    /// usage, or finds no such slot. This is what most new keys need.
+    /// Decides about a new key whose shard is locked, and inserts it into a free slot. Returns
+    /// `None` if the key may be known, may inherit usage, or finds no such slot. This is what most
+    /// new keys need.
     pub(super) fn decide_in_free_slot(
         &self,
         location: Location,
@@ -68,7 +71,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
             return None;
         }
         let free = self.table.free_slot(location.fingerprint)?;
-        // Read after the key was found to be new: another thread may have removed it, at a later time than any before.
+        // Read after the key was found to be new: another thread may have removed it, at a later
+        // time than any before.
         let now = self.store_time();
         let (packed, decision) = packed_rule.step(None, now, cost);
         let Some(packed) = packed else {
@@ -90,8 +94,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         packed_rule: PackedRule<'_>,
         cost: Cost,
     ) -> Decision {
-        // Read after the key was found to be new: another thread may have removed it when it had expired. At an earlier time than that, the
-        // key could spend a full bucket twice.
+        // Read after the key was found to be new: another thread may have removed it when it had
+        // expired. At an earlier time than that, the key could spend a full bucket twice.
         let now = self.store_time();
         if !self.table.has_kind(packed_rule) {
             return self.decide_new_key_unpacked(shard, location, rule, cost);
@@ -156,7 +160,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         }
     }
 
-    /// Decides about a new key whose state cannot be packed. It cannot evict, because it could not inherit the evicted usage.
+    /// Decides about a new key whose state cannot be packed. It cannot evict, because it could not
+    /// inherit the evicted usage.
     pub(super) fn decide_new_key_unpacked<A: Algorithm<State = S>>(
         &self,
         shard: &mut Shard<'_, S>,
@@ -204,16 +209,17 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         self.occupancy.is_full()
     }
 
-    /// Returns the usage that a new key inherits: the largest usage that was ever evicted from its sets or, if the store is full,
-    /// the usage in the slot that it would take, whichever is larger.
+    /// Returns the usage that a new key inherits: the largest usage that was ever evicted from its
+    /// sets or, if the store is full, the usage in the slot that it would take, whichever is
+    /// larger.
     pub(super) fn inherited_usage(&self, scan: &SetScan<'_>, full: bool) -> Option<PackedState> {
         let taken = scan.smallest_usage();
         let taken = taken.filter(|_| full && self.inherits());
         scan.inherited_usage().max(taken)
     }
 
-    /// Returns the state of a new key that inherits `usage`. Returns `None` if there is none, or if a new key starts with no more than
-    /// the usage leaves.
+    /// Returns the state of a new key that inherits `usage`. Returns `None` if there is none, or if
+    /// a new key starts with no more than the usage leaves.
     pub(super) fn inherited_state<A: Algorithm<State = S>>(
         &self,
         rule: &A,
@@ -226,8 +232,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
             // Rules that pack their states start without usage, so no usage leaves more.
             return state;
         }
-        // Other rules may start with less. Or they start above their burst, and any usage, however old, would leave less than
-        // that. So usage counts only if it cannot have expired yet.
+        // Other rules may start with less. Or they start above their burst, and any usage, however
+        // old, would leave less than that. So usage counts only if it cannot have expired yet.
         let counts = self.table.can_matter(usage, now)
             && allowance(rule, state.clone(), now) < allowance(rule, None, now);
         state.filter(|_| counts)
@@ -239,7 +245,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         StoreTime::new(self.clock.now(), self.made)
     }
 
-    /// Returns the decision that a key whose shard is locked would get, by its state or by the usage that it would inherit.
+    /// Returns the decision that a key whose shard is locked would get, by its state or by the
+    /// usage that it would inherit.
     pub(super) fn look_at<A: Algorithm<State = S>>(
         &self,
         shard: &mut Shard<'_, S>,
@@ -256,7 +263,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         if let Some(claim) = claim {
             return look(self.working_state(rule, &claim, now).slot.state);
         }
-        // Read after the key was found in no slot: an eviction records the usage before it changes the slot.
+        // Read after the key was found in no slot: an eviction records the usage before it changes
+        // the slot.
         let usage = self.table.inherited_usage(location.fingerprint);
         look(self.inherited_state(rule, usage, now))
     }
@@ -331,7 +339,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
             .ok_or(Full)
     }
 
-    /// Places a new key in the table: in a free slot while there is room, and lets the table grow; otherwise in that of an expired key.
+    /// Places a new key in the table: in a free slot while there is room, and lets the table grow;
+    /// otherwise in that of an expired key.
     fn place_in_table<'a>(&'a self, scan: &SetScan<'a>, words: Words) -> Option<Claim<'a>> {
         let placed = self.placed(|| self.table.place_free(scan, words));
         placed.or_else(|| {
@@ -355,8 +364,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         placed
     }
 
-    /// Replaces the state of a key in the table. The new state is stored in the table or in the map. If it has expired, the key is
-    /// removed.
+    /// Replaces the state of a key in the table. The new state is stored in the table or in the
+    /// map. If it has expired, the key is removed.
     pub(super) fn replace<A: Algorithm<State = S>>(
         &self,
         claim: Claim<'_>,
@@ -406,16 +415,16 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         self.at_capacity == AtCapacity::InheritDebts && self.occupancy.capacity() > 0
     }
 
-    /// Evicts the key with the smallest usage and claims its slot for a new key that has inherited. The caller counts the insertion.
-    /// Returns `None` if there is no such slot.
+    /// Evicts the key with the smallest usage and claims its slot for a new key that has inherited.
+    /// The caller counts the insertion. Returns `None` if there is no such slot.
     fn evict<'a>(&self, scan: &SetScan<'a>, word: Word) -> Option<Claim<'a>> {
         let claim = self.table.evict(scan, word)?;
         LocalCounters::add(&self.counters.evicted, 1);
         Some(claim)
     }
 
-    /// Evicts a new key at once because it can have no slot. All new keys of its sets inherit its usage, and so does the key itself
-    /// when it returns.
+    /// Evicts a new key at once because it can have no slot. All new keys of its sets inherit its
+    /// usage, and so does the key itself when it returns.
     pub(super) fn evict_on_arrival(&self, location: Location, usage: PackedState) {
         self.table.record_usage(location.fingerprint, usage);
         LocalCounters::add(&self.counters.evicted, 1);
@@ -440,8 +449,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         LocalCounters::add(&self.counters.forgotten, keys as u64);
     }
 
-    /// Removes expired states from a shard of the map. While there is room, a state stays for a while, because most clients return with an
-    /// expired one.
+    /// Removes expired states from a shard of the map. While there is room, a state stays for a
+    /// while, because most clients return with an expired one.
     pub(super) fn expire_some(&self, shard: &mut Shard<'_, S>, now: StoreTime) {
         let stays = match self.occupancy.is_full() {
             true => 0,
@@ -451,7 +460,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         self.count_expired(shard.expire_some(until, &self.displaced));
     }
 
-    /// Removes expired keys from a few sets and shards, whether or not the new key belongs to them. The work is bounded.
+    /// Removes expired keys from a few sets and shards, whether or not the new key belongs to them.
+    /// The work is bounded.
     fn make_room(&self, now: StoreTime) {
         for _ in 0..SEARCHES {
             self.count_expired(
@@ -460,8 +470,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         }
     }
 
-    /// Removes expired keys for a new key that could also evict another one. Searches on every call while searches succeed, and on
-    /// every eighth call otherwise.
+    /// Removes expired keys for a new key that could also evict another one. Searches on every call
+    /// while searches succeed, and on every eighth call otherwise.
     fn make_some_room(&self, now: StoreTime) {
         let failed = self.occupancy.failed_searches();
         if failed.is_multiple_of(8) {
@@ -487,8 +497,9 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
     }
 }
 
-/// Returns a value that orders states by what they allow: first the units that can be spent at once, then how soon the next unit
-/// follows. The second part distinguishes states above a full bucket and below an empty one.
+/// Returns a value that orders states by what they allow: first the units that can be spent at
+/// once, then how soon the next unit follows. The second part distinguishes states above a full
+/// bucket and below an empty one.
 fn allowance<A: Algorithm>(
     rule: &A,
     mut state: Option<A::State>,

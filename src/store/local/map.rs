@@ -3,23 +3,25 @@
 //! Each shard has two locks:
 //!
 //! - The [`DashMap`]'s lock guards the slots.
-//! - Our own lock guards the queue in which slots are checked for expiry, and the insertion and removal of all keys of the
-//!   shard, here and in the [table](super::table).
+//! - Our own lock guards the queue in which slots are checked for expiry, and the insertion and
+//!   removal of all keys of the shard, here and in the [table](super::table).
 //!
-//! A single ask of a known key takes the first alone. Everything else takes our own, and then the first for each access to
-//! a slot.
+//! A single ask of a known key takes the first alone. Everything else takes our own, and then the
+//! first for each access to a slot.
 //!
-//! Invariant, whenever our own lock is free: the queue contains a fingerprint exactly once if the map contains it, and not
-//! at all otherwise.
+//! Invariant, whenever our own lock is free: the queue contains a fingerprint exactly once if the
+//! map contains it, and not at all otherwise.
 //!
-//! Several asks access several slots, and each of them more than once. So they [reserve](Map::reserve_shard) their shards
-//! by a flag, which is set before the first access to a slot and reset after the last. A single ask reads the flag under the
-//! `DashMap`'s lock. It precedes the first access, or finds the flag set and waits for our own lock, or follows the last
-//! access. `Relaxed` is enough, because the `DashMap`'s lock orders the flag as well: after an access the flag is seen as it
-//! was set before that access, and before an access it is not seen as it is reset after that.
+//! Several asks access several slots, and each of them more than once. So they
+//! [reserve](Map::reserve_shard) their shards by a flag, which is set before the first access to a
+//! slot and reset after the last. A single ask reads the flag under the `DashMap`'s lock. It
+//! precedes the first access, or finds the flag set and waits for our own lock, or follows the last
+//! access. `Relaxed` is enough, because the `DashMap`'s lock orders the flag as well: after an
+//! access the flag is seen as it was set before that access, and before an access it is not seen as
+//! it is reset after that.
 //!
-//! Lock order: our own locks in ascending order of the shards, then one lock of the `DashMap` at a time. Nothing is waited
-//! for under the latter.
+//! Lock order: our own locks in ascending order of the shards, then one lock of the `DashMap` at a
+//! time. Nothing is waited for under the latter.
 //!
 //! The time is read under whichever lock guards the state. Two locks for each decision would take
 //! up to 20 % longer than one, and up to twice as long when two threads contend for one key. A new
@@ -67,7 +69,8 @@ struct ShardLock {
     is_reserved: AtomicBool,
 }
 
-/// The number of old slots that an insertion checks for expiry. It is two, so that removal outpaces insertion.
+/// The number of old slots that an insertion checks for expiry. It is two, so that removal outpaces
+/// insertion.
 const CHECKED_PER_INSERTION: usize = 2;
 /// The number of slots that a new key checks in another shard when the store is full.
 const CHECKED_IN_SEARCH: usize = 4;
@@ -85,12 +88,14 @@ impl<S> Map<S> {
 
     #[inline]
     pub(super) fn locate(&self, fingerprint: u64) -> Location {
-        // The bits by which the `DashMap` chooses its own shard, below the seven that tag the entries of its tables.
+        // The bits by which the `DashMap` chooses its own shard, below the seven that tag the
+        // entries of its tables.
         let shard = (fingerprint as usize) << 7 >> (usize::BITS - SHARDS.ilog2());
         Location { fingerprint, shard }
     }
 
-    /// Accesses a slot without our own lock. Returns `None` if the map does not contain it, or its shard is reserved.
+    /// Accesses a slot without our own lock. Returns `None` if the map does not contain it, or its
+    /// shard is reserved.
     #[inline]
     pub(super) fn with_known<T>(
         &self,
@@ -146,10 +151,11 @@ impl<S> Map<S> {
         (0..SHARDS).map(clear).sum()
     }
 
-    /// Removes expired slots from the next shard, unless another thread has locked it. Returns how many it removed.
+    /// Removes expired slots from the next shard, unless another thread has locked it. Returns how
+    /// many it removed.
     ///
-    /// The work is bounded: an attacker who fills the store makes each new key check four slots, not all of them. The
-    /// caller may hold the lock of another shard: this waits for none.
+    /// The work is bounded: an attacker who fills the store makes each new key check four slots,
+    /// not all of them. The caller may hold the lock of another shard: this waits for none.
     pub(super) fn make_room(&self, now: Timestamp, displaced: &Displaced) -> usize {
         // Relaxed: a key that is missed now is found by the next new key.
         if !self.is_used.load(Ordering::Relaxed) {
@@ -214,7 +220,8 @@ impl<S> Shard<'_, S> {
         removed
     }
 
-    /// Checks the few slots whose last check is longest ago, and removes the expired ones. Returns how many it removed.
+    /// Checks the few slots whose last check is longest ago, and removes the expired ones. Returns
+    /// how many it removed.
     pub(super) fn expire_some(&mut self, now: Timestamp, displaced: &Displaced) -> usize {
         self.expire(CHECKED_PER_INSERTION, now, displaced)
     }

@@ -24,7 +24,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-// `tests/models` compiles the other files of this folder with loom's locks, so they import this map from here.
+// `tests/models` compiles the other files of this folder with loom's locks, so they import this map
+// from here.
 use dashmap::{DashMap, mapref::one::RefMut};
 use foldhash::{SharedSeed, quality::FoldHasher};
 
@@ -50,10 +51,11 @@ use crate::{
 ///
 /// # Memory
 ///
-/// At its first call, the store reserves address space for a table of 24 bytes per key of its capacity, and as much again when it gets the
-/// first state in two words. A store that is never called takes about 50 kB. The table holds packed states of one or two words of 64 bits. It takes memory as its keys grow in number, so
-/// few keys lie close together in a large store, too.
-/// These rules pack their states, also within an [`AnyRule`](crate::AnyRule):
+/// At its first call, the store reserves address space for a table of 24 bytes per key of its
+/// capacity, and as much again when it gets the first state in two words. A store that is never
+/// called takes about 50 kB. The table holds packed states of one or two words of 64 bits. It takes
+/// memory as its keys grow in number, so few keys lie close together in a large store, too. These
+/// rules pack their states, also within an [`AnyRule`](crate::AnyRule):
 ///
 /// | rule | packs its states if |
 /// |---|---|
@@ -63,8 +65,9 @@ use crate::{
 /// | `FixedWindow` | its windows are those of the calendar without an offset, last at most two years, and their limit is below three per nanosecond |
 /// | `SlidingWindow` | its limit and its slices [fit](crate::SlidingWindow#cost), such as up to 262,143 a minute in one slice, or 127 in four |
 ///
-/// Any other state takes memory when its key is inserted. Later keys reuse the memory of expired ones. These states live in maps that double
-/// when they are full, so the bytes per key vary within a range:
+/// Any other state takes memory when its key is inserted. Later keys reuse the memory of expired
+/// ones. These states live in maps that double when they are full, so the bytes per key vary within
+/// a range:
 ///
 /// | rule | bytes per key, with 24 of the table |
 /// |---|---|
@@ -80,41 +83,50 @@ use crate::{
 /// | `AnyRule` of one other rule, without the boxed part: slices, the third level of a cascade, calls | 102 to 192 |
 /// | `AnyRule` of two other rules, `… & …`; each rule more takes 48 | 197 to 287 |
 ///
-/// The capacity bounds the number of keys, not the number of calls that a [`SlidingLog`](crate::algorithm::SlidingLog) records for each. A log
-/// takes 16 to 32 bytes for each call admitted in the last window, and at most 64 while the traffic of its key declines. So a log can take
-/// up to 32 times its limit in bytes, per key. For high limits of many keys, use a sliding window.
+/// The capacity bounds the number of keys, not the number of calls that a
+/// [`SlidingLog`](crate::algorithm::SlidingLog) records for each. A log takes 16 to 32 bytes for
+/// each call admitted in the last window, and at most 64 while the traffic of its key declines. So
+/// a log can take up to 32 times its limit in bytes, per key. For high limits of many keys, use a
+/// sliding window.
 ///
-/// An expired state is one that decides like no state at all. A packed one stays until its slot is needed: a new key takes a free slot, or at
-/// the capacity the slot that expired first among sixteen. Any other expired state stays for a minute, or until the
-/// capacity is reached. There is no pause and no background task, and no information is lost. A key that several rules have charged
-/// expires when none of these rules sees a debt in it: a longer rule's debt is kept even if a shorter rule was asked last. A settlement
-/// that gives units back to such a key under one rule does not make it expire sooner.
+/// An expired state is one that decides like no state at all. A packed one stays until its slot is
+/// needed: a new key takes a free slot, or at the capacity the slot that expired first among
+/// sixteen. Any other expired state stays for a minute, or until the capacity is reached. There is
+/// no pause and no background task, and no information is lost. A key that several rules have
+/// charged expires when none of these rules sees a debt in it: a longer rule's debt is kept even if
+/// a shorter rule was asked last. A settlement that gives units back to such a key under one rule
+/// does not make it expire sooner.
 ///
-/// At the [capacity](LocalBuilder::capacity), a new key [inherits debts](AtCapacity::InheritDebts), is
-/// [refused](AtCapacity::RefuseNewcomers), or is [admitted](AtCapacity::AdmitNewcomers), by configuration. The first two never admit
-/// a key above its limit. [`stats`](Self::stats) counts these cases. [The benchmarks](crate::benchmarks) show which clients a flood of keys
-/// slows, and by how much.
+/// At the [capacity](LocalBuilder::capacity), a new key [inherits debts](AtCapacity::InheritDebts),
+/// is [refused](AtCapacity::RefuseNewcomers), or is [admitted](AtCapacity::AdmitNewcomers), by
+/// configuration. The first two never admit a key above its limit. [`stats`](Self::stats) counts
+/// these cases. [The benchmarks](crate::benchmarks) show which clients a flood of keys slows, and
+/// by how much.
 ///
 /// # Rules of several kinds on one key
 ///
-/// A key has one state per [kind](crate::algorithm::Algorithm::state_kind) of rule that charges it. Each state counts as one key of the
-/// capacity. So an [`AnyRule`](crate::AnyRule) chosen per request may be of any algorithm: a client gets at most the limit of
-/// each rule, in any order of the rules. [`reset`](Self::reset) removes the states of all kinds.
+/// A key has one state per [kind](crate::algorithm::Algorithm::state_kind) of rule that charges it.
+/// Each state counts as one key of the capacity. So an [`AnyRule`](crate::AnyRule) chosen per
+/// request may be of any algorithm: a client gets at most the limit of each rule, in any order of
+/// the rules. [`reset`](Self::reset) removes the states of all kinds.
 ///
 /// # Several asks at once
 ///
-/// They are decided under the locks of all their keys. A request with several asks takes about as long as its asks one by one. A
-/// state is copied only if several asks name its key, because the first may be admitted and the second refused.
+/// They are decided under the locks of all their keys. A request with several asks takes about as
+/// long as its asks one by one. A state is copied only if several asks name its key, because the
+/// first may be admitted and the second refused.
 ///
 /// # Time
 ///
-/// The time of a store never decreases. If its clock steps back, the store's time stands still until the clock has caught up.
+/// The time of a store never decreases. If its clock steps back, the store's time stands still
+/// until the clock has caught up.
 ///
 /// # Keys
 ///
-/// The store keeps a fingerprint of each key: 64 bits of a hash, under a random seed of this process. Among a million live keys, the
-/// probability that a new key collides with any of them, and shares its budget, is 1 in 1.8·10¹³. Because of the seed, a client cannot
-/// choose the key that it collides with.
+/// The store keeps a fingerprint of each key: 64 bits of a hash, under a random seed of this
+/// process. Among a million live keys, the probability that a new key collides with any of them,
+/// and shares its budget, is 1 in 1.8·10¹³. Because of the seed, a client cannot choose the key
+/// that it collides with.
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
@@ -134,7 +146,8 @@ pub struct Local<A: Algorithm, C = SystemClock> {
 }
 
 impl<A: Algorithm> Local<A> {
-    /// Creates a store of up to a million keys. At this capacity, new keys [inherit debts](AtCapacity::InheritDebts).
+    /// Creates a store of up to a million keys. At this capacity, new keys [inherit
+    /// debts](AtCapacity::InheritDebts).
     pub fn new() -> Self {
         LocalBuilder::new().build()
     }
@@ -163,7 +176,8 @@ impl<A: Algorithm, C> fmt::Debug for Local<A, C> {
 }
 
 impl<A: Algorithm, C> Local<A, C> {
-    /// Returns the number of keys, including expired ones not yet reclaimed. A key counts once for each kind of rule that charged it.
+    /// Returns the number of keys, including expired ones not yet reclaimed. A key counts once for
+    /// each kind of rule that charged it.
     pub fn len(&self) -> usize {
         self.inner.occupancy.keys()
     }
@@ -183,7 +197,8 @@ impl<A: Algorithm, C> Local<A, C> {
         counters.read(occupancy.keys(), occupancy.capacity())
     }
 
-    /// Removes the states of a key, of all kinds. Its next request is that of a new key, and may inherit a debt.
+    /// Removes the states of a key, of all kinds. Its next request is that of a new key, and may
+    /// inherit a debt.
     pub fn reset(&self, policy: &Policy, key: &Key) {
         let inner = &*self.inner;
         for kind in inner.kinds.iter() {
@@ -213,7 +228,8 @@ impl<A: Algorithm, C: Clock> Store<A> for Local<A, C> {
     type Answer = Never<Result<Decisions, Infallible>>;
     type Done = Never<Result<(), Infallible>>;
 
-    /// Decides several asks under the locks of all their keys, so no other call sees a part of them spent.
+    /// Decides several asks under the locks of all their keys, so no other call sees a part of them
+    /// spent.
     // Always inlined, as `decide` is.
     #[inline(always)]
     fn acquire(&self, asks: &[Ask<'_, A>]) -> Check<Self::Answer> {
@@ -270,19 +286,24 @@ pub struct LocalBuilder<C = SystemClock> {
 pub enum AtCapacity {
     /// Evicts a key nearby; the new key inherits a debt. The default.
     ///
-    /// A new key evicts the key with the smallest debt among sixteen slots, and inherits that debt. The debt of the evicted key is
-    /// recorded, and inherited by that key when it comes back, and by the few new keys that share the record. So no key is ever admitted
-    /// above its limit, not even by leaving and coming back. A new key is served as far as its burst exceeds the inherited debt. If none
-    /// of the sixteen slots can be taken, the new key itself is evicted at once, and the next new key inherits its debt. So a rule that
-    /// [packs its states into one word](Local#memory) is never refused for lack of room.
+    /// A new key evicts the key with the smallest debt among sixteen slots, and inherits that debt.
+    /// The debt of the evicted key is recorded, and inherited by that key when it comes back, and
+    /// by the few new keys that share the record. So no key is ever admitted above its limit, not
+    /// even by leaving and coming back. A new key is served as far as its burst exceeds the
+    /// inherited debt. If none of the sixteen slots can be taken, the new key itself is evicted at
+    /// once, and the next new key inherits its debt. So a rule that [packs its states into one
+    /// word](Local#memory) is never refused for lack of room.
     ///
-    /// A settlement that gives units back to an evicted key has no effect. Limits of different algorithms, or of very
-    /// different periods, inherit disproportionate debts from each other: give each of them its own store. From a debt, a
-    /// [`SlidingWindow`](crate::SlidingWindow) reads the count of one slice only; the slices before it may have had any count. So a new key
-    /// is refused until these slices have left the window: it can evict keys that have been idle for about a window.
+    /// A settlement that gives units back to an evicted key has no effect. Limits of different
+    /// algorithms, or of very different periods, inherit disproportionate debts from each other:
+    /// give each of them its own store. From a debt, a [`SlidingWindow`](crate::SlidingWindow)
+    /// reads the count of one slice only; the slices before it may have had any count. So a new key
+    /// is refused until these slices have left the window: it can evict keys that have been idle
+    /// for about a window.
     ///
-    /// If several rules of different lengths charge a key, each rule limits it by what that rule has charged. After a longer rule's debt
-    /// was evicted, that rule may not see the charges of a shorter one.
+    /// If several rules of different lengths charge a key, each rule limits it by what that rule
+    /// has charged. After a longer rule's debt was evicted, that rule may not see the charges of a
+    /// shorter one.
     ///
     /// The slowdown depends on the number of keys that matter at once, relative to the slots:
     ///
@@ -294,15 +315,17 @@ pub enum AtCapacity {
     ///
     /// [The benchmarks](crate::benchmarks) describe the measurement.
     ///
-    /// A new key whose state is not [packed into one word](Local#memory) cannot inherit a debt, and is refused. So are all new keys at a capacity
-    /// of 0, and after the process has run for ten years.
+    /// A new key whose state is not [packed into one word](Local#memory) cannot inherit a debt, and
+    /// is refused. So are all new keys at a capacity of 0, and after the process has run for ten
+    /// years.
     #[default]
     InheritDebts,
     /// Refuses new keys and evicts none. Over HTTP the status is 503. The decision is
     /// [undecided](crate::Verdict::Undecided), because the client did not exceed its quota.
     RefuseNewcomers,
-    /// Admits new keys without counting them. The decision is [undecided](crate::Verdict::Undecided). The service stays up, and a flood
-    /// of new keys is admitted too.
+    /// Admits new keys without counting them. The decision is
+    /// [undecided](crate::Verdict::Undecided). The service stays up, and a flood of new keys is
+    /// admitted too.
     AdmitNewcomers,
 }
 
@@ -313,7 +336,8 @@ impl Default for LocalBuilder {
 }
 
 impl LocalBuilder {
-    /// Creates a builder with a capacity of a million keys, [inherited debts](AtCapacity::InheritDebts), and the system's clock.
+    /// Creates a builder with a capacity of a million keys, [inherited
+    /// debts](AtCapacity::InheritDebts), and the system's clock.
     pub fn new() -> Self {
         Self {
             capacity: MOST_LAZY_KEYS,
@@ -326,8 +350,9 @@ impl LocalBuilder {
 impl<C> LocalBuilder<C> {
     /// Sets the maximum number of keys. With 0, the store keeps none.
     ///
-    /// The first call reserves address space for the table, 23.6 bytes per key; beyond a million keys, building the store does. Memory is taken
-    /// as keys arrive. A key whose state is not packed takes [more](Local#memory). The capacity does not bound the calls that a
+    /// The first call reserves address space for the table, 23.6 bytes per key; beyond a million
+    /// keys, building the store does. Memory is taken as keys arrive. A key whose state is not
+    /// packed takes [more](Local#memory). The capacity does not bound the calls that a
     /// [`SlidingLog`](crate::algorithm::SlidingLog) records for each key.
     #[must_use]
     pub fn capacity(self, keys: usize) -> Self {
@@ -337,7 +362,8 @@ impl<C> LocalBuilder<C> {
         }
     }
 
-    /// Sets the [capacity](Self::capacity) to the number of keys that fit into `bytes` with states [packed into one word](Local#memory).
+    /// Sets the [capacity](Self::capacity) to the number of keys that fit into `bytes` with states
+    /// [packed into one word](Local#memory).
     #[must_use]
     pub fn capacity_in_bytes(self, bytes: usize) -> Self {
         // 132 bytes per set of eight slots, 70 % of which are in use.
@@ -367,7 +393,8 @@ impl<C> LocalBuilder<C> {
     ///
     /// # Panics
     ///
-    /// If there is not enough memory for a table of this [capacity](Self::capacity), above a million keys.
+    /// If there is not enough memory for a table of this [capacity](Self::capacity), above a
+    /// million keys.
     pub fn build<A: Algorithm>(self) -> Local<A, C>
     where
         C: Clock,
@@ -405,7 +432,8 @@ struct LocalInner<S, C> {
     made: Timestamp,
 }
 
-/// The number of shards of the [map](map::Map). Many small ones rather than few large ones: a shard that grows moves its slots at once.
+/// The number of shards of the [map](map::Map). Many small ones rather than few large ones: a shard
+/// that grows moves its slots at once.
 const SHARDS: usize = 128;
 
 impl<S, C> LocalInner<S, C> {
@@ -431,15 +459,17 @@ impl<S, C> LocalInner<S, C> {
 
 /// A table that is created when it is first used.
 ///
-/// A layer begins with a store of its own, which a user may replace before it is ever called. The table is the largest part of a store, and
-/// a C library that takes its memory from a heap clears all of it at once.
+/// A layer begins with a store of its own, which a user may replace before it is ever called. The
+/// table is the largest part of a store, and a C library that takes its memory from a heap clears
+/// all of it at once.
 struct LazyTable {
     keys: usize,
     table: OnceLock<Table>,
 }
 
-/// The largest number of keys whose table waits for the first call. A larger table is created with the store, so that a capacity for which
-/// there is no memory is reported at the start, and not by a request.
+/// The largest number of keys whose table waits for the first call. A larger table is created with
+/// the store, so that a capacity for which there is no memory is reported at the start, and not by
+/// a request.
 const MOST_LAZY_KEYS: usize = 1_000_000;
 
 impl LazyTable {
@@ -459,7 +489,8 @@ impl LazyTable {
         table
     }
 
-    /// Vacates all slots of a table that was used, and removes all inherited usage. Returns how many keys there were.
+    /// Vacates all slots of a table that was used, and removes all inherited usage. Returns how
+    /// many keys there were.
     fn clear(&self) -> usize {
         self.table.get().map_or(0, Table::clear)
     }
@@ -477,9 +508,9 @@ impl Deref for LazyTable {
 
 /// Hashes keys under the seed of a store.
 ///
-/// The hash is fast and well mixed, but it is not a message authentication code. Its seeds (this one of 64 bits, and four words of
-/// the process) are secret, and no decision reveals a bit of a hash. So a client can neither aim at the key of another client nor fill
-/// one shard.
+/// The hash is fast and well mixed, but it is not a message authentication code. Its seeds (this
+/// one of 64 bits, and four words of the process) are secret, and no decision reveals a bit of a
+/// hash. So a client can neither aim at the key of another client nor fill one shard.
 #[derive(Clone, Copy)]
 pub(super) struct Fingerprinter {
     own: u64,
@@ -496,7 +527,8 @@ impl Fingerprinter {
         }
     }
 
-    /// Creates a fingerprinter that is equal in each process. For simulations and tests, where no client aims at the key of another.
+    /// Creates a fingerprinter that is equal in each process. For simulations and tests, where no
+    /// client aims at the key of another.
     #[cfg(feature = "tokio")]
     pub(super) fn seeded(seed: u64) -> Self {
         Self {

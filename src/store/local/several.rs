@@ -1,7 +1,7 @@
 //! Decisions about several asks at once, all or nothing.
 //!
-//! States in the map may be long logs, so they are read and stepped in place. A state is copied only if several asks name its
-//! key: the first may be admitted and the second refused.
+//! States in the map may be long logs, so they are read and stepped in place. A state is copied
+//! only if several asks name its key: the first may be admitted and the second refused.
 
 use smallvec::SmallVec;
 
@@ -39,8 +39,8 @@ struct AskedKey<'a, S> {
     written_by: Option<usize>,
     /// `true` if it was in neither the table nor the map.
     is_new: bool,
-    /// The placement of a new key. Its slot is held until all new keys have room, so that no other call spends from a slot that may be
-    /// removed again.
+    /// The placement of a new key. Its slot is held until all new keys have room, so that no other
+    /// call spends from a slot that may be removed again.
     placement: Option<Placement<'a>>,
     /// `true` if there was no room for it and it is admitted without being counted.
     is_let_through: bool,
@@ -60,7 +60,8 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         self.decide_at_once(&asks.collect::<Few<_>>())
     }
 
-    /// Decides all asks while it reserves the shards of all their keys and holds their slots in the table.
+    /// Decides all asks while it reserves the shards of all their keys and holds their slots in the
+    /// table.
     fn decide_at_once(&self, asks: &[Ask<'_, A>]) -> Decisions {
         let inner = &*self.inner;
         let locations: Few<Location> = asks
@@ -85,8 +86,8 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             keys[key].asks += 1;
             index.push(key);
         }
-        // One time for all asks, read when each key is held or found to be new. At an earlier time, a key that was removed
-        // meanwhile could spend a full bucket twice.
+        // One time for all asks, read when each key is held or found to be new. At an earlier time,
+        // a key that was removed meanwhile could spend a full bucket twice.
         let now = inner.store_time();
         for key in &mut keys {
             inner.recall(key, asks[key.asked_by].rule(), now);
@@ -107,11 +108,12 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
                 key.copy_if_shared(&mut shards);
             }
             let is_later = if all {
-                // Units spent in the map cannot be restored, so those states are stepped when all new keys have room.
+                // Units spent in the map cannot be restored, so those states are stepped when all
+                // new keys have room.
                 key.working.is_none()
             } else {
-                // Another ask is refused, so an ask that would be admitted must not spend. It is checked again if the rule of an earlier
-                // ask wrote the state of its key.
+                // Another ask is refused, so an ask that would be admitted must not spend. It is
+                // checked again if the rule of an earlier ask wrote the state of its key.
                 let passes = |look: Decision| look.would_admit(ask.cost());
                 passes(looks[n])
                     || key.written_by.is_some() && passes(key.look(&mut shards, ask, now))
@@ -202,8 +204,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         }
     }
 
-    /// Loads the state of a key from its slot in the table or, if the key is new, from the usage that it inherits. A state in the map stays
-    /// there.
+    /// Loads the state of a key from its slot in the table or, if the key is new, from the usage
+    /// that it inherits. A state in the map stays there.
     fn recall<A: Algorithm<State = S>>(&self, key: &mut AskedKey<'_, S>, rule: &A, now: StoreTime) {
         if let Some(claim) = &key.claim {
             key.working = Some(self.working_state(rule, claim, now));

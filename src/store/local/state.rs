@@ -28,8 +28,9 @@ use crate::{
 
 /// The state of a key in the map.
 ///
-/// Rules travel with the calls, so several rules may charge one key. A bucket that is full under a short rule may not be full
-/// under a longer one. So a slot expires when no rule that charged it sees usage in it.
+/// Rules travel with the calls, so several rules may charge one key. A bucket that is full under a
+/// short rule may not be full under a longer one. So a slot expires when no rule that charged it
+/// sees usage in it.
 #[derive(Clone)]
 pub(super) struct MapSlot<S> {
     pub(super) state: Option<S>,
@@ -88,7 +89,8 @@ impl<S> MapSlot<S> {
             ..
         } = settlement;
         let before = self.matters_until(*rule);
-        // A state that no longer matters to this rule has no units to refund under it. It may still matter to another rule.
+        // A state that no longer matters to this rule has no units to refund under it. It may still
+        // matter to another rule.
         if before <= now && *actual <= charge.cost {
             return false;
         }
@@ -119,8 +121,8 @@ impl<S> MapSlot<S> {
         state.map_or(Timestamp::default(), |state| rule.forgettable_at(state))
     }
 
-    /// Updates the expiry after a rule wrote the state. The state mattered to that rule until `before`, and now matters to it
-    /// until `after`.
+    /// Updates the expiry after a rule wrote the state. The state mattered to that rule until
+    /// `before`, and now matters to it until `after`.
     fn extend_until(&mut self, before: Timestamp, after: Timestamp, now: Timestamp) {
         let [until, before, after, now] = [self.until, before, after, now].map(Timestamp::as_nanos);
         self.until = Timestamp::from_nanos(match self.state {
@@ -130,27 +132,30 @@ impl<S> MapSlot<S> {
     }
 }
 
-/// Returns the expiry of a state, which was `until`, after a rule wrote it. It mattered to that rule until `before`, and now matters to it
-/// until `after`.
+/// Returns the expiry of a state, which was `until`, after a rule wrote it. It mattered to that
+/// rule until `before`, and now matters to it until `after`.
 #[inline]
 pub(super) fn postponed(until: u64, before: u64, after: u64, now: u64) -> u64 {
     if until <= before.max(now) {
         // It matters to no other rule for longer.
         after
     } else {
-        // A charge postpones the expiry under longer rules by the same span. A refund does not change it.
+        // A charge postpones the expiry under longer rules by the same span. A refund does not
+        // change it.
         after.max(until.saturating_add(after.saturating_sub(before)))
     }
 }
 
-/// A copy of the state of a key that has a slot in the table or is new, to be stepped and then stored.
+/// A copy of the state of a key that has a slot in the table or is new, to be stepped and then
+/// stored.
 #[derive(Clone)]
 pub(super) struct WorkingState<S> {
     pub(super) slot: MapSlot<S>,
-    /// The packed kind of the longest rule that wrote the state. `None` if one of these rules does not pack its states.
+    /// The packed kind of the longest rule that wrote the state. `None` if one of these rules does
+    /// not pack its states.
     packed_kind: Option<PackedKind>,
-    /// `true` if the rule counts the calls of a sliding window in other slices. The instant of their last write was not packed, so they
-    /// count as of now.
+    /// `true` if the rule counts the calls of a sliding window in other slices. The instant of
+    /// their last write was not packed, so they count as of now.
     is_counted_again: bool,
 }
 
@@ -176,7 +181,8 @@ impl<S> WorkingState<S> {
         cost: Cost,
     ) -> Step {
         match self.slot.step(rule, now, cost) {
-            // Stored as it is, in the map, so that the next call does not count the same calls even later.
+            // Stored as it is, in the map, so that the next call does not count the same calls even
+            // later.
             Step::Kept(refusal) if self.is_counted_again => Step::Wrote(refusal),
             Step::Kept(refusal) => Step::Kept(refusal),
             step => {
@@ -254,7 +260,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
             .map(Words::from)
     }
 
-    /// Packs a state into two words, and its expiry into the word beside them. Returns `None` if it does not fit.
+    /// Packs a state into two words, and its expiry into the word beside them. Returns `None` if it
+    /// does not fit.
     fn two_words<A: Algorithm<State = S>>(
         &self,
         rule: &A,

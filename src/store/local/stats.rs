@@ -1,4 +1,5 @@
-//! Counts of a local store: its statistics, its keys and their bound, the kinds of their states, and the keys that return.
+//! Counts of a local store: its statistics, its keys and their bound, the kinds of their states,
+//! and the keys that return.
 //!
 //! The number of keys that return after their slot was taken is estimated from a sample of one key
 //! in 32 or fewer, because to remember each of them would take the memory that is missing.
@@ -15,7 +16,8 @@ use crate::algorithm::StateKind;
 
 /// The counts of a [`Local`](super::Local) store since it was built.
 ///
-/// Only rare events are counted. The decision about a known key writes no counter that all threads share.
+/// Only rare events are counted. The decision about a known key writes no counter that all threads
+/// share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -27,10 +29,11 @@ pub struct Stats {
     pub inserted: u64,
     /// Keys that were reclaimed because their states had expired.
     pub forgotten: u64,
-    /// New keys that had been reclaimed before: an estimate by a sample, which is too low if keys stay away for long. If many return, a
-    /// larger capacity makes their requests cheaper.
+    /// New keys that had been reclaimed before: an estimate by a sample, which is too low if keys
+    /// stay away for long. If many return, a larger capacity makes their requests cheaper.
     pub returned: u64,
-    /// Keys that were evicted at the capacity, by a new key or on their own arrival. New keys inherit their debts.
+    /// Keys that were evicted at the capacity, by a new key or on their own arrival. New keys
+    /// inherit their debts.
     pub evicted: u64,
     /// Requests of new keys that were refused because of an inherited debt.
     pub held_back: u64,
@@ -38,8 +41,8 @@ pub struct Stats {
     pub turned_away: u64,
     /// New keys that were admitted without being counted because the store was full.
     pub let_through: u64,
-    /// Cancelled calls whose slot in a [queue](crate::LeakyBucket#calls-that-are-cancelled) stays taken, because as many slots as a state records
-    /// had been refunded before.
+    /// Cancelled calls whose slot in a [queue](crate::LeakyBucket#calls-that-are-cancelled) stays
+    /// taken, because as many slots as a state records had been refunded before.
     pub unsettled: u64,
 }
 
@@ -85,8 +88,10 @@ impl LocalCounters {
 
 /// Counts the keys of table and map together.
 ///
-/// A key is counted before it is inserted and until after it is removed, so there are never more than `capacity`.
-// Padded: the counters that new keys write share no cache line with the fields that every call reads.
+/// A key is counted before it is inserted and until after it is removed, so there are never more
+/// than `capacity`.
+// Padded: the counters that new keys write share no cache line with the fields that every call
+// reads.
 #[repr(align(64))]
 pub(super) struct Occupancy {
     keys: AtomicUsize,
@@ -145,8 +150,8 @@ impl Occupancy {
 
 /// The kinds of states that a store has contained, each once. The list only grows.
 ///
-/// A key's fingerprint depends on the kind, so [`reset`](super::Local::reset) needs all of them. There is one per algorithm or
-/// composition in use, so there are few, and usually one.
+/// A key's fingerprint depends on the kind, so [`reset`](super::Local::reset) needs all of them.
+/// There is one per algorithm or composition in use, so there are few, and usually one.
 #[derive(Default)]
 pub(super) struct StateKinds(OnceLock<Box<StateKindNode>>);
 
@@ -179,8 +184,9 @@ impl StateKinds {
 
 /// A sample of the keys that were displaced last.
 ///
-/// One in a power of two keys belongs to the sample, chosen by its fingerprint. Each of them has one cell, which it shares with others, so the
-/// estimate is too low if many keys are displaced before one returns.
+/// One in a power of two keys belongs to the sample, chosen by its fingerprint. Each of them has
+/// one cell, which it shares with others, so the estimate is too low if many keys are displaced
+/// before one returns.
 pub(super) struct Displaced {
     cells: Box<[AtomicU64]>,
     /// The bits of a fingerprint that are zero in the sample.
@@ -206,7 +212,8 @@ impl Displaced {
     }
 
     fn cell(&self, fingerprint: u64) -> Option<&AtomicU64> {
-        // The sample is chosen by other bits than the set of a key, and the cell by others than the sample.
+        // The sample is chosen by other bits than the set of a key, and the cell by others than the
+        // sample.
         let hash = fingerprint.rotate_right(20);
         if hash & self.mask != 0 {
             return None;
@@ -222,7 +229,8 @@ impl Displaced {
         }
     }
 
-    /// Returns the number of returning keys that a new key represents: 0 unless it is in the sample and was displaced before.
+    /// Returns the number of returning keys that a new key represents: 0 unless it is in the sample
+    /// and was displaced before.
     pub(super) fn count_return(&self, fingerprint: u64) -> u64 {
         let returned = self.cell(fingerprint).is_some_and(|cell| {
             let noted = cell.load(Ordering::Relaxed) == fingerprint;

@@ -14,7 +14,8 @@ use crate::{
     time::{Clock, SystemClock},
 };
 
-/// Builder of a [`Memcached`] store, returned by [`Memcached::builder`](crate::store::Optimistic::builder).
+/// Builder of a [`Memcached`] store, returned by
+/// [`Memcached::builder`](crate::store::Optimistic::builder).
 ///
 /// | setting | default |
 /// |---|---|
@@ -45,7 +46,8 @@ pub struct MemcachedBuilder<Rule, K = SystemClock> {
     store: OptimisticBuilder<(), Rule, K>,
 }
 
-/// Implements what the builders of the two stores have in common: the settings of the connection, and the prefix of the store.
+/// Implements what the builders of the two stores have in common: the settings of the connection,
+/// and the prefix of the store.
 macro_rules! common_settings {
     ($Builder:ident) => {
         impl<Rule, K: Clone> Clone for $Builder<Rule, K> {
@@ -66,7 +68,8 @@ macro_rules! common_settings {
                 self
             }
 
-            /// Sets the time that the server may take to accept a connection, and to answer; 1 s by default.
+            /// Sets the time that the server may take to accept a connection, and to answer; 1 s by
+            /// default.
             ///
             /// See [`MemcachedConnectionBuilder::response_timeout`].
             pub fn response_timeout(mut self, time: Duration) -> Self {
@@ -106,8 +109,8 @@ impl<Rule> MemcachedBuilder<Rule> {
 }
 
 impl<Rule, K> MemcachedBuilder<Rule, K> {
-    /// Sets the number of races that a call may lose before it fails as [contended](Error::is_contended); 32 by default, and at
-    /// least 1.
+    /// Sets the number of races that a call may lose before it fails as
+    /// [contended](Error::is_contended); 32 by default, and at least 1.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.store = self.store.attempts(attempts);
         self
@@ -115,14 +118,16 @@ impl<Rule, K> MemcachedBuilder<Rule, K> {
 
     /// Sets the time after which a call is given up; 1 s by default.
     ///
-    /// See [`OptimisticBuilder::deadline`]. If it is shorter than the [`timeout`](crate::store::StoreExt::timeout) of a decision, a
-    /// call that loses every race fails as contended, not as timed out.
+    /// See [`OptimisticBuilder::deadline`]. If it is shorter than the
+    /// [`timeout`](crate::store::StoreExt::timeout) of a decision, a call that loses every race
+    /// fails as contended, not as timed out.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.store = self.store.deadline(deadline);
         self
     }
 
-    /// Sets the delays after lost races; `None` for no delay. By default they are drawn from 0 to 1 ms, 2 ms, …, 64 ms.
+    /// Sets the delays after lost races; `None` for no delay. By default they are drawn from 0 to 1
+    /// ms, 2 ms, …, 64 ms.
     ///
     /// See [`OptimisticBuilder::backoff`].
     pub fn backoff(mut self, backoff: impl Into<Option<Backoff>>) -> Self {
@@ -136,7 +141,8 @@ impl<Rule, K> MemcachedBuilder<Rule, K> {
         self
     }
 
-    /// Sets whether calls for one key are combined, for measurements; `true` by default. See [`OptimisticBuilder::combining`].
+    /// Sets whether calls for one key are combined, for measurements; `true` by default. See
+    /// [`OptimisticBuilder::combining`].
     pub fn combining(mut self, combining: bool) -> Self {
         self.store = self.store.combining(combining);
         self
@@ -165,7 +171,8 @@ where
         Ok(self.store.data(connection).build())
     }
 
-    /// Creates a store that connects on its first call, so that the program can start while memcached is down.
+    /// Creates a store that connects on its first call, so that the program can start while
+    /// memcached is down.
     ///
     /// Sends nothing yet, and needs no runtime. See [`MemcachedConnectionBuilder::connect_lazy`].
     ///
@@ -188,7 +195,8 @@ where
     }
 }
 
-/// Builder of a [`MemcachedCounters`] store, returned by [`MemcachedCounters::builder`](crate::store::Counters::builder).
+/// Builder of a [`MemcachedCounters`] store, returned by
+/// [`MemcachedCounters::builder`](crate::store::Counters::builder).
 ///
 /// | setting | default |
 /// |---|---|
@@ -238,7 +246,8 @@ impl<Rule> MemcachedCountersBuilder<Rule> {
 }
 
 impl<Rule, K> MemcachedCountersBuilder<Rule, K> {
-    /// Sets the greatest difference between the clocks of two hosts that share the counters; 1 s by default.
+    /// Sets the greatest difference between the clocks of two hosts that share the counters; 1 s by
+    /// default.
     ///
     /// See [`CountersBuilder::clocks_apart`].
     pub fn clocks_apart(mut self, apart: Duration) -> Self {
@@ -246,7 +255,8 @@ impl<Rule, K> MemcachedCountersBuilder<Rule, K> {
         self
     }
 
-    /// Sets the clock, which determines the slice that a call counts in; [`SystemClock`] by default.
+    /// Sets the clock, which determines the slice that a call counts in; [`SystemClock`] by
+    /// default.
     pub fn clock<C: Clock>(self, clock: C) -> MemcachedCountersBuilder<Rule, C> {
         MemcachedCountersBuilder {
             connection: self.connection,
@@ -266,7 +276,8 @@ impl<Rule: Counted, K: Clock> MemcachedCountersBuilder<Rule, K> {
         Ok(self.store.increment(connection).build())
     }
 
-    /// Creates a store that connects on its first call, so that the program can start while memcached is down.
+    /// Creates a store that connects on its first call, so that the program can start while
+    /// memcached is down.
     ///
     /// Sends nothing yet, and needs no runtime. See [`MemcachedConnectionBuilder::connect_lazy`].
     ///
@@ -291,8 +302,10 @@ impl<Rule: Counted, K: Clock> MemcachedCountersBuilder<Rule, K> {
 
 /// Builder of a [`MemcachedConnection`], returned by [`MemcachedConnection::builder`].
 ///
-/// It is needed only for a connection that several stores share. [`Memcached::builder`](crate::store::Memcached) and
-/// [`MemcachedCounters::builder`](crate::store::MemcachedCounters) have the same settings and those of the store.
+/// It is needed only for a connection that several stores share.
+/// [`Memcached::builder`](crate::store::Memcached) and
+/// [`MemcachedCounters::builder`](crate::store::MemcachedCounters) have the same settings and those
+/// of the store.
 ///
 /// | setting | default |
 /// |---|---|
@@ -328,10 +341,11 @@ impl MemcachedConnectionBuilder {
         }
     }
 
-    /// Sets the time that the server may take to accept a connection, and to answer; 1 s by default.
+    /// Sets the time that the server may take to accept a connection, and to answer; 1 s by
+    /// default.
     ///
-    /// After that the connection is closed, and all calls that wait on it fail. Choose it longer than the
-    /// [`timeout`](crate::store::StoreExt::timeout) of a decision.
+    /// After that the connection is closed, and all calls that wait on it fail. Choose it longer
+    /// than the [`timeout`](crate::store::StoreExt::timeout) of a decision.
     pub fn response_timeout(mut self, time: Duration) -> Self {
         self.response_timeout = time;
         self
@@ -339,7 +353,8 @@ impl MemcachedConnectionBuilder {
 
     /// Sets the number of connections; 1 by default, and at least 1.
     ///
-    /// One connection carries any number of concurrent calls. Several use several threads of the server and several cores here.
+    /// One connection carries any number of concurrent calls. Several use several threads of the
+    /// server and several cores here.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);
         self
@@ -349,20 +364,22 @@ impl MemcachedConnectionBuilder {
     ///
     /// # Errors
     ///
-    /// Those of [`connect_lazy`](Self::connect_lazy); and when the server does not answer, is too old, or was started without
-    /// compare-and-swap (`-C`).
+    /// Those of [`connect_lazy`](Self::connect_lazy); and when the server does not answer, is too
+    /// old, or was started without compare-and-swap (`-C`).
     pub async fn connect(self) -> Result<MemcachedConnection, Error> {
         let connection = self.connect_lazy()?;
         connection.pool.get().await?;
         Ok(connection)
     }
 
-    /// Creates connections that are made by the first calls, so that the program can start while memcached is down.
+    /// Creates connections that are made by the first calls, so that the program can start while
+    /// memcached is down.
     ///
-    /// Sends nothing yet, and needs no runtime. The first call on each connection connects and checks the server; concurrent
-    /// calls wait for the same attempt, which continues if they are dropped. If it fails, each of them gets the error that
-    /// [`connect`](Self::connect) would return, and the next call tries again. A server that is too old therefore does not stop
-    /// the program: monitor [`failures`](crate::store::OnFailure::failures).
+    /// Sends nothing yet, and needs no runtime. The first call on each connection connects and
+    /// checks the server; concurrent calls wait for the same attempt, which continues if they are
+    /// dropped. If it fails, each of them gets the error that [`connect`](Self::connect) would
+    /// return, and the next call tries again. A server that is too old therefore does not stop the
+    /// program: monitor [`failures`](crate::store::OnFailure::failures).
     ///
     /// ```
     /// use tollgate::{TokenBucket, store::{Memcached, MemcachedConnection, StoreExt}};

@@ -20,8 +20,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// The connections to one memcached server, for several stores that share them. A single store [connects by
-/// itself](super::Memcached).
+/// The connections to one memcached server, for several stores that share them. A single store
+/// [connects by itself](super::Memcached).
 ///
 /// Clones share the connections, even among stores of both kinds:
 ///
@@ -41,15 +41,16 @@ use crate::{
 /// # let _ = (buckets, windows); Ok(()) }
 /// ```
 ///
-/// Calls are pipelined: one connection carries any number of them, and the responses arrive in the order of the commands. The
-/// response to a dropped call is read and discarded.
+/// Calls are pipelined: one connection carries any number of them, and the responses arrive in the
+/// order of the commands. The response to a dropped call is read and discarded.
 #[derive(Clone, Debug)]
 pub struct MemcachedConnection {
     pub(super) pool: Arc<Pool>,
 }
 
 impl MemcachedConnection {
-    /// Returns a builder for the server of a URL, `memcached://host:port`; the default port is 11211.
+    /// Returns a builder for the server of a URL, `memcached://host:port`; the default port
+    /// is 11211.
     pub fn builder(url: impl Into<String>) -> MemcachedConnectionBuilder {
         MemcachedConnectionBuilder::new(url.into())
     }
@@ -72,15 +73,18 @@ impl MemcachedConnection {
         Self::builder(url).connect_lazy()
     }
 
-    /// Returns the number of counters whose value was not a number and was removed. Clones share the count.
+    /// Returns the number of counters whose value was not a number and was removed. Clones share
+    /// the count.
     pub fn healed(&self) -> u64 {
         self.pool.healed.load(Ordering::Relaxed)
     }
 }
 
-/// The version of a value in memcached, for [`CompareAndSwap`]: its cas unique, and the connection that returned it.
+/// The version of a value in memcached, for [`CompareAndSwap`]: its cas unique, and the connection
+/// that returned it.
 ///
-/// A server that restarts counts from 1 again, so two values could have the same cas unique. On one connection they cannot.
+/// A server that restarts counts from 1 again, so two values could have the same cas unique. On one
+/// connection they cannot.
 ///
 /// ```no_run
 /// use tollgate::store::{CasUnique, CompareAndSwap, Error, MemcachedConnection};
@@ -176,9 +180,11 @@ impl CompareAndSwap for MemcachedConnection {
     }
 }
 
-/// Limit of a counter, three quarters of 2⁶⁴. A larger one is set back to it and reported as 2⁶⁴ − 1.
+/// Limit of a counter, three quarters of 2⁶⁴. A larger one is set back to it and reported as 2⁶⁴
+/// − 1.
 ///
-/// The server's numbers overflow at 2⁶⁴. The last quarter leaves room for concurrent additions before a counter is set back.
+/// The server's numbers overflow at 2⁶⁴. The last quarter leaves room for concurrent additions
+/// before a counter is set back.
 const MAX_TOTAL: u64 = u64::MAX - (1 << 62);
 
 /// Limit of the attempts to add to a counter whose value is not a number.
@@ -193,7 +199,8 @@ impl Increment for MemcachedConnection {
         beside: &[Box<[u8]>],
     ) -> Result<Totals, Error> {
         for _ in 0..MAX_ATTEMPTS {
-            // The addition comes first, so of two concurrent calls at least one reads the addition of the other.
+            // The addition comes first, so of two concurrent calls at least one reads the addition
+            // of the other.
             let (.., responses) = self
                 .pool
                 .send(|commands| {
@@ -286,7 +293,8 @@ impl Increment for MemcachedConnection {
         }
     }
 
-    /// Returns the server's clock, which starts at its system's time and is not adjusted afterwards.
+    /// Returns the server's clock, which starts at its system's time and is not adjusted
+    /// afterwards.
     async fn now(&self) -> Result<Option<Timestamp>, Error> {
         self.pool.server_now().await
     }

@@ -26,10 +26,11 @@ use crate::{
     time::SystemClock,
 };
 
-/// A store in [memcached](https://memcached.org) 1.6 or later that many instances share: any rule, by compare-and-swap.
+/// A store in [memcached](https://memcached.org) 1.6 or later that many instances share: any rule,
+/// by compare-and-swap.
 ///
-/// A decision is a read, and a write if it admits; the documentation of [`Optimistic`] has the details. Windows need fewer
-/// operations in [`MemcachedCounters`].
+/// A decision is a read, and a write if it admits; the documentation of [`Optimistic`] has the
+/// details. Windows need fewer operations in [`MemcachedCounters`].
 ///
 /// ```no_run
 /// use tollgate::prelude::*;
@@ -52,8 +53,10 @@ use crate::{
 ///
 /// # Faults
 ///
-/// A fault is an error of the store, never a refusal. Choose the response with [`fail_open`](crate::store::StoreExt::fail_open),
-/// [`fail_closed`](crate::store::StoreExt::fail_closed) or [`fall_back_to`](crate::store::StoreExt::fall_back_to).
+/// A fault is an error of the store, never a refusal. Choose the response with
+/// [`fail_open`](crate::store::StoreExt::fail_open),
+/// [`fail_closed`](crate::store::StoreExt::fail_closed) or
+/// [`fall_back_to`](crate::store::StoreExt::fall_back_to).
 ///
 /// | server | current calls | later calls |
 /// |---|---|---|
@@ -67,19 +70,21 @@ use crate::{
 /// | is full and may not evict (`-M`) | admissions fail; refusals and looks are answered | the server drops the key that it could not write: that client starts with a full bucket |
 /// | rejects a state that is larger than an item (`-I`, 1 MB by default) | that client's calls fail with an error that [`is_unsupported`](Error::is_unsupported), and are refused with 500; the old state stays | refused until the state is smaller |
 ///
-/// Only a [`SlidingLog`](crate::SlidingLog) grows so large: it takes 3 to 7 bytes for each admitted call of its period, more
-/// the further apart the calls are. About 140,000 calls fit into 1 MB. The number is not known when a layer is built, so
-/// building it does not fail for a larger limit.
+/// Only a [`SlidingLog`](crate::SlidingLog) grows so large: it takes 3 to 7 bytes for each admitted
+/// call of its period, more the further apart the calls are. About 140,000 calls fit into 1 MB. The
+/// number is not known when a layer is built, so building it does not fail for a larger limit.
 ///
 /// # Clock
 ///
-/// Decisions use the clock of this process, because memcached reports whole seconds only. If the clocks of two nodes differ by some
-/// milliseconds, so do the times at which they consider a token refilled; synchronize them by NTP.
+/// Decisions use the clock of this process, because memcached reports whole seconds only. If the
+/// clocks of two nodes differ by some milliseconds, so do the times at which they consider a token
+/// refilled; synchronize them by NTP.
 ///
 /// # Contention
 ///
-/// Server operations per decision, and the time until all nodes have decided, if that many nodes decide one call each for one
-/// key at the same time; measured on the loopback interface of a machine with two cores (`BENCHMARKS.md`):
+/// Server operations per decision, and the time until all nodes have decided, if that many nodes
+/// decide one call each for one key at the same time; measured on the loopback interface of a
+/// machine with two cores (`BENCHMARKS.md`):
 ///
 /// | nodes | operations | without back-off | time | without back-off |
 /// |---|---|---|---|---|
@@ -96,24 +101,28 @@ use crate::{
 ///
 /// # Several servers
 ///
-/// There is no cluster: all nodes of an application must use the same server. A proxy that distributes keys must send each key to
-/// the same server always.
+/// There is no cluster: all nodes of an application must use the same server. A proxy that
+/// distributes keys must send each key to the same server always.
 ///
 /// # Stored data
 ///
-/// Keys are `prefix:2:{client}:policy`, each with an expiry. The client is a digest of 128 bits, unless its key is
-/// [labelled](crate::key::Key::labelled). A key that memcached does not accept (above 250 bytes, or with spaces, control
-/// characters or characters beyond ASCII) is replaced by `~` and a digest of 128 bits.
+/// Keys are `prefix:2:{client}:policy`, each with an expiry. The client is a digest of 128 bits,
+/// unless its key is [labelled](crate::key::Key::labelled). A key that memcached does not accept
+/// (above 250 bytes, or with spaces, control characters or characters beyond ASCII) is replaced by
+/// `~` and a digest of 128 bits.
 ///
-/// Expiries are rounded up by two to three seconds, because the server's clock ticks in seconds. Beyond 30 days they are dates
-/// by the server's clock. Keys that must be kept beyond January 2038 do not expire.
+/// Expiries are rounded up by two to three seconds, because the server's clock ticks in seconds.
+/// Beyond 30 days they are dates by the server's clock. Keys that must be kept beyond January 2038
+/// do not expire.
 #[doc(alias = "cache")]
 pub type Memcached<Rule, K = SystemClock> = Optimistic<MemcachedConnection, Rule, K>;
 
-/// A store of counters in [memcached](https://memcached.org) 1.6 or later that many instances share: fixed and sliding windows.
+/// A store of counters in [memcached](https://memcached.org) 1.6 or later that many instances
+/// share: fixed and sliding windows.
 ///
-/// A decision is one round trip, which adds to a counter, creating it if necessary, and reads its neighbours; the documentation of
-/// [`Counters`] has the details. Other rules need [`Memcached`], whose documentation also lists the faults.
+/// A decision is one round trip, which adds to a counter, creating it if necessary, and reads its
+/// neighbours; the documentation of [`Counters`] has the details. Other rules need [`Memcached`],
+/// whose documentation also lists the faults.
 ///
 /// [`connect`](Counters::connect) takes a URL, [`builder`](Counters::builder) more settings, and
 /// [`builder_on`](Counters::builder_on) a [`MemcachedConnection`] that several stores share.
@@ -130,9 +139,9 @@ pub type Memcached<Rule, K = SystemClock> = Optimistic<MemcachedConnection, Rule
 ///
 /// # Overflow
 ///
-/// A counter of the server overflows at 2⁶⁴. One that exceeds three quarters of that is held there and counts as exhausted. A
-/// value that is not a number is removed by the next addition, which starts from 0, and counted in
-/// [`MemcachedConnection::healed`]; until then a look is an error.
+/// A counter of the server overflows at 2⁶⁴. One that exceeds three quarters of that is held there
+/// and counts as exhausted. A value that is not a number is removed by the next addition, which
+/// starts from 0, and counted in [`MemcachedConnection::healed`]; until then a look is an error.
 #[doc(alias = "cache")]
 pub type MemcachedCounters<Rule, K = SystemClock> = Counters<MemcachedConnection, Rule, K>;
 
@@ -162,9 +171,11 @@ impl<Rule> Optimistic<MemcachedConnection, Rule> {
         Self::builder(url).connect_lazy()
     }
 
-    /// Returns a builder for the server of a URL, `memcached://host:port`; the default port is 11211.
+    /// Returns a builder for the server of a URL, `memcached://host:port`; the default port
+    /// is 11211.
     ///
-    /// To share a connection with other stores, use [`builder_on`](Self::builder_on) with a [`MemcachedConnection`].
+    /// To share a connection with other stores, use [`builder_on`](Self::builder_on) with a
+    /// [`MemcachedConnection`].
     pub fn builder(url: impl Into<String>) -> MemcachedBuilder<Rule> {
         MemcachedBuilder::new(url.into())
     }
@@ -195,9 +206,11 @@ impl<Rule> Counters<MemcachedConnection, Rule> {
         Self::builder(url).connect_lazy()
     }
 
-    /// Returns a builder for the server of a URL, `memcached://host:port`; the default port is 11211.
+    /// Returns a builder for the server of a URL, `memcached://host:port`; the default port
+    /// is 11211.
     ///
-    /// To share a connection with other stores, use [`builder_on`](Self::builder_on) with a [`MemcachedConnection`].
+    /// To share a connection with other stores, use [`builder_on`](Self::builder_on) with a
+    /// [`MemcachedConnection`].
     pub fn builder(url: impl Into<String>) -> MemcachedCountersBuilder<Rule> {
         MemcachedCountersBuilder::new(url.into())
     }

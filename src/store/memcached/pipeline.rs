@@ -1,7 +1,7 @@
 //! One connection that all calls share. Responses arrive in the order of the commands.
 //!
-//! A call whose future is dropped stays in the queue: its response is read and discarded, so that no call reads the response of
-//! another.
+//! A call whose future is dropped stays in the queue: its response is read and discarded, so that
+//! no call reads the response of another.
 //!
 //! `async-memcached` 0.9 carries one call per connection and needs two round trips for an addition
 //! with reads; all calls of this one share a connection.
@@ -85,16 +85,19 @@ impl Pipeline {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns an upper bound of the server's Unix time in seconds, for clocks whose rates differ by up to a thousandth.
+    /// Returns an upper bound of the server's Unix time in seconds, for clocks whose rates differ
+    /// by up to a thousandth.
     fn latest_server_time(&self) -> u64 {
         let ServerTime { seconds, at } = *self.server_time();
         let since = self.clock.now().saturating_since(at).as_secs();
         seconds.saturating_add(since + since / 1000 + 2)
     }
 
-    /// Returns the server's Unix time, to within a second or so; `None` if it was requested too long ago.
+    /// Returns the server's Unix time, to within a second or so; `None` if it was requested too
+    /// long ago.
     pub(super) fn server_now(&self) -> Option<Timestamp> {
-        /// Maximum age of the server's time: the local clock stands still while this machine is suspended.
+        /// Maximum age of the server's time: the local clock stands still while this machine is
+        /// suspended.
         const MAX_AGE: Duration = Duration::from_secs(60);
         let ServerTime { seconds, at } = *self.server_time();
         let since = self.clock.now().saturating_since(at);
@@ -418,8 +421,8 @@ fn ended(why: impl ToString) -> PipelineError {
     PipelineError::Ended(why.to_string())
 }
 
-/// Returns the reason to close the connection after an error response. After an unknown error, it is not clear to which command
-/// the next response belongs.
+/// Returns the reason to close the connection after an error response. After an unknown error, it
+/// is not clear to which command the next response belongs.
 fn fatal_error(response: &Response) -> Option<String> {
     let Response::Error(line) = response else {
         return None;

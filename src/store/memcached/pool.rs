@@ -21,12 +21,14 @@ use crate::{
     time::Timestamp,
 };
 
-/// Limit of the bytes that an item takes besides its value: its header, its key, and the overhead of its chunks.
+/// Limit of the bytes that an item takes besides its value: its header, its key, and the overhead
+/// of its chunks.
 const ITEM_OVERHEAD: u64 = 512;
 /// The smallest possible item size limit of a server (`-I`).
 const MIN_ITEM_SIZE: u64 = 1024;
 
-/// A fixed number of connections to one server, used in turn. Each is made by its first call, and again after it was lost.
+/// A fixed number of connections to one server, used in turn. Each is made by its first call, and
+/// again after it was lost.
 pub(super) struct Pool {
     server: Arc<MemcachedServer>,
     /// The address of the server as text.
@@ -91,7 +93,8 @@ impl Pool {
         pipeline.filter(|pipeline| pipeline.id == id)
     }
 
-    /// Sends commands over any connection. Uses another one if the server had closed the first while it was idle.
+    /// Sends commands over any connection. Uses another one if the server had closed the first
+    /// while it was idle.
     pub(super) async fn send(
         &self,
         write: impl Fn(&mut Commands<'_>),
@@ -107,8 +110,8 @@ impl Pool {
         }
     }
 
-    /// Returns the server's Unix time, to within a second or so; requests it if the last answer is too old. `None` if the answer took
-    /// too long.
+    /// Returns the server's Unix time, to within a second or so; requests it if the last answer is
+    /// too old. `None` if the answer took too long.
     pub(super) async fn server_now(&self) -> Result<Option<Timestamp>, Error> {
         let (_, pipeline) = self.get().await?;
         if let Some(now) = pipeline.server_now() {
@@ -123,7 +126,8 @@ impl Pool {
 
     /// Checks that a value fits into an item of the server.
     ///
-    /// The server would not only reject a larger value, but also remove the old one, even if the swap would have been lost.
+    /// The server would not only reject a larger value, but also remove the old one, even if the
+    /// swap would have been lost.
     ///
     /// # Errors
     ///
@@ -134,7 +138,8 @@ impl Pool {
         if needed <= max_item_size {
             return Ok(());
         }
-        // The text lacks the size of the value, so that it is the same for all keys and is logged once.
+        // The text lacks the size of the value, so that it is the same for all keys and is logged
+        // once.
         Err(Error::unsupported(format!(
             "the state of this key does not fit into an item of the memcached server: expected at most its `item_size_max` of \
              {max_item_size} bytes, less {ITEM_OVERHEAD}; start it with a larger -I, or choose a rule with smaller states"
@@ -204,7 +209,8 @@ impl MemcachedServer {
 /// The first version with meta commands.
 const OLDEST: [u64; 2] = [1, 6];
 
-/// A key that is never stored. Commands for it have no effect, but fail if the server does not support them.
+/// A key that is never stored. Commands for it have no effect, but fail if the server does not
+/// support them.
 const UNUSED_KEY: &[u8] = b"tollgate:nobody";
 
 /// Checks that the server supports the necessary commands, and reads its time and its largest item.

@@ -1,12 +1,15 @@
-//! Encodes meta commands of memcached and parses their responses (memcached `protocol.txt`, "Meta commands").
+//! Encodes meta commands of memcached and parses their responses (memcached `protocol.txt`, "Meta
+//! commands").
 //!
-//! The server processes flags in order, so a flag that creates a value comes before one that returns it.
+//! The server processes flags in order, so a flag that creates a value comes before one that
+//! returns it.
 
 use std::{borrow::Cow, fmt, time::Duration};
 
 use crate::store::Error;
 
-/// A batch of encoded commands. Each method appends one command, and the server sends one response to each.
+/// A batch of encoded commands. Each method appends one command, and the server sends one response
+/// to each.
 pub(super) struct Commands<'a> {
     bytes: &'a mut Vec<u8>,
     /// The server's Unix time in seconds.
@@ -125,12 +128,15 @@ impl fmt::Display for Precondition {
 /// The maximum length of a key in bytes (memcached `protocol.txt`, "Keys").
 const MAX_LENGTH: usize = 250;
 
-/// The first byte of digested keys. A key that starts with it is digested too, so that it cannot equal the digest of another key.
+/// The first byte of digested keys. A key that starts with it is digested too, so that it cannot
+/// equal the digest of another key.
 const DIGEST_MARK: u8 = b'~';
 
 /// Returns the key in a form that memcached accepts.
 ///
-/// A key is replaced by `~` and 128 bits of its BLAKE3 digest in hexadecimal digits if it is empty, longer than 250 bytes, starts with `~`, or contains spaces, control characters or bytes beyond ASCII.
+/// A key is replaced by `~` and 128 bits of its BLAKE3 digest in hexadecimal digits if it is empty,
+/// longer than 250 bytes, starts with `~`, or contains spaces, control characters or bytes beyond
+/// ASCII.
 fn wire_key(key: &[u8]) -> Cow<'_, [u8]> {
     let is_plain = !key.is_empty()
         && key.len() <= MAX_LENGTH
@@ -147,17 +153,20 @@ fn wire_key(key: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(name)
 }
 
-/// The longest relative expiry in seconds, 30 days. The server reads a greater number as a Unix time (memcached `protocol.txt`, "Expiration times").
+/// The longest relative expiry in seconds, 30 days. The server reads a greater number as a Unix
+/// time (memcached `protocol.txt`, "Expiration times").
 const MAX_RELATIVE: u64 = 60 * 60 * 24 * 30;
 
 /// The latest expiry date in Unix seconds: servers parse it as a signed 32-bit number.
 const MAX_DATE: u64 = i32::MAX as u64;
 
-/// Returns the expiry of a value that must be kept for `keep`, in the server's format; 0 means never.
+/// Returns the expiry of a value that must be kept for `keep`, in the server's format; 0 means
+/// never.
 ///
-/// The time is rounded up to whole seconds, plus two: the server's clock ticks in seconds, the current second may be almost
-/// over, and the tick may be late. `now` returns the server's Unix time in seconds, not less than the true one. A value that
-/// must be kept beyond the latest date does not expire.
+/// The time is rounded up to whole seconds, plus two: the server's clock ticks in seconds, the
+/// current second may be almost over, and the tick may be late. `now` returns the server's Unix
+/// time in seconds, not less than the true one. A value that must be kept beyond the latest date
+/// does not expire.
 fn expiry(keep: Duration, now: impl FnOnce() -> u64) -> u64 {
     let up = u64::from(keep.subsec_nanos() != 0);
     let seconds = keep.as_secs().saturating_add(up).saturating_add(2);
@@ -199,7 +208,8 @@ const MAX_VALUE: usize = 1 << 30;
 const MAX_LINES: usize = 10_000;
 
 impl Response {
-    /// Parses the first response; returns it with its length in bytes, or `None` if it is not complete yet.
+    /// Parses the first response; returns it with its length in bytes, or `None` if it is not
+    /// complete yet.
     pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, ProtocolError> {
         let Some((line, mut end)) = line(bytes)? else {
             return Ok(None);
@@ -278,7 +288,8 @@ fn lines(bytes: &[u8]) -> Result<Option<(Vec<(String, String)>, usize)>, Protoco
     Err(protocol_error(bytes))
 }
 
-/// Returns the cas unique, the number after the flag `c`. `None` if it is 0: nothing was written, or the server runs with `-C`.
+/// Returns the cas unique, the number after the flag `c`. `None` if it is 0: nothing was written,
+/// or the server runs with `-C`.
 fn cas<'a>(mut flags: impl Iterator<Item = &'a [u8]>) -> Option<u64> {
     let flag = flags.find(|flag| flag.first() == Some(&b'c'))?;
     number(&flag[1..]).filter(|cas| *cas != 0)
@@ -307,7 +318,8 @@ pub(super) const NOT_A_NUMBER: &str =
 /// The response to a write whose value is too large; the server reads and discards the value.
 pub(super) const TOO_LARGE: &str = "SERVER_ERROR object too large";
 
-/// Returns `true` if the server reports that it is out of memory. The text differs between commands.
+/// Returns `true` if the server reports that it is out of memory. The text differs between
+/// commands.
 pub(super) fn is_out_of_memory(line: &str) -> bool {
     line.starts_with("SERVER_ERROR") && line.to_ascii_lowercase().contains("out of memory")
 }
@@ -479,7 +491,8 @@ mod tests {
             ),
             (b"END\r\n", Response::Lines(Vec::new())),
         ] {
-            // A response is parsed once its last byte has arrived, and nothing after it is consumed.
+            // A response is parsed once its last byte has arrived, and nothing after it is
+            // consumed.
             for end in 0..bytes.len() {
                 assert_eq!(
                     Response::parse(&bytes[..end]),

@@ -103,10 +103,11 @@ impl<Rule> RedisBuilder<Rule> {
 
     /// Sets the time that a server may take to accept a connection, and to answer; 1 s by default.
     ///
-    /// After that the connection is closed, and all calls that wait on it fail. Choose it longer than the
-    /// [`timeout`](crate::store::StoreExt::timeout) of a decision. A call that this timeout drops is still watched until the
-    /// response timeout, so a dead connection is closed even if calls are rare. In a cluster, a call that is redirected may
-    /// take up to twice this time in addition.
+    /// After that the connection is closed, and all calls that wait on it fail. Choose it longer
+    /// than the [`timeout`](crate::store::StoreExt::timeout) of a decision. A call that this
+    /// timeout drops is still watched until the response timeout, so a dead connection is closed
+    /// even if calls are rare. In a cluster, a call that is redirected may take up to twice this
+    /// time in addition.
     pub fn response_timeout(mut self, time: Duration) -> Self {
         self.settings.response_timeout = time;
         self
@@ -114,8 +115,8 @@ impl<Rule> RedisBuilder<Rule> {
 
     /// Sets the user and the password for the sentinels themselves; none by default.
     ///
-    /// With a password alone (`requirepass`), pass an empty user. The master's login is part of the URL. Only sentinels receive
-    /// this login.
+    /// With a password alone (`requirepass`), pass an empty user. The master's login is part of the
+    /// URL. Only sentinels receive this login.
     pub fn sentinel_login(mut self, user: &str, password: &str) -> Self {
         let login = RedisConnectionInfo::default().set_password(password);
         self.settings.sentinel_login = if user.is_empty() {
@@ -130,8 +131,8 @@ impl<Rule> RedisBuilder<Rule> {
     ///
     /// # Errors
     ///
-    /// Those of [`connect_lazy`](Self::connect_lazy); and when the server does not answer, presents no trusted certificate, rejects
-    /// the login, or is too old.
+    /// Those of [`connect_lazy`](Self::connect_lazy); and when the server does not answer, presents
+    /// no trusted certificate, rejects the login, or is too old.
     ///
     /// # Panics
     ///
@@ -145,12 +146,14 @@ impl<Rule> RedisBuilder<Rule> {
         Ok(Script::with_prefix(connection, &self.prefix))
     }
 
-    /// Creates a store that connects on its first call, so that the program can start while Redis is down.
+    /// Creates a store that connects on its first call, so that the program can start while Redis
+    /// is down.
     ///
-    /// Sends nothing yet, and needs no runtime. The first call connects and checks the server; concurrent calls wait for the
-    /// same attempt, which continues if they are dropped. If it fails, each of them gets the error that
-    /// [`connect`](Self::connect) would return, and the next call tries again. A wrong password or a server that is too old
-    /// therefore does not stop the program: monitor [`failures`](crate::store::OnFailure::failures).
+    /// Sends nothing yet, and needs no runtime. The first call connects and checks the server;
+    /// concurrent calls wait for the same attempt, which continues if they are dropped. If it
+    /// fails, each of them gets the error that [`connect`](Self::connect) would return, and the
+    /// next call tries again. A wrong password or a server that is too old therefore does not stop
+    /// the program: monitor [`failures`](crate::store::OnFailure::failures).
     ///
     /// ```
     /// use tollgate::prelude::*;
@@ -164,7 +167,8 @@ impl<Rule> RedisBuilder<Rule> {
     ///
     /// # Errors
     ///
-    /// When the URL is invalid or needs the feature `redis-tls`, or when a certificate is not PEM or does not match its key.
+    /// When the URL is invalid or needs the feature `redis-tls`, or when a certificate is not PEM
+    /// or does not match its key.
     ///
     /// # Panics
     ///

@@ -34,7 +34,8 @@ const MAX_REDIRECTIONS: u32 = 4;
 /// Pause before a call that no node accepted is sent again; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
-/// A cluster, with its own connection to each node, so that a node that is silent or down does not delay calls to others.
+/// A cluster, with its own connection to each node, so that a node that is silent or down does not
+/// delay calls to others.
 pub(super) struct Cluster {
     /// The nodes in the URL. Their login and TLS settings are used for all nodes.
     seeds: Vec<(HostPort, Client)>,
@@ -132,8 +133,9 @@ impl Cluster {
                 break;
             }
             if query.asking && error.code() == Some("TRYAGAIN") {
-                // The old node has none of the keys, and this one lacks some: those are new. While a slot migrates, a node
-                // creates several keys only if the script declares a single one.
+                // The old node has none of the keys, and this one lacks some: those are new. While
+                // a slot migrates, a node creates several keys only if the script declares a single
+                // one.
                 query.declares_one = true;
                 reply = node.connection.query(query.clone()).await?;
                 continue;
@@ -218,10 +220,11 @@ impl Cluster {
         Ok(false)
     }
 
-    /// Fetches the slot map again in the background, after a connection was lost or a node redirected a call. Meanwhile calls use
-    /// the known one.
+    /// Fetches the slot map again in the background, after a connection was lost or a node
+    /// redirected a call. Meanwhile calls use the known one.
     ///
-    /// One renewal runs at a time, and the next one not before `response_timeout` after it. Only calls start renewals.
+    /// One renewal runs at a time, and the next one not before `response_timeout` after it. Only
+    /// calls start renewals.
     pub(super) fn renew(self: &Arc<Self>) {
         /// Marks the renewal as ended, even if its runtime shuts down.
         struct Renewal(Arc<Cluster>);
@@ -238,14 +241,15 @@ impl Cluster {
         }
         let renewal = Renewal(Arc::clone(self));
         runtime.spawn(async move {
-            // If it fails, the known slot map stays; the next call that fails starts another renewal.
+            // If it fails, the known slot map stays; the next call that fails starts another
+            // renewal.
             let _ = renewal.0.survey().await;
             sleep(renewal.0.response_timeout).await;
         });
     }
 
-    /// Fetches the slot map from all known nodes concurrently. Ends as soon as half of them agree, so a silent node causes no
-    /// delay.
+    /// Fetches the slot map from all known nodes concurrently. Ends as soon as half of them agree,
+    /// so a silent node causes no delay.
     async fn survey(self: &Arc<Self>) -> Result<(), Error> {
         let mut addresses: Vec<HostPort> = self.slot_map().nodes.keys().cloned().collect();
         for (seed, _) in &self.seeds {
@@ -427,7 +431,8 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Returns the shard of a master: its lowest slot, which stays the same when a replica takes over.
+    /// Returns the shard of a master: its lowest slot, which stays the same when a replica takes
+    /// over.
     fn shard(&self, master: &HostPort) -> u32 {
         let first = self.ranges.iter().find(|range| range.master == *master);
         first.map_or(0, |range| u32::from(range.first))
@@ -441,7 +446,8 @@ fn members(value: &Value) -> &[Value] {
     }
 }
 
-/// Parses a node: host, port, and more. An empty host means the node that was `asked`, and `?` an unknown one.
+/// Parses a node: host, port, and more. An empty host means the node that was `asked`, and `?` an
+/// unknown one.
 fn node_address(node: &Value, asked: &str) -> Option<HostPort> {
     let [host, Value::Int(port), ..] = members(node) else {
         return None;
@@ -460,7 +466,8 @@ fn node_address(node: &Value, asked: &str) -> Option<HostPort> {
     Some((host.to_owned(), u16::try_from(*port).ok()?))
 }
 
-/// Returns the address in a `MOVED` or `ASK` error. Without a host, it is that of the node that was `asked`.
+/// Returns the address in a `MOVED` or `ASK` error. Without a host, it is that of the node that was
+/// `asked`.
 fn redirection(error: &RedisError, asked: &str) -> Option<HostPort> {
     let (address, _) = error.redirect_node()?;
     let (host, port) = address.rsplit_once(':')?;
@@ -487,15 +494,16 @@ impl TopologyVotes {
         1
     }
 
-    /// Returns the most frequent answer. A node that is partitioned from the others, or was just resumed, reports an old topology.
+    /// Returns the most frequent answer. A node that is partitioned from the others, or was just
+    /// resumed, reports an old topology.
     fn most_frequent(self) -> Option<Topology> {
         let most = self.answers.into_iter().max_by_key(|(_, count)| *count);
         most.map(|(topology, _)| topology)
     }
 }
 
-/// Returns the hash slot of a key, one of 16,384: the CRC-16/XMODEM of its hash tag, if it has one, or of the whole key (Redis
-/// Cluster specification, "Hash tags").
+/// Returns the hash slot of a key, one of 16,384: the CRC-16/XMODEM of its hash tag, if it has one,
+/// or of the whole key (Redis Cluster specification, "Hash tags").
 pub(super) fn hash_slot(key: &[u8]) -> u16 {
     let tag = || {
         let open = key.iter().position(|byte| *byte == b'{')? + 1;

@@ -24,8 +24,8 @@ use crate::store::{Error, Evaluate, Program};
 
 /// A connection to a server, to the master that sentinels report, or to a cluster.
 ///
-/// [`Redis::connect`](crate::store::Script::connect) makes one by itself. Convert an existing connection of the crate `redis` to
-/// set the prefix of its keys:
+/// [`Redis::connect`](crate::store::Script::connect) makes one by itself. Convert an existing
+/// connection of the crate `redis` to set the prefix of its keys:
 ///
 /// ```no_run
 /// use tollgate::{TokenBucket, store::{Redis, RedisConnection}};
@@ -114,7 +114,8 @@ impl Evaluate for RedisConnection {
         let slot = keys.first().map_or(0, |key| self.slot(key));
         let by_digest = command("EVALSHA", digest(program));
         match self.transport.query(slot, by_digest).await? {
-            // A server that restarted, or whose scripts were flushed: `EVAL` loads the script as well.
+            // A server that restarted, or whose scripts were flushed: `EVAL` loads the script as
+            // well.
             Err(error) if error.code() == Some("NOSCRIPT") => {
                 let with_source = command("EVAL", program.source());
                 Box::pin(self.transport.query(slot, with_source)).await?
@@ -197,8 +198,8 @@ impl Transport {
         }
     }
 
-    /// Gives up a server that is no longer a master, so that the next call looks for the master again. Has no effect on connections
-    /// of the application.
+    /// Gives up a server that is no longer a master, so that the next call looks for the master
+    /// again. Has no effect on connections of the application.
     fn give_up(&self) {
         match self {
             Self::Server(connection) => connection.give_up(),
@@ -217,7 +218,8 @@ impl Transport {
     ///
     /// # Cancellation
     ///
-    /// Nothing is sent before there is a connection. A command that was sent is watched until its reply or its timeout.
+    /// Nothing is sent before there is a connection. A command that was sent is watched until its
+    /// reply or its timeout.
     async fn query(&self, slot: u16, command: Cmd) -> Result<Reply, Error> {
         let command = Arc::new(command);
         Ok(match self {
@@ -230,8 +232,8 @@ impl Transport {
     }
 }
 
-/// Sends a command over a connection of the application. It is detached too, because such a connection notices its end only by the
-/// replies to commands.
+/// Sends a command over a connection of the application. It is detached too, because such a
+/// connection notices its end only by the replies to commands.
 async fn send(mut connection: impl ConnectionLike + Send + 'static, command: Arc<Cmd>) -> Reply {
     detach_on_drop(async move { command.query_async(&mut connection).await }).await
 }

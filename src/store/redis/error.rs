@@ -4,19 +4,21 @@ use redis::{ErrorKind, RedisError};
 
 use crate::store::Error;
 
-/// Returns `true` if the connection must be replaced: it is broken, or its server is silent or not a master.
+/// Returns `true` if the connection must be replaced: it is broken, or its server is silent or not
+/// a master.
 pub(super) fn ends_connection(error: &RedisError) -> bool {
     error.is_timeout()
         || error.is_io_error()
         || error.is_connection_dropped()
         || error.is_unrecoverable_error()
         || matches!(error.code(), Some("READONLY" | "MASTERDOWN"))
-        // Up to Redis 6, an error inside a script is an error of the script, with the cause in its text.
+        // Up to Redis 6, an error inside a script is an error of the script, with the cause in its
+        // text.
         || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
 }
 
-/// Parses the text of a failed write in a script: `@user_script: 12: -OOM command not …` up to Redis 6, and
-/// `OOM command not …` since.
+/// Parses the text of a failed write in a script: `@user_script: 12: -OOM command not …` up to
+/// Redis 6, and `OOM command not …` since.
 pub(super) fn write_error(text: &str) -> RedisError {
     let reply = text.split_once(": -").map_or(text, |(_, reply)| reply);
     let (code, detail) = reply.split_once(' ').unwrap_or((reply, ""));
@@ -31,7 +33,8 @@ pub(super) fn is_auth_error(error: &RedisError) -> bool {
         || error.detail().is_some_and(|detail| detail.contains("AuthenticationFailed"))
 }
 
-/// Returns `true` if the server cannot serve any call now, and `false` if the problem is this command.
+/// Returns `true` if the server cannot serve any call now, and `false` if the problem is this
+/// command.
 fn is_outage(error: &RedisError) -> bool {
     if is_auth_error(error) {
         return false;
@@ -49,7 +52,8 @@ pub(super) fn store_error(error: RedisError) -> Error {
     advised(error, advice)
 }
 
-/// Converts the error of a program's first write. The program has read before, so only writes are refused.
+/// Converts the error of a program's first write. The program has read before, so only writes are
+/// refused.
 pub(super) fn unwritten(error: RedisError) -> Error {
     let advice = appended_advice(&error);
     Error::unwritten(cause(error, advice))

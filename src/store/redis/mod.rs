@@ -26,10 +26,12 @@ use crate::{
     store::{Error, Script},
 };
 
-/// A store in Redis 5 or later, Redis Cluster, Valkey or a compatible server, which many instances share.
+/// A store in Redis 5 or later, Redis Cluster, Valkey or a compatible server, which many instances
+/// share.
 ///
-/// Each decision is exact and takes one round trip: a script runs on the server, by the server's clock. Calls that arrive while
-/// a request is in flight are sent together in the next one, so a busy instance sends fewer requests than it makes decisions.
+/// Each decision is exact and takes one round trip: a script runs on the server, by the server's
+/// clock. Calls that arrive while a request is in flight are sent together in the next one, so a
+/// busy instance sends fewer requests than it makes decisions.
 ///
 /// ```no_run
 /// use tollgate::prelude::*;
@@ -53,7 +55,8 @@ use crate::{
 /// # Faults
 ///
 /// A fault is an error of the store, never a refusal. Choose the response with
-/// [`fail_open`](crate::store::StoreExt::fail_open), [`fail_closed`](crate::store::StoreExt::fail_closed) or
+/// [`fail_open`](crate::store::StoreExt::fail_open),
+/// [`fail_closed`](crate::store::StoreExt::fail_closed) or
 /// [`fall_back_to`](crate::store::StoreExt::fall_back_to).
 ///
 /// | server | current calls | later calls |
@@ -73,59 +76,68 @@ use crate::{
 /// | evicts keys (any other policy) | no effect | an evicted client starts with a full bucket |
 /// | cannot run the rule ([precision](#precision)), or a call in a cluster has keys of several clients | that call fails with an error that [`is_unsupported`](Error::is_unsupported) | the same |
 ///
-/// Replication is asynchronous. After a failover a client may be admitted again for charges that had not been copied: usually
-/// those of a few milliseconds, and at most one full limit if the replica had no state of the client. A call that may have been
-/// charged is never sent twice. The exception is a [`ClusterConnection` of the application](Script::from_connection), which
-/// repeats calls when a connection breaks: a repeated call may be charged twice, and for each broken connection up to 64
-/// refunds may count twice.
+/// Replication is asynchronous. After a failover a client may be admitted again for charges that
+/// had not been copied: usually those of a few milliseconds, and at most one full limit if the
+/// replica had no state of the client. A call that may have been charged is never sent twice. The
+/// exception is a [`ClusterConnection` of the application](Script::from_connection), which repeats
+/// calls when a connection breaks: a repeated call may be charged twice, and for each broken
+/// connection up to 64 refunds may count twice.
 ///
 /// # Clusters
 ///
-/// Each node has its own connection, so a frozen node does not delay calls to others. When a call fails, or a node redirects it,
-/// all known nodes are asked for the slot map, concurrently and in the background; the answer of the majority is used. This happens
-/// at most once per `response_timeout`, and only after a call.
+/// Each node has its own connection, so a frozen node does not delay calls to others. When a call
+/// fails, or a node redirects it, all known nodes are asked for the slot map, concurrently and in
+/// the background; the answer of the majority is used. This happens at most once per
+/// `response_timeout`, and only after a call.
 ///
-/// All limits of one client are on one node, so several asks for one client are charged together or not at all. Asks for several
-/// clients in one call are an error.
+/// All limits of one client are on one node, so several asks for one client are charged together or
+/// not at all. Asks for several clients in one call are an error.
 ///
 /// # Stored data
 ///
-/// Keys are `prefix:2:{client}:policy`, each with an expiry. The client is a digest of 128 bits, unless its key is
-/// [labelled](crate::key::Key::labelled). The value is a list in MessagePack. For a token bucket that starts full, the second of
-/// its expiry follows; such a key expires after 1.5 times the period for which the state must be remembered.
+/// Keys are `prefix:2:{client}:policy`, each with an expiry. The client is a digest of 128 bits,
+/// unless its key is [labelled](crate::key::Key::labelled). The value is a list in MessagePack. For
+/// a token bucket that starts full, the second of its expiry follows; such a key expires after 1.5
+/// times the period for which the state must be remembered.
 ///
-/// The instants of a [sliding log](crate::SlidingLog) have a key of their own, `prefix:2:{client}/log-10-1:policy`; in a combined rule
-/// (`… & …`), the numbers after `log` identify the rules and the index of the log among them. It expires a second after the state. A script reads and writes a few
-/// slots of 16 bytes of it; once no more than half of the slots count, it moves them to the front. A log that was evicted without its state counts as
-/// damaged.
+/// The instants of a [sliding log](crate::SlidingLog) have a key of their own,
+/// `prefix:2:{client}/log-10-1:policy`; in a combined rule (`… & …`), the numbers after `log`
+/// identify the rules and the index of the log among them. It expires a second after the state. A
+/// script reads and writes a few slots of 16 bytes of it; once no more than half of the slots
+/// count, it moves them to the front. A log that was evicted without its state counts as damaged.
 ///
-/// A value that this version cannot read, such as one of another program, counts as no state: the next admission replaces it, and
-/// [`ScriptStats::healed`](crate::store::ScriptStats::healed) counts it. Each algorithm, and each combination of algorithms, has a
-/// state of its own under the key; [`reset`](crate::store::Store::reset) removes all of them.
+/// A value that this version cannot read, such as one of another program, counts as no state: the
+/// next admission replaces it, and [`ScriptStats::healed`](crate::store::ScriptStats::healed)
+/// counts it. Each algorithm, and each combination of algorithms, has a state of its own under the
+/// key; [`reset`](crate::store::Store::reset) removes all of them.
 ///
-/// With [leases](crate::store::Leased), `prefix:nodes:policy` has the [counts of nodes](crate::store::NodeCounts) as text, for half a minute.
+/// With [leases](crate::store::Leased), `prefix:nodes:policy` has the [counts of
+/// nodes](crate::store::NodeCounts) as text, for half a minute.
 ///
 /// # Permissions
 ///
-/// With access lists (`ACL SETUSER`), the user needs the keys `~tollgate:*` (or another prefix) and the commands
-/// `+info +script|load +evalsha +eval +time +get +getrange +mget +pttl +set +setrange +pexpire +pexpireat +del`; in a cluster also
-/// `+cluster|slots +asking`.
+/// With access lists (`ACL SETUSER`), the user needs the keys `~tollgate:*` (or another prefix) and
+/// the commands
+/// `+info +script|load +evalsha +eval +time +get +getrange +mget +pttl +set +setrange +pexpire +pexpireat +del`;
+/// in a cluster also `+cluster|slots +asking`.
 ///
 /// # Precision
 ///
-/// Times are whole microseconds, and numbers are at most 2⁵³. Building a [layer](crate::RateLimitLayer::try_store) fails if a rule
-/// does not fit:
+/// Times are whole microseconds, and numbers are at most 2⁵³. Building a
+/// [layer](crate::RateLimitLayer::try_store) fails if a rule does not fit:
 ///
-/// - its amount times its period, with the quota reduced, is above 2⁵³, or its amount per microsecond above 2²⁶;
+/// - its amount times its period, with the quota reduced, is above 2⁵³, or its amount per
+///   microsecond above 2²⁶;
 /// - its period, offset, `keep` or `max-wait` is not a whole number of microseconds;
-/// - it is a spaced warm-up whose times add up to more than about 26 days. Such a rule uses the finest tick that fits: 2⁻¹⁵ ns for a
-///   warm-up of 10 s, and at most a nanosecond.
+/// - it is a spaced warm-up whose times add up to more than about 26 days. Such a rule uses the
+///   finest tick that fits: 2⁻¹⁵ ns for a warm-up of 10 s, and at most a nanosecond.
 ///
 /// # Versions
 ///
-/// Tests run against Redis 7.0 and Valkey 9. The tests of a single server were also run by hand against 5.0.6 and 6.2.14, except
-/// those of settings that these versions lack (`busy-reply-threshold`; access lists before 6). Before Redis 6, a script also writes
-/// when `min-replicas-to-write` is not met.
+/// Tests run against Redis 7.0 and Valkey 9. The tests of a single server were also run by hand
+/// against 5.0.6 and 6.2.14, except those of settings that these versions lack
+/// (`busy-reply-threshold`; access lists before 6). Before Redis 6, a script also writes when
+/// `min-replicas-to-write` is not met.
 #[doc(alias = "valkey")]
 #[doc(alias = "sentinel")]
 #[doc(alias = "cluster")]
@@ -133,7 +145,8 @@ pub type Redis<Rule> = Script<RedisConnection, Rule>;
 
 // The bounds are on the functions, so that the compiler's message is that of `Scripted`.
 impl<Rule> Script<RedisConnection, Rule> {
-    /// Connects to the server, cluster or sentinels of a [URL](Self::builder), with default settings.
+    /// Connects to the server, cluster or sentinels of a [URL](Self::builder), with default
+    /// settings.
     ///
     /// # Errors
     ///
@@ -170,41 +183,46 @@ impl<Rule> Script<RedisConnection, Rule> {
     /// | `redis-cluster://host:7000,host:7001` | a cluster, through some of its nodes; `rediss-cluster://` over TLS |
     /// | `redis-sentinel://host:26379,host:26380/name/0` | the master `name`, through sentinels; `rediss-sentinel://` over TLS |
     ///
-    /// `user:password@` before the first host applies to all nodes of a cluster, and to the master that sentinels report; the
-    /// login of the sentinels themselves is [`sentinel_login`](RedisBuilder::sentinel_login). The default port is 6379, and
-    /// 26379 for sentinels; the default database is 0.
+    /// `user:password@` before the first host applies to all nodes of a cluster, and to the master
+    /// that sentinels report; the login of the sentinels themselves is
+    /// [`sentinel_login`](RedisBuilder::sentinel_login). The default port is 6379, and 26379 for
+    /// sentinels; the default database is 0.
     ///
     /// # Sentinels
     ///
-    /// Each new connection asks all sentinels concurrently and uses the first answer that leads to a master. One reachable
-    /// sentinel is enough, and a frozen one causes no delay.
+    /// Each new connection asks all sentinels concurrently and uses the first answer that leads to
+    /// a master. One reachable sentinel is enough, and a frozen one causes no delay.
     ///
     /// # TLS
     ///
-    /// TLS is provided by `rustls`, which needs a cryptography provider: enable one of its features `ring` and `aws_lc_rs`, or
-    /// call `rustls::crypto::CryptoProvider::install_default`. Otherwise [`connect`](RedisBuilder::connect) panics with a message
-    /// that says so. The server's certificate is verified against the system's root certificates, or against
+    /// TLS is provided by `rustls`, which needs a cryptography provider: enable one of its features
+    /// `ring` and `aws_lc_rs`, or call `rustls::crypto::CryptoProvider::install_default`. Otherwise
+    /// [`connect`](RedisBuilder::connect) panics with a message that says so. The server's
+    /// certificate is verified against the system's root certificates, or against
     /// [`root_certificate`](RedisBuilder#method.root_certificate).
     ///
-    /// `rediss-sentinel://` uses TLS for the sentinels and the master, with the same certificates; for sentinels without TLS, set
-    /// [`plain_sentinels`](RedisBuilder#method.plain_sentinels).
+    /// `rediss-sentinel://` uses TLS for the sentinels and the master, with the same certificates;
+    /// for sentinels without TLS, set [`plain_sentinels`](RedisBuilder#method.plain_sentinels).
     ///
     /// Certificates must match these names:
     ///
     /// - A sentinel's certificate names the host in the URL.
-    /// - The certificate of a master names the host that the sentinels report: an IP address (`subjectAltName` of kind `IP`), or a
-    ///   host name with `resolve-hostnames yes` and `announce-hostnames yes`. They report the TLS port with `tls-replication yes`.
-    /// - The nodes of a cluster also report IP addresses, unless `cluster-preferred-endpoint-type hostname` is set.
+    /// - The certificate of a master names the host that the sentinels report: an IP address
+    ///   (`subjectAltName` of kind `IP`), or a host name with `resolve-hostnames yes` and
+    ///   `announce-hostnames yes`. They report the TLS port with `tls-replication yes`.
+    /// - The nodes of a cluster also report IP addresses, unless
+    ///   `cluster-preferred-endpoint-type hostname` is set.
     pub fn builder(url: impl Into<String>) -> RedisBuilder<Rule> {
         RedisBuilder::new(url.into())
     }
 
     /// Creates a store on an existing connection, and checks its server.
     ///
-    /// Accepts a `ConnectionManager`, a `MultiplexedConnection` or a `ClusterConnection` of version 1 of the crate `redis`,
-    /// from 1.2.4 on. Timeouts and reconnecting are those of the connection: a manager and a cluster's connection reconnect, a
-    /// multiplexed one does not. None of them gives up a silent server before the operating system does; a store that [connects
-    /// by itself](Self::builder) does. A `ClusterConnection` counts as one shard for a [circuit
+    /// Accepts a `ConnectionManager`, a `MultiplexedConnection` or a `ClusterConnection` of version
+    /// 1 of the crate `redis`, from 1.2.4 on. Timeouts and reconnecting are those of the
+    /// connection: a manager and a cluster's connection reconnect, a multiplexed one does not. None
+    /// of them gives up a silent server before the operating system does; a store that [connects by
+    /// itself](Self::builder) does. A `ClusterConnection` counts as one shard for a [circuit
     /// breaker](crate::store::CircuitBreakerConfig).
     ///
     /// For keys with another prefix, use [`Script::with_prefix`] with a [`RedisConnection`].

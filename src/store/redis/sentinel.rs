@@ -37,8 +37,9 @@ enum SentinelError {
 impl Sentinels {
     /// Connects to the master.
     ///
-    /// Asks all sentinels concurrently and uses the first answer that leads to a server with the role of a master. A sentinel that
-    /// does not answer causes no delay: a host that fails often takes a sentinel and the master with it.
+    /// Asks all sentinels concurrently and uses the first answer that leads to a server with the
+    /// role of a master. A sentinel that does not answer causes no delay: a host that fails often
+    /// takes a sentinel and the master with it.
     pub(super) async fn connect(
         &self,
         config: &AsyncConnectionConfig,
@@ -64,7 +65,8 @@ impl Sentinels {
         Err(last_error.unwrap_or_else(|| self.unknown_name()))
     }
 
-    /// Connects to the master that one sentinel reports; returns `None` if another sentinel has already reported the same one.
+    /// Connects to the master that one sentinel reports; returns `None` if another sentinel has
+    /// already reported the same one.
     async fn connect_through(
         &self,
         sentinel: &Client,

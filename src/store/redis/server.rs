@@ -34,7 +34,8 @@ pub(super) struct SharedConnection {
     on_loss: OnLoss,
 }
 
-/// Called after a connection was given up, or could not be made, even if no caller waits for it any more.
+/// Called after a connection was given up, or could not be made, even if no caller waits for it any
+/// more.
 type OnLoss = Box<dyn Fn() + Send + Sync>;
 
 struct CurrentConnection {
@@ -45,8 +46,9 @@ struct CurrentConnection {
     since: Timestamp,
 }
 
-/// Minimum age at which a connection to a server that is not a master is dropped. Otherwise each write that the server rejects
-/// would make a connection, until this machine runs out of ports, or the sentinels are overloaded.
+/// Minimum age at which a connection to a server that is not a master is dropped. Otherwise each
+/// write that the server rejects would make a connection, until this machine runs out of ports, or
+/// the sentinels are overloaded.
 const MIN_AGE: Duration = Duration::from_millis(100);
 
 impl SharedConnection {
@@ -134,11 +136,12 @@ impl SharedConnection {
     ///
     /// # Cancellation
     ///
-    /// A query that is dropped before there is a connection is not sent. One that was sent is watched until its reply or its
-    /// timeout.
+    /// A query that is dropped before there is a connection is not sent. One that was sent is
+    /// watched until its reply or its timeout.
     pub(super) async fn query(self: &Arc<Self>, query: Query) -> Result<Reply, Error> {
         match self.send(query.clone()).await? {
-            // The server had closed the idle connection, so nothing was sent: this is not a second attempt.
+            // The server had closed the idle connection, so nothing was sent: this is not a second
+            // attempt.
             (Err(error), false) if error.is_connection_dropped() => {
                 Ok(Box::pin(self.send(query)).await?.0)
             }
@@ -156,7 +159,8 @@ impl SharedConnection {
                 let mut query = pin!(query.run(connection));
                 poll_fn(|cx| {
                     let polled = query.as_mut().poll(cx);
-                    // A closed connection fails on the first poll; a query that was sent is pending at least once.
+                    // A closed connection fails on the first poll; a query that was sent is pending
+                    // at least once.
                     was_sent |= polled.is_pending();
                     polled
                 })
@@ -206,7 +210,8 @@ impl Query {
         if !self.asking {
             return self.command.query_async(&mut connection).await;
         }
-        // In one pipeline: `ASKING` applies to the next command of the connection, which many calls share.
+        // In one pipeline: `ASKING` applies to the next command of the connection, which many calls
+        // share.
         let mut both = redis::pipe();
         both.cmd("ASKING").add_command(self.command());
         let both: Vec<RedisResult<Value>> =
@@ -222,8 +227,8 @@ impl Query {
     }
 }
 
-/// Converts `EVALSHA script n key… argument` to `EVALSHA script 1 key argument key…`. The scripts take undeclared keys as further
-/// arguments.
+/// Converts `EVALSHA script n key… argument` to `EVALSHA script 1 key argument key…`. The scripts
+/// take undeclared keys as further arguments.
 fn with_one_key(command: &Cmd) -> Cmd {
     let arguments: Vec<&[u8]> = command
         .args_iter()
@@ -322,7 +327,8 @@ const PROBE: &str = "redis.call('TIME') return redis.call('SETRANGE', KEYS[1], 0
 
 /// Checks a server and loads the scripts.
 ///
-/// Takes two round trips: a server closes the connection of an unauthenticated client that sends scripts with its first request.
+/// Takes two round trips: a server closes the connection of an unauthenticated client that sends
+/// scripts with its first request.
 pub(super) async fn handshake(connection: &mut impl ConnectionLike) -> Result<(), Error> {
     let info: RedisResult<String> = info_server().query_async(connection).await;
     if let Some(version) = check_info(&info.map_err(store_error)?)? {
@@ -341,7 +347,8 @@ pub(super) async fn handshake(connection: &mut impl ConnectionLike) -> Result<()
 
 /// Checks one node of a cluster, chosen at random.
 ///
-/// Nodes get the scripts with their first calls, so a node that is down does not keep the store from connecting.
+/// Nodes get the scripts with their first calls, so a node that is down does not keep the store
+/// from connecting.
 pub(super) async fn handshake_cluster(connection: &mut ClusterConnection) -> Result<(), Error> {
     let any = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
     let reply = connection.route_command(info_server(), any).await;
@@ -352,8 +359,8 @@ pub(super) async fn handshake_cluster(connection: &mut ClusterConnection) -> Res
     }
 }
 
-/// Tests the scripts on a server whose version is too low or unknown. Compatible servers, such as Kvrocks, report a version of
-/// their own.
+/// Tests the scripts on a server whose version is too low or unknown. Compatible servers, such as
+/// Kvrocks, report a version of their own.
 async fn probe(connection: &mut impl ConnectionLike, version: &str) -> Result<(), Error> {
     let mut probe = redis::cmd("EVAL");
     let probe = probe.arg(PROBE).arg(1).arg("tollgate:probe");
@@ -376,7 +383,8 @@ fn info_server() -> Cmd {
     redis::cmd("INFO").arg("server").clone()
 }
 
-/// Checks the reply to `INFO server`. Returns the version if it is too low or unknown, so that the scripts must be tested.
+/// Checks the reply to `INFO server`. Returns the version if it is too low or unknown, so that the
+/// scripts must be tested.
 fn check_info(info: &str) -> Result<Option<String>, Error> {
     let text = info
         .lines()
@@ -397,8 +405,9 @@ fn check_info(info: &str) -> Result<Option<String>, Error> {
 
 /// A query that continues as a task of its own when it is dropped after its first poll.
 ///
-/// A deadline drops a call long before the response timeout of its connection. If the query ended with the call, a dead connection
-/// would go unnoticed as long as calls do not overlap. A query that is awaited to its end costs no task.
+/// A deadline drops a call long before the response timeout of its connection. If the query ended
+/// with the call, a dead connection would go unnoticed as long as calls do not overlap. A query
+/// that is awaited to its end costs no task.
 pub(super) struct DetachOnDrop<T: Send + 'static> {
     query: Option<BoxFuture<T>>,
     /// The runtime of the first poll; `None` before it, as nothing was sent then.
@@ -444,7 +453,8 @@ impl<T: Send + 'static> Drop for DetachOnDrop<T> {
     }
 }
 
-/// Waits for the first of several futures, removes it, and returns its output; `None` without futures.
+/// Waits for the first of several futures, removes it, and returns its output; `None` without
+/// futures.
 pub(super) async fn next_ready<T>(
     futures: &mut Vec<Pin<Box<impl Future<Output = T>>>>,
 ) -> Option<T> {

@@ -8,7 +8,8 @@ use super::{RedisBuilder, error::store_error, url};
 use crate::store::Error;
 
 impl<Rule> RedisBuilder<Rule> {
-    /// Sets the root certificates, as PEM, that a server's certificate is verified against, instead of the system's.
+    /// Sets the root certificates, as PEM, that a server's certificate is verified against, instead
+    /// of the system's.
     ///
     /// Used by `rediss://`, `rediss-cluster://` and `rediss-sentinel://` URLs; others ignore it.
     ///
@@ -28,7 +29,8 @@ impl<Rule> RedisBuilder<Rule> {
         self
     }
 
-    /// Sets the certificate chain and the key of this client, both as PEM, for servers with `tls-auth-clients`.
+    /// Sets the certificate chain and the key of this client, both as PEM, for servers with
+    /// `tls-auth-clients`.
     #[cfg_attr(docsrs, doc(cfg(feature = "redis-tls")))]
     pub fn client_certificate(
         mut self,
@@ -45,8 +47,8 @@ impl<Rule> RedisBuilder<Rule> {
     /// Uses TLS for the master of a `rediss-sentinel://` URL, but not for its sentinels.
     ///
     /// Others on the network can then read and change the answers of the sentinels. Set a
-    /// [`root_certificate`](Self::root_certificate) that signs your servers only: with the system's roots, a forged answer could
-    /// lead to any host that has a valid certificate.
+    /// [`root_certificate`](Self::root_certificate) that signs your servers only: with the system's
+    /// roots, a forged answer could lead to any host that has a valid certificate.
     #[cfg_attr(docsrs, doc(cfg(feature = "redis-tls")))]
     pub fn plain_sentinels(mut self) -> Self {
         self.settings.plain_sentinels = true;
@@ -64,8 +66,8 @@ pub(super) fn system_roots() -> TlsCertificates {
 
 /// Checks that `rustls` has a cryptography provider, and that certificates match their keys.
 ///
-/// The client library checks this only when it connects. So this connects to an empty host name: the library prepares TLS, rejects
-/// the name, and sends nothing.
+/// The client library checks this only when it connects. So this connects to an empty host name:
+/// the library prepares TLS, rejects the name, and sends nothing.
 ///
 /// # Panics
 ///

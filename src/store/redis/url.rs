@@ -61,7 +61,8 @@ impl ConnectionSettings {
         Ok(RedisConnection { transport, address })
     }
 
-    /// Parses the part after the scheme of a URL for sentinels: `user:password@host,host/name/database`.
+    /// Parses the part after the scheme of a URL for sentinels:
+    /// `user:password@host,host/name/database`.
     fn sentinels(&self, scheme: &str, rest: &str) -> Result<Sentinels, Error> {
         let scheme = scheme.replace("-sentinel", "");
         let (user, rest) = credentials(rest);

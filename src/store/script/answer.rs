@@ -1,4 +1,5 @@
-//! The answer of a program, and the decisions that this side repeats on the states that the program found.
+//! The answer of a program, and the decisions that this side repeats on the states that the program
+//! found.
 //!
 //! `request` shows the form of an answer.
 
@@ -192,8 +193,8 @@ fn take_parts(bytes: &mut &[u8], count: usize) -> Option<Vec<Option<ScriptTuple>
     (0..count).map(|_| part(bytes)).collect()
 }
 
-/// Returns the result of each call of a request, in their order. `key_indices` are those of all asks, one after
-/// the other; `unwritten` returns the error for a write that the server rejected.
+/// Returns the result of each call of a request, in their order. `key_indices` are those of all
+/// asks, one after the other; `unwritten` returns the error for a write that the server rejected.
 pub(super) fn decided<'c, Rule: Scripted + 'c>(
     answer: &ScriptAnswer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
@@ -208,7 +209,8 @@ pub(super) fn decided<'c, Rule: Scripted + 'c>(
 
 /// Returns the decisions of calls, repeated on the states of the answer.
 ///
-/// A call fails if the program decided otherwise about one of its keys: no caller may get a wrong decision.
+/// A call fails if the program decided otherwise about one of its keys: no caller may get a wrong
+/// decision.
 fn decisions<'c, Rule: Scripted + 'c>(
     answer: &ScriptAnswer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
@@ -248,8 +250,8 @@ fn decisions<'c, Rule: Scripted + 'c>(
     decided.into_iter().map(result).collect()
 }
 
-/// Returns the result of each call if the server rejected the write. Refusals hold, because they write nothing; calls that would
-/// be admitted fail.
+/// Returns the result of each call if the server rejected the write. Refusals hold, because they
+/// write nothing; calls that would be admitted fail.
 fn refusals<'c, Rule: Scripted + 'c>(
     answer: &ScriptAnswer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
@@ -319,7 +321,8 @@ impl<'q, Rule: Scripted> States<KeyedAsk<'q, Rule>> for Replay<'_, Rule> {
 
     /// Returns the state that an ask is about.
     ///
-    /// Until a call has written the state, each rule decodes the answer anew, because a rule may leave a part of a state out.
+    /// Until a call has written the state, each rule decodes the answer anew, because a rule may
+    /// leave a part of a state out.
     fn entry(&mut self, (ask, key): &KeyedAsk<'q, Rule>) -> &mut Entry<Rule::State> {
         let (states, encoded) = (&mut self.states[*key], &ask.encoded);
         let read = || {

@@ -1,13 +1,15 @@
 //! Stores that run a program beside their data.
 //!
-//! A request is one run of a program in Lua, with keys and one argument. The program reads the server's time and the states of its
-//! keys, decides, and writes the changed states with an expiry. It answers with the states that it found, after settlements. This
-//! side repeats the decisions on those states, by the same [`Algorithm`](crate::algorithm::Algorithm) that decides in memory, so every
-//! number is the same. `request` has a diagram of a request.
+//! A request is one run of a program in Lua, with keys and one argument. The program reads the
+//! server's time and the states of its keys, decides, and writes the changed states with an expiry.
+//! It answers with the states that it found, after settlements. This side repeats the decisions on
+//! those states, by the same [`Algorithm`](crate::algorithm::Algorithm) that decides in memory, so
+//! every number is the same. `request` has a diagram of a request.
 //!
-//! One program serves all rules: a driver, and a step for each algorithm. Two smaller programs decide the same for requests about
-//! token buckets only, many or one. A fourth program makes settlements before it decides, a fifth one also grants units ahead of
-//! their use, and a sixth one adds the deltas of nodes that decide by themselves.
+//! One program serves all rules: a driver, and a step for each algorithm. Two smaller programs
+//! decide the same for requests about token buckets only, many or one. A fourth program makes
+//! settlements before it decides, a fifth one also grants units ahead of their use, and a sixth one
+//! adds the deltas of nodes that decide by themselves.
 //!
 //! | file | |
 //! |---|---|
@@ -74,8 +76,8 @@ use crate::{
 
 /// A store of the script class, over anything that implements [`Evaluate`].
 ///
-/// Calls that come while others are in flight are sent together. Calls about one key are decided in the order in which they came.
-/// Clones share the queue and the counters.
+/// Calls that come while others are in flight are sent together. Calls about one key are decided in
+/// the order in which they came. Clones share the queue and the counters.
 ///
 /// ```
 /// use std::time::Duration;
@@ -95,8 +97,9 @@ use crate::{
 ///
 /// # Settlements
 ///
-/// The program makes settlements too, in the same requests as calls. Other writers cannot interfere, however busy the key is. A
-/// request makes its settlements first, in the order of their arrival, and then decides its calls. A settlement that fails is
+/// The program makes settlements too, in the same requests as calls. Other writers cannot
+/// interfere, however busy the key is. A request makes its settlements first, in the order of their
+/// arrival, and then decides its calls. A settlement that fails is
 /// [counted](ScriptStats::unsettled).
 pub struct Script<E, Rule> {
     prefix: Arc<str>,
@@ -161,8 +164,9 @@ impl<E, Rule> fmt::Debug for Script<E, Rule> {
 
 /// Runs a program beside the data.
 ///
-/// [`Script`] makes a store of it, which runs every rule that is [`Scripted`](crate::algorithm::Scripted). The programs need Lua
-/// 5.1 with the libraries of Redis (`redis`, `cmsgpack` and `struct`).
+/// [`Script`] makes a store of it, which runs every rule that is
+/// [`Scripted`](crate::algorithm::Scripted). The programs need Lua 5.1 with the libraries of Redis
+/// (`redis`, `cmsgpack` and `struct`).
 ///
 /// # Examples
 ///
@@ -198,8 +202,8 @@ impl<E, Rule> fmt::Debug for Script<E, Rule> {
 ///
 /// Futures may be dropped at any time; a program that was sent may have run.
 pub trait Evaluate: Send + Sync + 'static {
-    /// Returns the group of a key, such as its slot in a cluster. A request is about keys of one group. By default there is one
-    /// group.
+    /// Returns the group of a key, such as its slot in a cluster. A request is about keys of one
+    /// group. By default there is one group.
     fn group(&self, key: &[u8]) -> u32 {
         let _ = key;
         0
@@ -218,14 +222,15 @@ pub trait Evaluate: Send + Sync + 'static {
         argument: Vec<u8>,
     ) -> impl Future<Output = Result<Vec<u8>, Error>> + Send;
 
-    /// Returns the error for a write that the server rejected, by the text of its reply: the server is full, or read-only. Nothing
-    /// was written then. By default, the error is [`unwritten`](Error::unwritten).
+    /// Returns the error for a write that the server rejected, by the text of its reply: the server
+    /// is full, or read-only. Nothing was written then. By default, the error is
+    /// [`unwritten`](Error::unwritten).
     fn unwritten(&self, why: &str) -> Error {
         Error::unwritten(why)
     }
 
-    /// Returns the part of the store that holds a key and can fail by itself, such as a shard of a cluster, for
-    /// [`Backend::shard`](crate::store::Backend::shard). 0 by default.
+    /// Returns the part of the store that holds a key and can fail by itself, such as a shard of a
+    /// cluster, for [`Backend::shard`](crate::store::Backend::shard). 0 by default.
     ///
     /// `key` builds the key, which allocates: call it only if there are several parts.
     fn shard(&self, key: &dyn Fn() -> Box<[u8]>) -> u32 {
@@ -233,7 +238,8 @@ pub trait Evaluate: Send + Sync + 'static {
         0
     }
 
-    /// Returns the address of the server, for the log of its failures, as [`Backend::address`](crate::store::Backend::address).
+    /// Returns the address of the server, for the log of its failures, as
+    /// [`Backend::address`](crate::store::Backend::address).
     fn address(&self) -> Option<&str> {
         None
     }
@@ -261,9 +267,10 @@ stats! {
             healed,
         }
         given {
-            /// Settlements that gave nothing back because [too many](crate::LeakyBucket#calls-that-are-cancelled) did before, and those
-            /// that failed or whose answer was lost, including those that no caller waited for. They may have been
-            /// made, so none is repeated.
+            /// Settlements that gave nothing back because [too
+            /// many](crate::LeakyBucket#calls-that-are-cancelled) did before, and those that failed
+            /// or whose answer was lost, including those that no caller waited for. They may have
+            /// been made, so none is repeated.
             unsettled: u64,
         }
     }
@@ -406,7 +413,8 @@ where
         self.settle_and_acquire_each_at(now, Vec::new(), asks).await
     }
 
-    /// Makes settlements, and then decides as [`acquire_each_at`](Self::acquire_each_at) does, in one request.
+    /// Makes settlements, and then decides as [`acquire_each_at`](Self::acquire_each_at) does, in
+    /// one request.
     ///
     /// # Errors
     ///

@@ -86,11 +86,11 @@ impl Program {
     pub(super) const DECIDE: Self = Self::new(Which::Decide);
     /// Corrects earlier charges and then decides calls as [`DECIDE`](Self::DECIDE) does.
     ///
-    /// It is a program of its own because Redis creates a script's functions anew for each call. Calls without corrections should
-    /// not pay for those functions.
+    /// It is a program of its own because Redis creates a script's functions anew for each call.
+    /// Calls without corrections should not pay for those functions.
     pub(super) const SETTLE: Self = Self::new(Which::Settle);
-    /// Does what [`SETTLE`](Self::SETTLE) does, and grants units ahead of their use: each ask has one more number. It is a program of its
-    /// own for the same reason.
+    /// Does what [`SETTLE`](Self::SETTLE) does, and grants units ahead of their use: each ask has
+    /// one more number. It is a program of its own for the same reason.
     pub(super) const GRANT: Self = Self::new(Which::Grant);
     /// Adds deltas, each sequence number of a node once. It decides no calls.
     pub(super) const SYNC: Self = Self::new(Which::Sync);
@@ -125,8 +125,8 @@ impl Program {
         Self { which, only: None }
     }
 
-    /// Returns the program that runs one algorithm alone, by its index, or `self` if there is none. It creates only a fraction of the
-    /// functions, which take most of the time of a request.
+    /// Returns the program that runs one algorithm alone, by its index, or `self` if there is none.
+    /// It creates only a fraction of the functions, which take most of the time of a request.
     pub(super) fn only(self, algorithm: usize) -> Self {
         match self.which {
             Which::Decide | Which::Settle => Self {
@@ -236,7 +236,8 @@ fn of_algorithms(which: Which, algorithms: &[Lua]) -> String {
 
 /// Returns a program without the functions that nothing calls; `None` if there are none.
 ///
-/// Redis creates the functions of a program anew for each request, which takes most of the time of a short one.
+/// Redis creates the functions of a program anew for each request, which takes most of the time of
+/// a short one.
 fn without_unused_functions(source: &str) -> Option<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_unused = |line: &str| {
@@ -279,7 +280,8 @@ fn kind(lua: &Lua) -> String {
     format!("local KIND = {}\n", lua.kind)
 }
 
-/// Returns a piece by its name. A piece of an algorithm is `folder/section`, and `folder/kind` declares its number.
+/// Returns a piece by its name. A piece of an algorithm is `folder/section`, and `folder/kind`
+/// declares its number.
 fn piece(name: &str) -> Option<Cow<'static, str>> {
     if let Some((_, piece)) = PIECES.iter().find(|(known, _)| *known == name) {
         return Some((*piece).into());
@@ -292,9 +294,11 @@ fn piece(name: &str) -> Option<Cow<'static, str>> {
     lua.section(section).map(Cow::from)
 }
 
-/// Replaces each line that includes a piece by the piece, with the indentation of that line, recursively.
+/// Replaces each line that includes a piece by the piece, with the indentation of that line,
+/// recursively.
 ///
-/// Pieces are not functions: a call in Lua takes as long as the work of a piece, and Redis creates functions anew for each request.
+/// Pieces are not functions: a call in Lua takes as long as the work of a piece, and Redis creates
+/// functions anew for each request.
 fn put_together(text: &str) -> String {
     let mut whole = String::new();
     for line in text.lines() {

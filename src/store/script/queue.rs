@@ -80,7 +80,8 @@ type ScriptTurn<Rule> = engine::QueueTurn<u32, WaitingBatch<Rule>>;
 
 /// How a call is sent: alone, or with a batch.
 enum SendPath<'a, Rule> {
-    /// Sent by its caller, because no other call is in flight. No other call waits for it, so the caller may stop polling.
+    /// Sent by its caller, because no other call is in flight. No other call waits for it, so the
+    /// caller may stop polling.
     Alone(ScriptCall<Rule>, Bypass<'a, u32, WaitingBatch<Rule>>),
     /// Sent with a batch. If there is a turn, the caller must spawn its worker.
     Queued(
@@ -90,8 +91,8 @@ enum SendPath<'a, Rule> {
 }
 
 impl<Rule> WaitingBatch<Rule> {
-    /// Moves the calls of the next request into `jobs`, which is empty, and its corrections into `corrections`. Returns `false` if
-    /// nothing waits.
+    /// Moves the calls of the next request into `jobs`, which is empty, and its corrections into
+    /// `corrections`. Returns `false` if nothing waits.
     fn take(
         &mut self,
         jobs: &mut VecDeque<QueuedCall<Rule>>,
@@ -129,8 +130,8 @@ where
     E: Evaluate,
     Rule: Scripted<State: Send> + Send + 'static,
 {
-    /// Returns the decisions of a call. Once the future is polled, the call is sent at once, or in a batch as soon as a request
-    /// has returned.
+    /// Returns the decisions of a call. Once the future is polled, the call is sent at once, or in
+    /// a batch as soon as a request has returned.
     ///
     /// # Errors
     ///
@@ -152,7 +153,8 @@ where
         drop(groups);
         let answer = match self.enter(group, call) {
             SendPath::Alone(call, _alone) => {
-                // Boxed: the future of the connection is large, and most concurrent calls only wait.
+                // Boxed: the future of the connection is large, and most concurrent calls only
+                // wait.
                 let (_, decided) = Box::pin(self.send([call].into(), Vec::new())).await;
                 return decided?.pop().unwrap_or_else(|| Ok(Decisions::default()));
             }
@@ -180,8 +182,8 @@ where
         SendPath::Queued(answer, turn)
     }
 
-    /// Queues corrections, to be sent with the calls that wait. They are sent even if the returned future is dropped, and one that
-    /// fails does not keep the others from being made.
+    /// Queues corrections, to be sent with the calls that wait. They are sent even if the returned
+    /// future is dropped, and one that fails does not keep the others from being made.
     pub(super) fn settle(
         self: &Arc<Self>,
         corrections: impl Iterator<Item = Result<Correction, error::Error>>,
@@ -255,7 +257,8 @@ where
                 }
                 Err(error) => error,
             };
-            // After a timeout, the calls that wait fail, too, so that none of them waits for two timeouts.
+            // After a timeout, the calls that wait fail, too, so that none of them waits for two
+            // timeouts.
             let waiting = if error.is_timeout() {
                 self.waiting.waiting(turn.key(), mem::take)
             } else {

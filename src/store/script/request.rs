@@ -91,7 +91,8 @@ pub(super) struct ScriptAsk<Rule> {
 }
 
 impl<Rule> ScriptAsk<Rule> {
-    /// Returns the cost, and the most units that may be granted. A number that programs cannot count exceeds every limit as well.
+    /// Returns the cost, and the most units that may be granted. A number that programs cannot
+    /// count exceeds every limit as well.
     fn units(&self) -> [i64; 2] {
         let in_script = |units: u64| units.min(1 << 53) as i64;
         [self.spend.cost().get(), self.spend.most()].map(in_script)
@@ -256,7 +257,8 @@ pub(super) fn put_part(bytes: &mut Vec<u8>, part: &ScriptTuple) {
     part.iter().for_each(|number| put_number(bytes, *number));
 }
 
-/// A request with corrections and calls. Its keys stand in the order of their first use: calls first, then corrections, then logs.
+/// A request with corrections and calls. Its keys stand in the order of their first use: calls
+/// first, then corrections, then logs.
 pub(super) struct ScriptRequest {
     pub(super) program: Program,
     pub(super) keys: Vec<Box<[u8]>>,
@@ -280,7 +282,8 @@ struct EncodedAsk {
 #[derive(Default)]
 struct RequestLogs {
     known: HashMap<Box<[u8]>, usize, RandomState>,
-    /// For each log: index of its rule, index of the key of the states, number of its part (from 1 on), and index of its key in `keys`.
+    /// For each log: index of its rule, index of the key of the states, number of its part (from 1
+    /// on), and index of its key in `keys`.
     references: Vec<[usize; 4]>,
     keys: Vec<Box<[u8]>>,
 }
@@ -331,7 +334,8 @@ impl ScriptRequest {
         Self::build(now, corrections, calls, false)
     }
 
-    /// Creates a request that decides a call of one ask without charging it. Takes the key out of the call.
+    /// Creates a request that decides a call of one ask without charging it. Takes the key out of
+    /// the call.
     pub(super) fn to_look<Rule>(call: &mut ScriptCall<Rule>) -> Self {
         Self::build(None, Vec::new(), &mut [call], true)
     }
@@ -440,7 +444,8 @@ fn rule_index<'a>(rules: &mut Vec<&'a EncodedRule>, encoded: &'a EncodedRule) ->
     })
 }
 
-/// Encodes the argument of a program with a list, up to its logs. `asks` has the number of asks of each call, or -1 for a look.
+/// Encodes the argument of a program with a list, up to its logs. `asks` has the number of asks of
+/// each call, or -1 for a look.
 fn list(
     program: Program,
     now: Option<u64>,
@@ -490,7 +495,8 @@ fn put_corrections<'c>(
 /// The most calls of a request about buckets: its reply counts them in a byte.
 const MOST_CALLS: usize = u8::MAX as usize;
 
-/// Returns the program for a request about buckets, and its argument. Calls about different keys may change their order.
+/// Returns the program for a request about buckets, and its argument. Calls about different keys
+/// may change their order.
 fn of_buckets(
     now: Option<u64>,
     buckets: &[[i64; 3]],

@@ -109,7 +109,8 @@ impl Correction {
         self.sequence.is_some()
     }
 
-    /// Appends the correction to the argument of a request. `indices` are those of its rule and its key.
+    /// Appends the correction to the argument of a request. `indices` are those of its rule and its
+    /// key.
     pub(super) fn put(&self, bytes: &mut Vec<u8>, indices: [usize; 2]) {
         let sequence = self.sequence.as_ref().map_or(&[][..], |pair| pair);
         put_array(bytes, indices.len() + self.parts + sequence.len());

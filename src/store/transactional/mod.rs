@@ -19,13 +19,14 @@ use crate::{
     time::{Clock, SystemClock},
 };
 
-/// Storage that can lock its states, or has transactions, such as a map behind a mutex or an embedded database.
+/// Storage that can lock its states, or has transactions, such as a map behind a mutex or an
+/// embedded database.
 ///
 /// [`Transactional`] makes a store of it that runs every rule.
 ///
-/// The calls block their thread, so they should take no longer than a lock is held, or than an embedded database needs. A store that
-/// waits for a server implements [`Store`] and decides by a [`Transaction`] too, or uses one of the [other
-/// traits](crate::store).
+/// The calls block their thread, so they should take no longer than a lock is held, or than an
+/// embedded database needs. A store that waits for a server implements [`Store`] and decides by a
+/// [`Transaction`] too, or uses one of the [other traits](crate::store).
 ///
 /// # Examples
 ///
@@ -94,23 +95,28 @@ use crate::{
     note = "implement `Transact<{Rule}>` for it: two functions, of which the page of `tollgate::store::Transact` has an example"
 )]
 pub trait Transact<Rule: Algorithm>: Backend {
-    /// Runs a transaction: reads its states, [decides](Transaction::decide), and writes the changes.
+    /// Runs a transaction: reads its states, [decides](Transaction::decide), and writes the
+    /// changes.
     ///
-    /// No other call may read or write these states in between. Returns the decisions after the changes were written.
+    /// No other call may read or write these states in between. Returns the decisions after the
+    /// changes were written.
     ///
     /// # Errors
     ///
-    /// Fails if the states cannot be read or written. None of the changes should be left behind then.
+    /// Fails if the states cannot be read or written. None of the changes should be left behind
+    /// then.
     fn transact(&self, transaction: Transaction<'_, Rule>) -> Result<Decisions, Self::Error>;
 
-    /// Removes all states of a policy and key, whatever their kind: those whose key [is of them](crate::store::StateKey::is_of).
+    /// Removes all states of a policy and key, whatever their kind: those whose key [is of
+    /// them](crate::store::StateKey::is_of).
     ///
     /// # Errors
     ///
     /// Fails if they cannot be removed.
     fn reset(&self, policy: &Policy, key: &Key) -> Result<(), Self::Error>;
 
-    /// Checks that this storage can keep the states of a rule, as [`Store::fits`] does. The default is that it can.
+    /// Checks that this storage can keep the states of a rule, as [`Store::fits`] does. The default
+    /// is that it can.
     ///
     /// # Errors
     ///
@@ -137,8 +143,9 @@ pub trait Transact<Rule: Algorithm>: Backend {
 ///
 /// # Clock
 ///
-/// Decisions use the clock of this process, unless the storage [has its own](Transaction::decide_at). If the clock steps back, the
-/// store's time stands still until it has caught up.
+/// Decisions use the clock of this process, unless the storage [has its
+/// own](Transaction::decide_at). If the clock steps back, the store's time stands still until it
+/// has caught up.
 pub struct Transactional<T, K = SystemClock> {
     inner: Arc<TransactionalInner<T, K>>,
 }

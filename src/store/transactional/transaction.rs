@@ -17,12 +17,14 @@ use crate::{
 
 /// One call of a store, to be decided at one instant: all its asks spend, or none.
 ///
-/// [`decide`](Self::decide) handles what is easy to get wrong: several asks about one state, what a refusal writes, a rule that differs
-/// from [key to key](Algorithm::for_key), and the policy that each decision [records](Ask::charged) for its charge. If one ask is refused,
-/// the answer to each other ask is a look.
+/// [`decide`](Self::decide) handles what is easy to get wrong: several asks about one state, what a
+/// refusal writes, a rule that differs from [key to key](Algorithm::for_key), and the policy that
+/// each decision [records](Ask::charged) for its charge. If one ask is refused, the answer to each
+/// other ask is a look.
 ///
-/// A [`Transact`](super::Transact) receives transactions. A [`Store`](crate::store::Store) that is not ready at once creates them itself. If it
-/// cannot read a state within `decide`, it reads the states of all [`keys`](Self::keys) before:
+/// A [`Transact`](super::Transact) receives transactions. A [`Store`](crate::store::Store) that is
+/// not ready at once creates them itself. If it cannot read a state within `decide`, it reads the
+/// states of all [`keys`](Self::keys) before:
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -74,7 +76,8 @@ pub struct Change<State> {
     pub key: StateKey,
     /// The new state; `None` if nothing is left of it, so that it is to be removed.
     pub state: Option<State>,
-    /// The instant from which on the new state has no effect any more. From then on a store may remove it.
+    /// The instant from which on the new state has no effect any more. From then on a store may
+    /// remove it.
     pub until: Timestamp,
 }
 
@@ -87,7 +90,8 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
         }
     }
 
-    /// Creates a transaction that looks at the keys without spending. It has no changes, and the costs are ignored.
+    /// Creates a transaction that looks at the keys without spending. It has no changes, and the
+    /// costs are ignored.
     pub fn look(asks: &'a [Ask<'a, Rule>], clock: &'a (dyn Clock + Sync)) -> Self {
         Self {
             call: TransactionCall::Look(asks),
@@ -130,10 +134,11 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
         keys
     }
 
-    /// Decides at the current instant. Returns a decision for each ask, in order, and the changes that the store is to write.
+    /// Decides at the current instant. Returns a decision for each ask, in order, and the changes
+    /// that the store is to write.
     ///
-    /// Call it after the states were locked. `read` returns the state of a key, or `None` if there is none, and is called once for
-    /// each of the [`keys`](Self::keys).
+    /// Call it after the states were locked. `read` returns the state of a key, or `None` if there
+    /// is none, and is called once for each of the [`keys`](Self::keys).
     #[must_use = "a refused call must not go on, and what is not written is not spent"]
     pub fn decide(
         self,
@@ -300,7 +305,8 @@ mod tests {
             }
         }
 
-        /// Asks under these rules for these keys and costs in one call. Returns which asks pass, and the number of changed states.
+        /// Asks under these rules for these keys and costs in one call. Returns which asks pass,
+        /// and the number of changed states.
         fn call(&self, asks: &[(&str, &'static str, u64)]) -> (Vec<bool>, usize) {
             let rules: Vec<AnyRule> = asks
                 .iter()

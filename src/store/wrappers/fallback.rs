@@ -30,9 +30,10 @@ use crate::{
 
 /// A remote store with a local one that decides the calls that fail.
 ///
-/// Created by [`fall_back_to`](crate::store::StoreExt::fall_back_to). If a call fails, the local store decides it, under this
-/// node's [share of the rule](FallbackBuilder::share). Once the remote store answers again it decides; it does not learn
-/// which requests were admitted meanwhile. Clones share both stores and the counters.
+/// Created by [`fall_back_to`](crate::store::StoreExt::fall_back_to). If a call fails, the local
+/// store decides it, under this node's [share of the rule](FallbackBuilder::share). Once the remote
+/// store answers again it decides; it does not learn which requests were admitted meanwhile. Clones
+/// share both stores and the counters.
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
@@ -65,18 +66,22 @@ use crate::{
 ///
 /// For a rule with burst b and rate r, and n nodes with a share of 1/n each, per client:
 ///
-/// - The remote store admits what the rule allows, and each node what its share allows, however often the remote store fails.
+/// - The remote store admits what the rule allows, and each node what its share allows, however
+///   often the remote store fails.
 /// - In an outage of length T, each affected node admits up to b/n + r·T/n on its own.
-/// - If it affects all nodes, clients get up to b more than the rule allows during the outage. Their state in the remote store refills
-///   meanwhile, by up to r·T and at most b, and can be spent once the store is back.
+/// - If it affects all nodes, clients get up to b more than the rule allows during the outage.
+///   Their state in the remote store refills meanwhile, by up to r·T and at most b, and can be
+///   spent once the store is back.
 ///
-/// The local store keeps its states between outages, and refills them at the rate of the share, so a second outage soon after
-/// the first does not admit b/n again. A node that restarts during an outage starts with a full share.
+/// The local store keeps its states between outages, and refills them at the rate of the share, so
+/// a second outage soon after the first does not admit b/n again. A node that restarts during an
+/// outage starts with a full share.
 ///
 /// # Repaying
 ///
-/// What was admitted in an outage is not told to the remote store. To have it repaid, take [`synced`](crate::store::Synced#a-fallback-that-repays) with an overshoot
-/// of 0 instead of this, or inside of it for rules without a part:
+/// What was admitted in an outage is not told to the remote store. To have it repaid, take
+/// [`synced`](crate::store::Synced#a-fallback-that-repays) with an overshoot of 0 instead of this,
+/// or inside of it for rules without a part:
 ///
 /// | | this | `synced`, overshoot 0 |
 /// |---|---|---|
@@ -85,35 +90,39 @@ use crate::{
 /// | all nodes together, in an outage of length T | b + r·T, and b when it is over | at most b + r·T, and nothing more |
 /// | rules | any, by a function | token buckets, windows, and pairs of them |
 ///
-/// No state is copied between the stores. So the node's clock may differ from that of the remote store, and no client is refused
-/// after an outage for requests during it.
+/// No state is copied between the stores. So the node's clock may differ from that of the remote
+/// store, and no client is refused after an outage for requests during it.
 ///
 /// # Contention
 ///
-/// A call that [lost every race](Error::is_contended) for a key is not decided locally: the store works and admits other calls
-/// for that key, so local admissions would exceed the limit, and a client could cause them by contending. Such a call is
-/// refused with 503, unless [`when_contended`](FallbackBuilder::when_contended) sets another answer.
+/// A call that [lost every race](Error::is_contended) for a key is not decided locally: the store
+/// works and admits other calls for that key, so local admissions would exceed the limit, and a
+/// client could cause them by contending. Such a call is refused with 503, unless
+/// [`when_contended`](FallbackBuilder::when_contended) sets another answer.
 ///
 /// # Unsupported calls
 ///
-/// A call that the remote store [does not support](Error::unsupported), such as one with a rule that does not fit it, is not
-/// decided locally either: it is refused with 500, logged and [counted](Self::unsupported), as by
-/// [`OnFailure`].
+/// A call that the remote store [does not support](Error::unsupported), such as one with a rule
+/// that does not fit it, is not decided locally either: it is refused with 500, logged and
+/// [counted](Self::unsupported), as by [`OnFailure`].
 ///
 /// # Deadline
 ///
-/// A call waits for the remote store as long as that takes. Put a deadline inside, and a
-/// [circuit breaker](crate::store::CircuitBreaker) around it: `.timeout(…).circuit_breaker(…).fall_back_to(…)`.
+/// A call waits for the remote store as long as that takes. Put a deadline inside, and a [circuit
+/// breaker](crate::store::CircuitBreaker) around it:
+/// `.timeout(…).circuit_breaker(…).fall_back_to(…)`.
 ///
 /// # Settling and resetting
 ///
-/// A charge is settled in the store that made it. If the remote store fails then, the settlement is lost and counted in
-/// [`failures`](Self::failures) or [`contentions`](Self::contentions). `reset` clears the key in both stores. The local store
-/// may be a `Fallback` itself, as a third level; the remote one may not, because their charges could not be told apart.
+/// A charge is settled in the store that made it. If the remote store fails then, the settlement is
+/// lost and counted in [`failures`](Self::failures) or [`contentions`](Self::contentions). `reset`
+/// clears the key in both stores. The local store may be a `Fallback` itself, as a third level; the
+/// remote one may not, because their charges could not be told apart.
 ///
 /// # Log
 ///
-/// With the feature `tracing`, failures are logged as those of [`OnFailure`](crate::store::OnFailure#log).
+/// With the feature `tracing`, failures are logged as those of
+/// [`OnFailure`](crate::store::OnFailure#log).
 ///
 /// # Cancellation
 ///
@@ -134,13 +143,14 @@ impl<S, L, Rule> Fallback<S, L, Rule> {
         &self.stores.local
     }
 
-    /// Returns the number of failures of the remote store, without [contention](Self::contentions) and
-    /// [unsupported](Self::unsupported) calls.
+    /// Returns the number of failures of the remote store, without [contention](Self::contentions)
+    /// and [unsupported](Self::unsupported) calls.
     pub fn failures(&self) -> u64 {
         self.stores.remote.failures()
     }
 
-    /// Returns the number of [failures](Self::failures) that were [writes that the server did not take](Error::is_unwritten).
+    /// Returns the number of [failures](Self::failures) that were [writes that the server did not
+    /// take](Error::is_unwritten).
     pub fn unwritten(&self) -> u64 {
         self.stores.remote.unwritten()
     }
@@ -168,7 +178,8 @@ impl<S, L, Rule> Fallback<S, L, Rule> {
 
 /// Builder of a [`Fallback`], returned by [`fall_back_to`](crate::store::StoreExt::fall_back_to).
 ///
-/// [`share`](Self::share) or [`rule`](Self::rule) completes it, with the rule under which this node may decide on its own:
+/// [`share`](Self::share) or [`rule`](Self::rule) completes it, with the rule under which this node
+/// may decide on its own:
 ///
 /// ```
 /// use tollgate::{TokenBucket, prelude::*, store::{self, BoxStore}};
@@ -198,7 +209,8 @@ impl<S, L> FallbackBuilder<S, L> {
         Self { remote, local }
     }
 
-    /// Sets the answer for calls that [lost every race](Fallback#contention) for a key; [`FailureMode::Closed`] by default.
+    /// Sets the answer for calls that [lost every race](Fallback#contention) for a key;
+    /// [`FailureMode::Closed`] by default.
     pub fn when_contended(self, contended: FailureMode) -> Self {
         let remote = self.remote.when_contended(contended);
         Self { remote, ..self }
@@ -224,8 +236,9 @@ impl<S, L> FallbackBuilder<S, L> {
 
     /// Creates the store; this node may admit `numerator / denominator` of each rule on its own.
     ///
-    /// While the remote store fails, a request whose rule has [no such share](Scalable::try_scaled) is refused with 503 and
-    /// [counted](Fallback::turned_away). For example, a burst of 2 has no share of 1/3.
+    /// While the remote store fails, a request whose rule has [no such share](Scalable::try_scaled)
+    /// is refused with 503 and [counted](Fallback::turned_away). For example, a burst of 2 has no
+    /// share of 1/3.
     ///
     /// # Errors
     ///
@@ -284,8 +297,9 @@ impl<S, L> FallbackBuilder<S, L> {
 
 /// A rule that can be divided among nodes, as [`FallbackBuilder::share`] requires.
 ///
-/// Implemented for [`TokenBucket`], for pairs of such rules, for [`Blockable`] ones, and for [`AnyRule`], where it fails unless the rule is a token
-/// bucket. For other rules, pass a function to [`FallbackBuilder::rule`].
+/// Implemented for [`TokenBucket`], for pairs of such rules, for [`Blockable`] ones, and for
+/// [`AnyRule`], where it fails unless the rule is a token bucket. For other rules, pass a function
+/// to [`FallbackBuilder::rule`].
 ///
 /// ```
 /// use tollgate::{TokenBucket, store::Scalable};
@@ -295,13 +309,16 @@ impl<S, L> FallbackBuilder<S, L> {
 /// assert!(Scalable::try_scaled(&TokenBucket::per_minute(2), 1, 3).is_err());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-// An algorithm that gains a `try_scaled` of its own gains an implementation here, and an arm in that of `AnyRule`.
+// An algorithm that gains a `try_scaled` of its own gains an implementation here, and an arm in
+// that of `AnyRule`.
 pub trait Scalable: Sized {
-    /// Returns `numerator / denominator` of this rule, rounded so that all shares together admit no more than the rule.
+    /// Returns `numerator / denominator` of this rule, rounded so that all shares together admit no
+    /// more than the rule.
     ///
     /// # Errors
     ///
-    /// When there is no such share, for example of a burst of one token, or when the algorithm cannot be divided.
+    /// When there is no such share, for example of a burst of one token, or when the algorithm
+    /// cannot be divided.
     fn try_scaled(&self, numerator: u64, denominator: u64) -> Result<Self, crate::Error>;
 }
 
@@ -481,7 +498,8 @@ where
     S: Store<Rule, Error: Into<Error>>,
     L: Store<Rule, Error: NeverFails>,
 {
-    /// Continues with the local store after an error of the remote one, unless that was contention or an unsupported call.
+    /// Continues with the local store after an error of the remote one, unless that was contention
+    /// or an unsupported call.
     fn fall_back(
         &self,
         error: S::Error,

@@ -1,7 +1,7 @@
 //! Wrappers of stores.
 //!
-//! Each wrapper has one task, counts what it does, and is a store itself. [`StoreExt`](super::StoreExt) has a method for each, and
-//! documents the usual order.
+//! Each wrapper has one task, counts what it does, and is a store itself.
+//! [`StoreExt`](super::StoreExt) has a method for each, and documents the usual order.
 
 mod blocks;
 mod circuit_breaker;

@@ -49,8 +49,9 @@ impl Nodes {
         }
     }
 
-    /// Notes an instant of the store's clock, from an answer. All nodes see that one, where the store has one: a node whose own is ahead would count
-    /// itself in a period to which the others have not come.
+    /// Notes an instant of the store's clock, from an answer. All nodes see that one, where the
+    /// store has one: a node whose own is ahead would count itself in a period to which the others
+    /// have not come.
     pub(super) fn note_clock(&self, at: Timestamp) {
         if self.set.is_none() {
             self.note_clock_at(at, SystemClock::default().now());
@@ -70,7 +71,8 @@ impl Nodes {
         self.ahead.store(ahead as i64, Ordering::Relaxed);
     }
 
-    /// Returns the period in which this node has to count itself, if it has not done so. Not before an answer has shown the clock of the store.
+    /// Returns the period in which this node has to count itself, if it has not done so. Not before
+    /// an answer has shown the clock of the store.
     pub(super) fn due(&self, policy: &Policy) -> Option<u64> {
         if self.set.is_some() {
             return None;
@@ -89,7 +91,8 @@ impl Nodes {
         let period = now.as_nanos() / NodeCounts::PERIOD.as_nanos() as u64;
         let mut all = self.of_policies();
         if let Some(known) = all.iter_mut().find(|known| known.policy == *policy) {
-            // Answers may show the same period for longer than it lasts: the time of a store whose clock was set back stands still.
+            // Answers may show the same period for longer than it lasts: the time of a store whose
+            // clock was set back stands still.
             let is_due =
                 known.period != period || here.saturating_since(known.at) >= NodeCounts::PERIOD;
             if is_due {

@@ -35,8 +35,8 @@ use crate::{log::OnceAMinute, time::Timestamp};
 ///
 /// The decision is [undecided](crate::Verdict::Undecided).
 ///
-/// Created by [`fail_open`](crate::store::StoreExt::fail_open) and [`fail_closed`](crate::store::StoreExt::fail_closed). Clones
-/// share their counters.
+/// Created by [`fail_open`](crate::store::StoreExt::fail_open) and
+/// [`fail_closed`](crate::store::StoreExt::fail_closed). Clones share their counters.
 ///
 /// | the store | the request | counter |
 /// |---|---|---|
@@ -45,7 +45,8 @@ use crate::{log::OnceAMinute, time::Timestamp};
 /// | [lost every race](Error::is_contended) for a key | the same, or as set by [`when_contended`](Self::when_contended) | [`contentions`](Self::contentions) |
 /// | [does not support](Error::unsupported) the call | is refused with 500 (gRPC: `INTERNAL`), even by `fail_open` | [`unsupported`](Self::unsupported), and [`misconfigured`](crate::RateLimitLayer::misconfigured) of the layer |
 ///
-/// The last answer cannot be changed: a client whose calls the store cannot decide would have no limit.
+/// The last answer cannot be changed: a client whose calls the store cannot decide would have no
+/// limit.
 ///
 /// A failed `settle` or `reset` is counted and not repeated. Failed settlements have a
 /// [counter of their own](Backend::unsettled).
@@ -78,9 +79,9 @@ use crate::{log::OnceAMinute, time::Timestamp};
 ///
 /// # Contention
 ///
-/// A store that [lost every race](Error::is_contended) for a key works, and the client may be within its quota. So contention is
-/// neither a failure nor a refusal. It has its own counter, and is answered as a failure unless
-/// [`when_contended`](Self::when_contended) sets another answer.
+/// A store that [lost every race](Error::is_contended) for a key works, and the client may be
+/// within its quota. So contention is neither a failure nor a refusal. It has its own counter, and
+/// is answered as a failure unless [`when_contended`](Self::when_contended) sets another answer.
 ///
 /// # Log
 ///
@@ -94,11 +95,11 @@ use crate::{log::OnceAMinute, time::Timestamp};
 /// | `failures` | number of failures so far |
 /// | `unlogged` | number of failures of that policy and cause that were not logged since the last such event |
 ///
-/// The first failure of each policy and cause is logged at once, and later ones at most once a minute; at most 32 events a
-/// minute are logged for each store. After such an event, the first answer that follows a minute
-/// without a failure is one of level `WARN`, with `address` and `failures`. Contention is not
-/// logged. An unsupported call is logged once for each policy and cause, with the fields `policy`,
-/// `cause` and `address`.
+/// The first failure of each policy and cause is logged at once, and later ones at most once a
+/// minute; at most 32 events a minute are logged for each store. After such an event, the first
+/// answer that follows a minute without a failure is one of level `WARN`, with `address` and
+/// `failures`. Contention is not logged. An unsupported call is logged once for each policy and
+/// cause, with the fields `policy`, `cause` and `address`.
 #[derive(Clone, Debug)]
 #[doc(alias = "fail open")]
 #[doc(alias = "fail closed")]
@@ -112,7 +113,8 @@ pub struct OnFailure<S> {
 }
 
 impl<S> OnFailure<S> {
-    /// Wraps a store. `consequence` is the part of the log line that describes what happens to requests.
+    /// Wraps a store. `consequence` is the part of the log line that describes what happens to
+    /// requests.
     pub(in crate::store) fn new(store: S, failed: FailureMode, consequence: &'static str) -> Self
     where
         S: Backend,
@@ -127,19 +129,22 @@ impl<S> OnFailure<S> {
         }
     }
 
-    /// Sets the answer for calls that [lost every race](Error::is_contended) for a key; by default that of a failure.
+    /// Sets the answer for calls that [lost every race](Error::is_contended) for a key; by default
+    /// that of a failure.
     ///
     /// The documentation of [`FailureMode`] has an example.
     pub fn when_contended(self, contended: FailureMode) -> Self {
         Self { contended, ..self }
     }
 
-    /// Returns the number of failures, without [contention](Self::contentions) and [unsupported](Self::unsupported) calls.
+    /// Returns the number of failures, without [contention](Self::contentions) and
+    /// [unsupported](Self::unsupported) calls.
     pub fn failures(&self) -> u64 {
         self.counters.failures.get()
     }
 
-    /// Returns the number of [failures](Self::failures) that were [writes that the server did not take](Error::is_unwritten).
+    /// Returns the number of [failures](Self::failures) that were [writes that the server did not
+    /// take](Error::is_unwritten).
     pub fn unwritten(&self) -> u64 {
         self.counters.unwritten.get()
     }
@@ -169,7 +174,8 @@ impl<S> OnFailure<S> {
         self.counters.answered();
     }
 
-    /// Counts and logs the error of a call with `count` asks; returns the answer, unless the store failed.
+    /// Counts and logs the error of a call with `count` asks; returns the answer, unless the store
+    /// failed.
     pub(in crate::store) fn record<'a>(
         &self,
         error: impl Into<Error>,
@@ -217,8 +223,9 @@ impl<S> OnFailure<S> {
 
 /// The answer to a request that a store could not decide.
 ///
-/// [`fail_open`](crate::store::StoreExt::fail_open) and [`fail_closed`](crate::store::StoreExt::fail_closed) choose it for
-/// failures, [`when_contended`](crate::store::OnFailure::when_contended) for contention:
+/// [`fail_open`](crate::store::StoreExt::fail_open) and
+/// [`fail_closed`](crate::store::StoreExt::fail_closed) choose it for failures,
+/// [`when_contended`](crate::store::OnFailure::when_contended) for contention:
 ///
 /// ```
 /// use std::time::Duration;
@@ -241,8 +248,8 @@ pub enum FailureMode {
     /// The request is refused with 503 (gRPC: `UNAVAILABLE`).
     #[doc(alias = "fail closed")]
     Closed,
-    /// The request is refused as by `Closed`, with a wait: in `Retry-After`, and over gRPC in `RetryInfo` and
-    /// `grpc-retry-pushback-ms`.
+    /// The request is refused as by `Closed`, with a wait: in `Retry-After`, and over gRPC in
+    /// `RetryInfo` and `grpc-retry-pushback-ms`.
     ///
     /// Clients that get the same wait retry at the same time, unless
     /// [`retry_jitter`](crate::respond::Http::retry_jitter) spreads them.
@@ -442,8 +449,8 @@ struct FailureCounters {
 }
 
 impl FailureCounters {
-    /// Creates the counters of a store at `address`. `consequence` is the part of the log line that describes what happens to
-    /// requests.
+    /// Creates the counters of a store at `address`. `consequence` is the part of the log line that
+    /// describes what happens to requests.
     fn new(address: Option<&str>, consequence: &'static str) -> Self {
         #[cfg(not(feature = "tracing"))]
         let _ = (address, consequence);
@@ -493,7 +500,8 @@ impl FailureCounters {
     }
 }
 
-/// Maximum number of lines that are remembered. Bounds the memory and, with [`OnceAMinute`], the rate of the log.
+/// Maximum number of lines that are remembered. Bounds the memory and, with [`OnceAMinute`], the
+/// rate of the log.
 #[cfg(feature = "tracing")]
 const MAX_LINES: usize = 32;
 
@@ -570,7 +578,8 @@ impl StoreFailureLog {
         is_calm && self.is_failing.swap(false, Ordering::Relaxed)
     }
 
-    /// Logs a failure, unless a line of the same policies and cause was logged within the last minute.
+    /// Logs a failure, unless a line of the same policies and cause was logged within the last
+    /// minute.
     #[cold]
     fn log_failure<'a>(
         &self,
@@ -600,8 +609,8 @@ impl StoreFailureLog {
         crate::log::unsupported(&names(policies), cause(error), address);
     }
 
-    /// Returns the number of unlogged failures since the last line, if a line may be logged now; otherwise counts this failure
-    /// as unlogged.
+    /// Returns the number of unlogged failures since the last line, if a line may be logged now;
+    /// otherwise counts this failure as unlogged.
     fn due(&self, policies: &str, cause: &str, now: Timestamp) -> Option<u64> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let FailureLines { list, failed_at } = &mut *lines;

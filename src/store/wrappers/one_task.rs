@@ -19,7 +19,8 @@ use crate::store::{Error, engine::runtime};
 const IS_RUNNING: u8 = 1;
 const IS_WANTED: u8 = 2;
 
-/// A background task that runs at most once at a time. When this is dropped, the task's [sleep](Running::sleep) ends.
+/// A background task that runs at most once at a time. When this is dropped, the task's
+/// [sleep](Running::sleep) ends.
 #[derive(Default)]
 pub(super) struct OneTask(Arc<TaskState>);
 

@@ -25,11 +25,13 @@ use crate::{
     time::{Clock, SystemClock, Timestamp},
 };
 
-/// A store whose refusals are cached until they end, so that clients over their limit cost no round trip.
+/// A store whose refusals are cached until they end, so that clients over their limit cost no round
+/// trip.
 ///
-/// Created by [`remember_refusals`](crate::store::StoreExt::remember_refusals). After a refusal with a wait, the same key and
-/// rule are refused locally until the wait ends, for the same or a higher cost: such a request cannot pass sooner, unless units
-/// are given back. Clones share the cache.
+/// Created by [`remember_refusals`](crate::store::StoreExt::remember_refusals). After a refusal
+/// with a wait, the same key and rule are refused locally until the wait ends, for the same or a
+/// higher cost: such a request cannot pass sooner, unless units are given back. Clones share the
+/// cache.
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
@@ -51,20 +53,23 @@ use crate::{
 ///
 /// # Decisions from the cache
 ///
-/// Waits are those of the store, less the time since its answer; `remaining` is that of the store. A higher cost gets the wait
-/// of the cached refusal; after that the store decides, and may refuse again.
+/// Waits are those of the store, less the time since its answer; `remaining` is that of the store.
+/// A higher cost gets the wait of the cached refusal; after that the store decides, and may refuse
+/// again.
 ///
 /// # Staleness
 ///
-/// `settle` and `reset` through this store and its clones remove the refusals of their keys. A refund or reset on another node,
-/// or one whose future was dropped before the store answered, takes effect when the refusal ends.
+/// `settle` and `reset` through this store and its clones remove the refusals of their keys. A
+/// refund or reset on another node, or one whose future was dropped before the store answered,
+/// takes effect when the refusal ends.
 ///
 /// # Contents
 ///
-/// Only refusals of calls with one ask are cached, because a refusal of several asks may be due to any of them. Each key has
-/// one entry, its last refusal; an admission of a lower cost removes it. With a full [cache](Self::capacity), the refusal that
-/// ends first is evicted. A refusal [without an end](crate::Decision::retry_after) is cached for [a second](Self::forever_for).
-/// `look` always reaches the store.
+/// Only refusals of calls with one ask are cached, because a refusal of several asks may be due to
+/// any of them. Each key has one entry, its last refusal; an admission of a lower cost removes it.
+/// With a full [cache](Self::capacity), the refusal that ends first is evicted. A refusal [without
+/// an end](crate::Decision::retry_after) is cached for [a second](Self::forever_for). `look` always
+/// reaches the store.
 #[doc(alias = "cache")]
 #[must_use]
 pub struct RememberRefusals<S, Rule, C = SystemClock> {
@@ -86,7 +91,8 @@ impl<S, Rule> RememberRefusals<S, Rule> {
 }
 
 impl<S, Rule, C> RememberRefusals<S, Rule, C> {
-    /// Sets the capacity of the cache in refusals; 16,384 by default, and 0 disables it. The cache starts empty.
+    /// Sets the capacity of the cache in refusals; 16,384 by default, and 0 disables it. The cache
+    /// starts empty.
     ///
     /// An entry that was used takes about 300 bytes with a token bucket.
     pub fn capacity(self, refusals: usize) -> Self {
@@ -94,7 +100,8 @@ impl<S, Rule, C> RememberRefusals<S, Rule, C> {
         Self { cache, ..self }
     }
 
-    /// Sets the time for which a refusal without an end is cached, such as that of a cost above the capacity; 1 s by default.
+    /// Sets the time for which a refusal without an end is cached, such as that of a cost above the
+    /// capacity; 1 s by default.
     ///
     /// It matters if such a cost can become possible under the same rule.
     pub fn forever_for(self, time: Duration) -> Self {
@@ -134,7 +141,8 @@ impl<S, Rule, C> RememberRefusals<S, Rule, C> {
         self.cache.evicted()
     }
 
-    /// Returns the number of cached refusals, including those that have ended; at most the [capacity](Self::capacity).
+    /// Returns the number of cached refusals, including those that have ended; at most the
+    /// [capacity](Self::capacity).
     pub fn len(&self) -> usize {
         self.cache.len()
     }
@@ -221,7 +229,8 @@ where
         let [ask] = asks else {
             return uncached(self.store.acquire(asks));
         };
-        // The caller that blocks a key relies on the store's answer, because another node may have unblocked the key.
+        // The caller that blocks a key relies on the store's answer, because another node may have
+        // unblocked the key.
         if ask.policy().is_of_blocks() {
             return uncached(self.store.acquire(asks));
         }
@@ -299,12 +308,14 @@ struct PendingAsk<Rule, C> {
     cost: Cost,
     forever_for: Duration,
     clock: C,
-    /// The cached refusal, if it still holds and the store is called only for the consequences of a refusal.
+    /// The cached refusal, if it still holds and the store is called only for the consequences of a
+    /// refusal.
     kept: Option<Box<Decision>>,
 }
 
 impl<Rule, C: Clock> PendingAsk<Rule, C> {
-    /// Updates the cache with the store's answer, and returns the answer of the call: the cached refusal if the store has not decided.
+    /// Updates the cache with the store's answer, and returns the answer of the call: the cached
+    /// refusal if the store has not decided.
     fn finish<E>(mut self, answer: Result<Decisions, E>) -> Result<Decisions, E> {
         let kept = self.kept.take();
         let decided = answer.as_ref().ok().and_then(Decisions::only);
@@ -437,8 +448,8 @@ impl<F: Future, Rule> Future for ForgetFuture<F, Rule> {
 /// Entries per set.
 const WAYS: usize = 8;
 
-/// A set-associative cache: a fixed number of sets with a lock and up to [`WAYS`] entries each. A full set evicts the refusal
-/// that ends first.
+/// A set-associative cache: a fixed number of sets with a lock and up to [`WAYS`] entries each. A
+/// full set evicts the refusal that ends first.
 struct RefusalCache<Rule> {
     sets: Box<[CacheSet<Rule>]>,
     /// Limit of entries per set.
@@ -474,7 +485,8 @@ struct CacheEntry<Rule> {
 #[derive(Clone, Copy, Debug)]
 struct Lookup {
     hash: u64,
-    /// The generation of the set. A refusal is not stored if a key of its set was forgotten since the lookup.
+    /// The generation of the set. A refusal is not stored if a key of its set was forgotten since
+    /// the lookup.
     generation: u64,
     /// `true` if the key has an entry, of any rule and cost.
     has_entry: bool,
@@ -558,7 +570,8 @@ impl<Rule> RefusalCache<Rule> {
         }
     }
 
-    /// Stores a refusal, in place of an older one of its key or of the one in its set that ends first.
+    /// Stores a refusal, in place of an older one of its key or of the one in its set that ends
+    /// first.
     fn insert(
         &self,
         lookup: Lookup,
@@ -602,14 +615,16 @@ impl<Rule> RefusalCache<Rule> {
         entries.hashes[index] = lookup.hash;
     }
 
-    /// Removes the entry of a key after the store admitted a lower cost, because the refusal of a higher one may be out of date.
+    /// Removes the entry of a key after the store admitted a lower cost, because the refusal of a
+    /// higher one may be out of date.
     fn admitted(&self, lookup: Lookup) {
         if lookup.has_entry {
             self.forget(lookup.hash);
         }
     }
 
-    /// Removes the entries of a hash. Another key with the same hash loses its entry too, and is decided by the store again.
+    /// Removes the entries of a hash. Another key with the same hash loses its entry too, and is
+    /// decided by the store again.
     fn forget(&self, hash: u64) {
         let Some(set) = self.set(hash) else {
             return;
@@ -675,7 +690,8 @@ struct CachedRefusal {
 }
 
 impl CachedRefusal {
-    /// Returns the refusal in a decision that was received at `now`. A refusal without an end holds for `forever_for`.
+    /// Returns the refusal in a decision that was received at `now`. A refusal without an end holds
+    /// for `forever_for`.
     fn new(cost: Cost, decision: &Decision, now: Timestamp, forever_for: Duration) -> Option<Self> {
         if decision.verdict() != Verdict::Refuse {
             return None;

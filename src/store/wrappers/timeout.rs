@@ -22,17 +22,20 @@ use crate::{
     },
 };
 
-/// A store with a deadline for each answer, after which a call fails with an error that [`is_timeout`](Error::is_timeout).
+/// A store with a deadline for each answer, after which a call fails with an error that
+/// [`is_timeout`](Error::is_timeout).
 ///
-/// Created by [`timeout`](crate::store::StoreExt::timeout). The deadline applies to `settle` and `reset` too. After it, the
-/// store's future is dropped; the call may still be charged, at most once. Nothing is retried. An answer that is ready at the
-/// deadline is used. An answer that is ready at once costs neither a timer nor an allocation.
+/// Created by [`timeout`](crate::store::StoreExt::timeout). The deadline applies to `settle` and
+/// `reset` too. After it, the store's future is dropped; the call may still be charged, at most
+/// once. Nothing is retried. An answer that is ready at the deadline is used. An answer that is
+/// ready at once costs neither a timer nor an allocation.
 ///
 /// The time is that of tokio's timer, in milliseconds, and starts when the answer is first polled.
 ///
 /// # Panics
 ///
-/// When an answer that is not ready at once is awaited outside of a tokio runtime, or in one without a timer.
+/// When an answer that is not ready at once is awaited outside of a tokio runtime, or in one
+/// without a timer.
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,4 +1,5 @@
-//! B1: whatever the network does, all nodes together exceed the limit by (N − 1) · U at most, and U for each node that died.
+//! B1: whatever the network does, all nodes together exceed the limit by (N − 1) · U at most, and U
+//! for each node that died.
 
 use std::env;
 
@@ -61,7 +62,8 @@ fn play<R: Syncable>(
     }
 }
 
-/// Returns the first admission that a meter refuses, without those that are near to a border of windows. Operations allow more of a key.
+/// Returns the first admission that a meter refuses, without those that are near to a border of
+/// windows. Operations allow more of a key.
 pub(super) fn exceeded<R: Syncable>(
     fleet: &Fleet<'_, R>,
     meter: &Meter,

@@ -1,4 +1,5 @@
-//! What random schedules found, each as a schedule of a few calls of one node: charges that are corrected, and clocks that step back.
+//! What random schedules found, each as a schedule of a few calls of one node: charges that are
+//! corrected, and clocks that step back.
 
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ fn here(nanos: u64) -> Timestamp {
     Timestamp::from_nanos(100 * SECOND + nanos)
 }
 
-/// A node, and the bucket of the store: 20 units, and 10 a second. A call to the store takes no time.
+/// A node, and the bucket of the store: 20 units, and 10 a second. A call to the store takes no
+/// time.
 struct Alone {
     rule: TokenBucket,
     bound: Bound,
@@ -100,8 +102,8 @@ impl Alone {
     }
 }
 
-/// A delta of two calls, the first of which is given back: told from its instant on, the units of the second one were refilled before they were spent, and
-/// the node admitted them again.
+/// A delta of two calls, the first of which is given back: told from its instant on, the units of
+/// the second one were refilled before they were spent, and the node admitted them again.
 #[test]
 fn a_refund_lets_no_later_unit_count_earlier() {
     let mut alone = Alone::new();
@@ -118,7 +120,8 @@ fn a_refund_lets_no_later_unit_count_earlier() {
     );
 }
 
-/// A call that costs more in the end, after the bucket was full again: told with what was spent before, all of it was refilled.
+/// A call that costs more in the end, after the bucket was full again: told with what was spent
+/// before, all of it was refilled.
 #[test]
 fn a_charge_above_the_estimate_counts_from_its_own_instant() {
     let mut alone = Alone::new();
@@ -130,7 +133,8 @@ fn a_charge_above_the_estimate_counts_from_its_own_instant() {
     assert_eq!(alone.in_store(there(later)), 20 - 3 - 12);
 }
 
-/// The clock of the store steps back, so that a call which was told long ago seems later than one that was not told. Its refund is no part of that.
+/// The clock of the store steps back, so that a call which was told long ago seems later than one
+/// that was not told. Its refund is no part of that.
 #[test]
 fn a_refund_of_what_was_told_is_not_taken_from_what_was_not() {
     let mut alone = Alone::new();
@@ -145,7 +149,8 @@ fn a_refund_of_what_was_told_is_not_taken_from_what_was_not() {
     assert_eq!(alone.account.unsynced(), 8);
 }
 
-/// Units that were spent before the clock of the node stepped back lie in its future, where a bucket would be full: an answer counted them from there.
+/// Units that were spent before the clock of the node stepped back lie in its future, where a
+/// bucket would be full: an answer counted them from there.
 #[test]
 fn units_of_before_a_step_back_fill_no_bucket() {
     let mut alone = Alone::new();
@@ -164,7 +169,8 @@ fn units_of_before_a_step_back_fill_no_bucket() {
     assert_eq!(alone.here(now), 0);
 }
 
-/// A node whose clock steps back by an hour, on a key that refuses: it asks the store at once, instead of in an hour.
+/// A node whose clock steps back by an hour, on a key that refuses: it asks the store at once,
+/// instead of in an hour.
 #[test]
 fn a_step_back_has_the_store_asked() {
     const HOUR: u64 = 3600 * SECOND;

@@ -1,6 +1,8 @@
-//! B6: nodes that are all cut off admit together what the rule does, and the bound more; afterwards each unit is in the store.
+//! B6: nodes that are all cut off admit together what the rule does, and the bound more; afterwards
+//! each unit is in the store.
 //!
-//! That is so if each of them knows what the others had told before. Of what it does not know it admits its part once more.
+//! That is so if each of them knows what the others had told before. Of what it does not know it
+//! admits its part once more.
 
 use super::{
     bounded::{exceeded, schedules, span},
@@ -41,8 +43,8 @@ fn rate(meter: &Meter) -> u64 {
     }
 }
 
-/// Plays an outage of random length for all nodes, under a load of random rate, half of which comes to one node. Before it, each node hears what the
-/// others told, or does not.
+/// Plays an outage of random length for all nodes, under a load of random rate, half of which comes
+/// to one node. Before it, each node hears what the others told, or does not.
 fn outage<R: Syncable>(
     (rule, meter): &(R, Meter),
     seed: u64,
@@ -108,8 +110,9 @@ fn outage<R: Syncable>(
     }
 }
 
-/// Equal nodes under steady traffic, and a store that is silent for a while: whatever their number, the demand, the period and the outage,
-/// they add one limit at most to what they may always be above it. The parts of the traffic that they publish before are right.
+/// Equal nodes under steady traffic, and a store that is silent for a while: whatever their number,
+/// the demand, the period and the outage, they add one limit at most to what they may always be
+/// above it. The parts of the traffic that they publish before are right.
 #[test]
 fn an_outage_adds_one_limit_at_most() {
     const LIMIT: u64 = 200;
@@ -148,7 +151,8 @@ fn an_outage_adds_one_limit_at_most() {
     }
 }
 
-/// The published parts of the traffic are right within a fifth: those of equal nodes, and of two nodes of which one has three quarters.
+/// The published parts of the traffic are right within a fifth: those of equal nodes, and of two
+/// nodes of which one has three quarters.
 #[test]
 fn published_shares_are_right() {
     let mut published = 0;

@@ -1,4 +1,5 @@
-//! B2, B3 and B5: after quiet each unit is in the store once, and all views are the state in the store.
+//! B2, B3 and B5: after quiet each unit is in the store once, and all views are the state in the
+//! store.
 
 use super::{
     bounded::{schedules, span},
@@ -8,8 +9,8 @@ use super::{
 };
 use crate::{algorithm::Syncable, random::Random};
 
-/// Plays a schedule. Returns the units that were charged, those that the store knows, those that died with nodes, and if all nodes agree after one more
-/// round.
+/// Plays a schedule. Returns the units that were charged, those that the store knows, those that
+/// died with nodes, and if all nodes agree after one more round.
 fn play<R: Syncable>(rules: &[R], seed: u64, death: bool, broken: Broken) -> (u64, u64, u64, bool) {
     let mut random = Random::new(seed);
     let (limit, span) = span(&rules[0]);
@@ -80,7 +81,8 @@ fn each_law_of_counting_is_needed() {
     assert!((0..1000).any(differs), "old views are not noticed");
 }
 
-/// Ends a node cleanly while it is called. Returns the admitted units that neither the store knows nor the flush reported, and what that reported.
+/// Ends a node cleanly while it is called. Returns the admitted units that neither the store knows
+/// nor the flush reported, and what that reported.
 fn flush(seed: u64, broken: Broken) -> (u64, u64) {
     let (rule, _) = bucket(10, 20);
     let mut random = Random::new(seed);

@@ -1,9 +1,11 @@
-//! Proofs by many random schedules of a fleet, on the state machine of background synchronisation itself. A part of the crate's unit tests, because
-//! the machine is not public.
+//! Proofs by many random schedules of a fleet, on the state machine of background synchronisation
+//! itself. A part of the crate's unit tests, because the machine is not public.
 //!
-//! A schedule has calls, failures of the network, deaths, and [operations](fleet::Operation): resets, corrections, grants, clocks that step, nodes
-//! without the wrapper or with settings of their own. It has no blocks: these are made and looked at outside of the wrapper, whose
-//! `unblocked` passes them by the accounts, so the machine sees nothing of them. They have tests of their own.
+//! A schedule has calls, failures of the network, deaths, and [operations](fleet::Operation):
+//! resets, corrections, grants, clocks that step, nodes without the wrapper or with settings of
+//! their own. It has no blocks: these are made and looked at outside of the wrapper, whose
+//! `unblocked` passes them by the accounts, so the machine sees nothing of them. They have tests of
+//! their own.
 //!
 //! The meters are those of leases. A meter is given the limit and (N − 1) · U more, and U for each
 //! node that died. In windows, units near a border count on neither side. A schedule has several

@@ -1,4 +1,5 @@
-//! What happens to a fleet in a schedule: calls, delays, losses, deaths and outages; and what is broken on purpose.
+//! What happens to a fleet in a schedule: calls, delays, losses, deaths and outages; and what is
+//! broken on purpose.
 
 use super::fleet::Operation;
 use crate::random::Random;

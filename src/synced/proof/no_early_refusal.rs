@@ -1,4 +1,5 @@
-//! B4: while the store can be reached, nothing is refused that an exact limiter with the same history admits.
+//! B4: while the store can be reached, nothing is refused that an exact limiter with the same
+//! history admits.
 
 use super::{
     bounded::{schedules, span},
@@ -12,7 +13,8 @@ use crate::{TokenBucket, random::Random};
 const RATE: u64 = 10;
 const BURST: u64 = 20;
 
-/// Returns the refusals of a schedule that an exact limiter would not have made, not even so long before as units may be untold.
+/// Returns the refusals of a schedule that an exact limiter would not have made, not even so long
+/// before as units may be untold.
 fn early(rule: &TokenBucket, seed: u64, broken: Broken) -> usize {
     let mut random = Random::new(seed);
     let (limit, span) = span(rule);
@@ -20,7 +22,8 @@ fn early(rule: &TokenBucket, seed: u64, broken: Broken) -> usize {
     network.simplify();
     (network.death, network.loss, network.timeout, network.broken) = (0, 0, u64::MAX / 4, broken);
     network.period = 1_000_000 + random.up_to(span / 100);
-    // What was admitted before it is told, at a time when the bucket was full again, is refilled once more in the store.
+    // What was admitted before it is told, at a time when the bucket was full again, is refilled
+    // once more in the store.
     let behind = 4 * network.period + 4 * network.delay;
     let mut fleet = Fleet::new(std::slice::from_ref(rule), network, random.next());
     fleet.play();
@@ -34,8 +37,9 @@ fn early(rule: &TokenBucket, seed: u64, broken: Broken) -> usize {
     fleet.keys.iter().map(early).sum()
 }
 
-/// Returns the units that a bucket has left at an instant after these calls, each of which was admitted, if need be into debt; without what is refilled in the
-/// time by which nodes may be behind. Counted in parts of a unit, of which one nanosecond refills the rate.
+/// Returns the units that a bucket has left at an instant after these calls, each of which was
+/// admitted, if need be into debt; without what is refilled in the time by which nodes may be
+/// behind. Counted in parts of a unit, of which one nanosecond refills the rate.
 fn left(calls: &[Admission], at: u64, behind: u64) -> u64 {
     const UNIT: i128 = 1_000_000_000;
     let (full, rate) = (i128::from(BURST) * UNIT, i128::from(RATE));

@@ -1,4 +1,5 @@
-//! B7: a tick makes one call of bounded size, however many keys have something to tell, and none of them is left behind.
+//! B7: a tick makes one call of bounded size, however many keys have something to tell, and none of
+//! them is left behind.
 
 use std::time::Duration;
 

@@ -43,7 +43,8 @@ fn known(rule: &TokenBucket, used: u64, most: u64) -> Account<TokenBucket> {
     account
 }
 
-/// Pressure that rises moves the date forward: a key that comes from 5 to 90 percent is told within half a period, and never later than before.
+/// Pressure that rises moves the date forward: a key that comes from 5 to 90 percent is told within
+/// half a period, and never later than before.
 #[test]
 fn rising_pressure_is_told_sooner() {
     let (rule, _) = bucket(1, 1000);
@@ -76,7 +77,8 @@ fn rising_pressure_is_told_sooner() {
     }
 }
 
-/// A key whose calls are admitted and refused by turns: however many refusals follow an admission, the store is told twice a period at most.
+/// A key whose calls are admitted and refused by turns: however many refusals follow an admission,
+/// the store is told twice a period at most.
 #[test]
 fn a_saturated_key_does_not_hurry_at_each_refusal() {
     let (rule, _) = bucket(1000, 1000);

@@ -384,7 +384,8 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Returns a random number for the names of a run, so that states of earlier runs on a server do not matter.
+/// Returns a random number for the names of a run, so that states of earlier runs on a server do
+/// not matter.
 pub(super) fn nonce() -> u64 {
     // The standard library's keys come from the operating system.
     RandomState::new().hash_one(0_u64)

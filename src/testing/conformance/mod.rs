@@ -1,8 +1,8 @@
 //! A conformance suite for stores.
 //!
-//! [`Suite`] calls a store through its [`Store`] trait and compares each answer with the decision of the
-//! rule at the [instant of the answer](crate::Decision::at). So it depends neither on the store's storage nor on its clock.
-//! The page of [`testing`](super) has examples.
+//! [`Suite`] calls a store through its [`Store`] trait and compares each answer with the decision
+//! of the rule at the [instant of the answer](crate::Decision::at). So it depends neither on the
+//! store's storage nor on its clock. The page of [`testing`](super) has examples.
 //!
 //! # SuiteSettings
 //!
@@ -13,7 +13,8 @@
 //! | [`spawn`](Suite::spawn) | concurrent callers, [`Law::Race`] | that law cannot be checked |
 //! | [`fault`](Suite::fault) | stores that fail, [`Law::Fault`] | that law is left out |
 //!
-//! A law that cannot be checked is an error, as a broken one is, unless it is [left out](Suite::without).
+//! A law that cannot be checked is an error, as a broken one is, unless it is [left
+//! out](Suite::without).
 //!
 //! # Stores
 //!
@@ -81,7 +82,8 @@ pub struct Suite<R, S> {
 impl<S> Suite<AnyRule, S> {
     /// Creates a suite for a store that runs any rule, with rules of each algorithm.
     ///
-    /// The store need not be empty, because each run uses new names of policies. It needs capacity for five thousand keys.
+    /// The store need not be empty, because each run uses new names of policies. It needs capacity
+    /// for five thousand keys.
     pub fn new(store: S) -> Self {
         Self::with_rules(store, rules())
     }
@@ -90,9 +92,9 @@ impl<S> Suite<AnyRule, S> {
 impl<R, S> Suite<R, S> {
     /// Creates a suite with rules of your choice.
     ///
-    /// Use at least two rules, for [`Law::Change`], and rules of several kinds if the store runs them, for [`Law::Kinds`].
-    /// If time cannot be moved, one rule should refill within half a second, as `20/1s`, and one only after 20 s, as
-    /// `5/1h`.
+    /// Use at least two rules, for [`Law::Change`], and rules of several kinds if the store runs
+    /// them, for [`Law::Kinds`]. If time cannot be moved, one rule should refill within half a
+    /// second, as `20/1s`, and one only after 20 s, as `5/1h`.
     pub fn with_rules(store: S, rules: impl IntoIterator<Item = R>) -> Self {
         Self {
             store,
@@ -109,7 +111,8 @@ impl<R, S> Suite<R, S> {
 
     /// Sets a function that sleeps, such as `tokio::time::sleep`.
     ///
-    /// It is needed for stores whose time cannot be moved, and to report calls that are not answered within half a minute.
+    /// It is needed for stores whose time cannot be moved, and to report calls that are not
+    /// answered within half a minute.
     pub fn sleep<F>(mut self, sleep: impl Fn(Duration) -> F + 'static) -> Self
     where
         F: Future<Output = ()> + 'static,
@@ -118,7 +121,8 @@ impl<R, S> Suite<R, S> {
         self
     }
 
-    /// Sets a function that spawns a task, such as `tokio::spawn`, for concurrent calls of clones of the store.
+    /// Sets a function that spawns a task, such as `tokio::spawn`, for concurrent calls of clones
+    /// of the store.
     ///
     /// A spawned task must run to its end even if `T` is dropped.
     pub fn spawn<T>(self, spawn: impl Fn(BoxFuture<()>) -> T + 'static) -> Self
@@ -132,7 +136,8 @@ impl<R, S> Suite<R, S> {
         }
     }
 
-    /// Sets a function that switches a fault on (`true`) and off (`false`), such as an outage of the store's server.
+    /// Sets a function that switches a fault on (`true`) and off (`false`), such as an outage of
+    /// the store's server.
     ///
     /// While it is on, each call must fail, be undecided, or be answered, and must not hang.
     pub fn fault(mut self, switch: impl Fn(bool) + 'static) -> Self {
@@ -158,8 +163,8 @@ impl<R, S> Suite<R, S> {
         self
     }
 
-    /// Allows the store to charge several asks one after the other, and to settle the earlier ones back if a later one is
-    /// refused. Until then, these charges may refuse other calls.
+    /// Allows the store to charge several asks one after the other, and to settle the earlier ones
+    /// back if a later one is refused. Until then, these charges may refuse other calls.
     pub fn settling_back(mut self) -> Self {
         self.settings.settles_back = true;
         self
@@ -171,8 +176,8 @@ impl<R, S> Suite<R, S> {
         self
     }
 
-    /// Allows the store to deviate from its rules: to refuse up to `under` units that should pass, or to admit up to `over`
-    /// units too many.
+    /// Allows the store to deviate from its rules: to refuse up to `under` units that should pass,
+    /// or to admit up to `over` units too many.
     ///
     /// Laws that count calls are checked with this tolerance. The others are left out.
     pub fn tolerance(mut self, under: u64, over: u64) -> Self {
@@ -202,8 +207,8 @@ where
     ///
     /// # Errors
     ///
-    /// Returns an error if a law is broken or could not be checked, with the rule, the expected answer, and the calls
-    /// before it.
+    /// Returns an error if a law is broken or could not be checked, with the rule, the expected
+    /// answer, and the calls before it.
     pub async fn run(self) -> Result<Report, Broken> {
         let tested = StoreUnderTest {
             store: &self.store,
@@ -320,7 +325,8 @@ impl<R> SuiteSettings<R> {
     }
 }
 
-/// Rules of each algorithm: slow ones, whose calls can be counted, and fast ones, whose waits are short.
+/// Rules of each algorithm: slow ones, whose calls can be counted, and fast ones, whose waits are
+/// short.
 const RULES: [&str; 18] = [
     "token-bucket 5/1h",
     "token-bucket 20/1s burst=3",

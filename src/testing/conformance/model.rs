@@ -20,8 +20,8 @@ pub(super) struct Model<R: Algorithm> {
 
 /// A key, with all states that agree with the answers so far.
 ///
-/// There are several states if the store may have removed the key because its state expired, or if the instant of a
-/// settlement is unknown.
+/// There are several states if the store may have removed the key because its state expired, or if
+/// the instant of a settlement is unknown.
 struct KnownKey<R: Algorithm> {
     subject: Subject,
     /// The kind of the rule: a key has a state for each kind.
@@ -100,7 +100,8 @@ impl<R: Algorithm> Model<R> {
         })
     }
 
-    /// Keeps the states that agree with a refusal. The state of a new key may have been stored or not.
+    /// Keeps the states that agree with a refusal. The state of a new key may have been stored or
+    /// not.
     pub(super) fn refused(
         &mut self,
         subject: &Subject,
@@ -126,7 +127,8 @@ impl<R: Algorithm> Model<R> {
         })
     }
 
-    /// Keeps the states that agree with an answer. `decide` returns the decision and the state that it stores.
+    /// Keeps the states that agree with an answer. `decide` returns the decision and the state that
+    /// it stores.
     fn keep(
         &mut self,
         subject: &Subject,
@@ -188,13 +190,15 @@ impl<R: Algorithm> Model<R> {
                     let state = state.as_ref();
                     state.is_some_and(|state| rule.forgettable_at(state) > *at)
                 };
-                // A packed state has no instant of the last write, so a store of packed states may refund less.
+                // A packed state has no instant of the last write, so a store of packed states may
+                // refund less.
                 let packed = possible.read_packed(rule, *at).map(Some);
                 let packed = packed.filter(|_| rule.packed_rule().is_some());
                 for before in possible.states(rule, *at).chain(packed) {
                     let mut state = before.clone();
                     rule.settle(&mut state, charge, *at, actual);
-                    // If the state is expired for this rule before and after, the store may keep that of another rule.
+                    // If the state is expired for this rule before and after, the store may keep
+                    // that of another rule.
                     if !matters(&before) && !matters(&state) {
                         add(&mut settled, possible.clone(), *at);
                     }
@@ -205,7 +209,8 @@ impl<R: Algorithm> Model<R> {
         known.possible = settled;
     }
 
-    /// Records a call without a charge: the state of a new key may have been stored, or a charge was `settled_back`.
+    /// Records a call without a charge: the state of a new key may have been stored, or a charge
+    /// was `settled_back`.
     pub(super) fn perhaps(
         &mut self,
         subject: &Subject,
@@ -247,8 +252,8 @@ impl<R: Algorithm> PossibleState<R> {
         Self { state, by }
     }
 
-    /// Returns the state, and the state as another rule reads it from a
-    /// [packed state](crate::algorithm::packed::PackedState), which has no instant of the last write.
+    /// Returns the state, and the state as another rule reads it from a [packed
+    /// state](crate::algorithm::packed::PackedState), which has no instant of the last write.
     fn states(&self, rule: &R, at: Timestamp) -> impl Iterator<Item = Option<R::State>> + use<R> {
         let packed = self.read_packed(rule, at);
         [
@@ -267,11 +272,12 @@ impl<R: Algorithm> PossibleState<R> {
     }
 }
 
-/// The number of states of a key that are kept even if its rule decides equally from them, because another rule may not.
+/// The number of states of a key that are kept even if its rule decides equally from them, because
+/// another rule may not.
 const MAX_EQUAL: usize = 16;
 
-/// Adds a state. If there are many, adds it only if its rule decides differently from it: now, later, or after a step back
-/// of the clock.
+/// Adds a state. If there are many, adds it only if its rule decides differently from it: now,
+/// later, or after a step back of the clock.
 fn add<R: Algorithm>(list: &mut Vec<PossibleState<R>>, new: PossibleState<R>, at: Timestamp) {
     let around = [-1, 0, 1, 1_000_000_000, 3_600_000_000_000]
         .map(|nanos| Timestamp::from_nanos(at.as_nanos().saturating_add_signed(nanos)));
@@ -305,7 +311,8 @@ impl Tolerance {
         is_loose: false,
     };
 
-    /// Returns `true` if the answer of a store agrees with the decision of its rule at that instant.
+    /// Returns `true` if the answer of a store agrees with the decision of its rule at that
+    /// instant.
     fn agree(self, rule: &Decision, store: &Decision) -> bool {
         let at_once = |decision: &Decision| {
             let numbers = (decision.limit(), decision.quota(), decision.remaining());

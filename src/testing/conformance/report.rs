@@ -32,7 +32,8 @@ impl Report {
         &self.kept
     }
 
-    /// Returns the laws that were not checked, because they were left out or the settings of the suite do not suffice.
+    /// Returns the laws that were not checked, because they were left out or the settings of the
+    /// suite do not suffice.
     pub fn left_out(&self) -> &[Law] {
         &self.left_out
     }
@@ -62,7 +63,8 @@ fn names(laws: &[Law], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// The error of a suite: the laws that a store breaks, each with a description and the calls before it.
+/// The error of a suite: the laws that a store breaks, each with a description and the calls before
+/// it.
 ///
 /// `Debug` prints the text of `Display`, so that `unwrap` in a test shows all of it.
 ///

@@ -40,7 +40,8 @@ type LocalCheck<'a, T> = Check<LocalFuture<'a, Result<T, ErrorText>>>;
 type LocalSync<'a, R> =
     LocalFuture<'a, Result<Vec<Result<Pulled<<R as Algorithm>::State>, ErrorText>>, ErrorText>>;
 
-/// A store behind a trait object: the laws are compiled once for each rule, not once for each store.
+/// A store behind a trait object: the laws are compiled once for each rule, not once for each
+/// store.
 pub(super) trait TestedStore<R: Algorithm> {
     fn acquire(&self, asks: &[Ask<'_, R>]) -> LocalCheck<'_, Decisions>;
     fn look(&self, asks: &[Ask<'_, R>]) -> LocalCheck<'_, Decisions>;
@@ -130,7 +131,8 @@ where
     }
 }
 
-/// Runs tasks on a store concurrently. Returns the answers of all calls, or `None` if a task did not end.
+/// Runs tasks on a store concurrently. Returns the answers of all calls, or `None` if a task did
+/// not end.
 pub(super) type SpawnTasks<R, S> =
     Box<dyn Fn(&S, Vec<Task<R>>) -> Pin<Box<dyn Future<Output = Option<Vec<TaskAnswer>>>>>>;
 
@@ -351,8 +353,8 @@ pub(super) async fn polled<T>(future: impl Future<Output = T>, times: usize) -> 
     .await
 }
 
-/// Polls all futures once, in order. Drops those that `is_dropped` selects by index and that are not ready, and awaits
-/// the others together. Returns `None` for dropped ones.
+/// Polls all futures once, in order. Drops those that `is_dropped` selects by index and that are
+/// not ready, and awaits the others together. Returns `None` for dropped ones.
 pub(super) async fn together<F: Future>(
     futures: impl IntoIterator<Item = F>,
     is_dropped: impl Fn(usize) -> bool,

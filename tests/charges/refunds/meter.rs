@@ -53,9 +53,9 @@ impl Meter {
 
     /// Returns the admissions that this meter refuses, with the units missing for each.
     ///
-    /// A bucket is full again at its theoretical arrival time. A call passes if it moves that time no further ahead
-    /// than the bucket takes to fill. A lower actual cost of an earlier call always counts. A higher one counts only
-    /// if it was known by then.
+    /// A bucket is full again at its theoretical arrival time. A call passes if it moves that time
+    /// no further ahead than the bucket takes to fill. A lower actual cost of an earlier call
+    /// always counts. A higher one counts only if it was known by then.
     pub(crate) fn refused(&self) -> Vec<String> {
         let mut refused = Vec::new();
         for (n, bucket) in self.buckets.iter().enumerate() {

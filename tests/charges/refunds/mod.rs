@@ -1,8 +1,8 @@
-//! Settlements that refund units, with several open charges per key. They never refund units that have refilled
-//! already.
+//! Settlements that refund units, with several open charges per key. They never refund units that
+//! have refilled already.
 //!
-//! The law, on every store: an exact meter over the actual costs refuses no admitted call. A refund is exact if the
-//! bucket has not filled up and no other write came since.
+//! The law, on every store: an exact meter over the actual costs refuses no admitted call. A refund
+//! is exact if the bucket has not filled up and no other write came since.
 
 mod meter;
 mod once;
@@ -136,7 +136,8 @@ pub(crate) fn fills_in(bucket: &TokenBucket) -> u64 {
         .unwrap()
 }
 
-/// A charge of 50 is refilled after 30 s. A later refund of it must not refund the charges made since.
+/// A charge of 50 is refilled after 30 s. A later refund of it must not refund the charges made
+/// since.
 #[test]
 fn refilled_units_are_not_refunded_again() {
     let (rule, mut state) = (TokenBucket::per_minute(100), None);
@@ -154,7 +155,8 @@ fn refilled_units_are_not_refunded_again() {
     );
 }
 
-/// The second charge comes after the first on the time axis, and moves forward when the first is refunded.
+/// The second charge comes after the first on the time axis, and moves forward when the first is
+/// refunded.
 #[test]
 fn a_refund_moves_later_charges_forward() {
     let (rule, mut state) = (TokenBucket::per_minute(100), None);
@@ -167,7 +169,8 @@ fn a_refund_moves_later_charges_forward() {
     rule.settle(&mut state, &first, at(10 * SECOND), 0);
     rule.step(&mut state, at(30 * SECOND), units(10));
     rule.settle(&mut state, &second, at(35 * SECOND), 0);
-    // The actual costs leave 98.33. Units of the second charge that refill may have restored are not refunded.
+    // The actual costs leave 98.33. Units of the second charge that refill may have restored are
+    // not refunded.
     let remaining = rule
         .look(state.as_ref(), at(35 * SECOND))
         .remaining()
@@ -175,8 +178,8 @@ fn a_refund_moves_later_charges_forward() {
     assert!((90..=98).contains(&remaining), "{remaining}");
 }
 
-/// Concurrent requests, each charged an estimate and settled to less. While the bucket is in constant use, refunds
-/// are complete.
+/// Concurrent requests, each charged an estimate and settled to less. While the bucket is in
+/// constant use, refunds are complete.
 #[test]
 fn open_charges_of_a_busy_key_are_refunded_in_full() {
     let rule = TokenBucket::per_minute(60_000);

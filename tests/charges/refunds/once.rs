@@ -1,4 +1,5 @@
-//! A charge settles once, under its own policy. A settlement that fails is counted and not repeated.
+//! A charge settles once, under its own policy. A settlement that fails is counted and not
+//! repeated.
 
 use std::{convert::Infallible, sync::atomic::Ordering};
 

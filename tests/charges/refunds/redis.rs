@@ -11,7 +11,8 @@ use tollgate::{AnyRule, Quota, TokenBucket, store::Redis};
 
 use super::{Op, ops, servers, stores::Client};
 
-/// Buckets that fill within a fraction of a second: alone, decided by the bucket programs, and in combinations.
+/// Buckets that fill within a fraction of a second: alone, decided by the bucket programs, and in
+/// combinations.
 fn rules() -> Vec<(&'static str, Vec<TokenBucket>)> {
     let bucket = |amount, millis, burst| {
         TokenBucket::new(Quota::new(amount, Duration::from_millis(millis))).burst(burst)

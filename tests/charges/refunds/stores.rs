@@ -1,5 +1,5 @@
-//! The law of refunds on the stores: in memory in the lock-free table and in the map, at the cap, by
-//! compare-and-swap, and on a real Redis by its clock.
+//! The law of refunds on the stores: in memory in the lock-free table and in the map, at the cap,
+//! by compare-and-swap, and on a real Redis by its clock.
 
 use std::{fmt::Debug, sync::LazyLock, time::Duration};
 
@@ -30,8 +30,8 @@ pub(crate) struct Client {
     buckets: Vec<TokenBucket>,
     key: Key,
     open: Vec<(usize, Charge)>,
-    /// `true` if calls never cost more than was charged. Charges that find no room in a full store are lost and
-    /// counted.
+    /// `true` if calls never cost more than was charged. Charges that find no room in a full store
+    /// are lost and counted.
     pub(crate) only_refunds: bool,
     pub(crate) meter: Meter,
 }
@@ -157,8 +157,8 @@ proptest! {
     }
 }
 
-/// A key of the lock-free table stays there if its last charge is refunded. If refunded charges overlap, it moves to
-/// the map, and is forgotten when they have passed.
+/// A key of the lock-free table stays there if its last charge is refunded. If refunded charges
+/// overlap, it moves to the map, and is forgotten when they have passed.
 #[test]
 fn a_key_with_overlapping_refunds_is_forgotten_when_they_have_passed() {
     let clock = ManualClock::default();

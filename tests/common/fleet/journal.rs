@@ -15,7 +15,8 @@ pub enum Fate {
     Failed,
 }
 
-/// A call. The times are those of the machine's clock with suspension, in nanoseconds, which all processes share.
+/// A call. The times are those of the machine's clock with suspension, in nanoseconds, which all
+/// processes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The index of the limit.

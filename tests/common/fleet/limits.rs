@@ -39,7 +39,8 @@ impl Limit {
     }
 }
 
-/// The hot key has a demand of 1.2 times its rate. Of many keys the first ones are over their limit, and most are far below it.
+/// The hot key has a demand of 1.2 times its rate. Of many keys the first ones are over their
+/// limit, and most are far below it.
 pub fn limits(keys: u64, demand: u64) -> [Limit; 2] {
     [
         Limit {

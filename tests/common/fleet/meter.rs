@@ -7,19 +7,22 @@ pub struct Admission {
     pub to: u64,
 }
 
-/// A time in which the server lost its data: the bucket was full again, and units that were granted before could still be spent.
+/// A time in which the server lost its data: the bucket was full again, and units that were granted
+/// before could still be spent.
 #[derive(Clone, Copy, Debug)]
 pub struct Loss {
     pub from: u64,
     pub to: u64,
 }
 
-/// The most that a bucket may admit in a span: the burst, the refill, and another burst for each loss that the span meets.
+/// The most that a bucket may admit in a span: the burst, the refill, and another burst for each
+/// loss that the span meets.
 #[derive(Clone, Debug)]
 pub struct Meter<'a> {
     pub rate: u64,
     pub burst: u64,
-    /// The difference between the clocks of two nodes in nanoseconds; zero if the store has a clock of its own.
+    /// The difference between the clocks of two nodes in nanoseconds; zero if the store has a clock
+    /// of its own.
     pub offset: u64,
     pub losses: &'a [Loss],
 }
@@ -42,10 +45,12 @@ impl Meter<'_> {
         self.burst * (1 + lost.count() as u64) + refilled as u64
     }
 
-    /// Compares each span from one bound to another with what was certainly admitted in it. Returns the span that is the furthest over.
+    /// Compares each span from one bound to another with what was certainly admitted in it. Returns
+    /// the span that is the furthest over.
     ///
-    /// Sound, because an admission counts only where all of its bounds lie within the span; and it finds whatever can be known: if no
-    /// span is over, there are instants within the bounds that an exact bucket admits.
+    /// Sound, because an admission counts only where all of its bounds lie within the span; and it
+    /// finds whatever can be known: if no span is over, there are instants within the bounds that
+    /// an exact bucket admits.
     pub fn worst(&self, admissions: &[Admission]) -> Option<Over> {
         let mut by_end = admissions.to_vec();
         by_end.sort_by_key(|admission| admission.to);
@@ -81,7 +86,8 @@ impl Meter<'_> {
     }
 }
 
-/// Returns how many of these calls an exact bucket admits, which is full at first, and again at the first call after each of `full_at`.
+/// Returns how many of these calls an exact bucket admits, which is full at first, and again at the
+/// first call after each of `full_at`.
 pub fn exactly(rate: u64, burst: u64, calls: &[u64], full_at: &[u64]) -> u64 {
     let mut calls = calls.to_vec();
     calls.sort_unstable();

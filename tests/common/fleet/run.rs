@@ -32,7 +32,8 @@ pub struct Run<'a> {
     /// The calls a second for all of the many keys.
     pub demand: u64,
     pub time: Duration,
-    /// The difference between the clocks of two nodes by which the store decides; zero if the store has a clock of its own.
+    /// The difference between the clocks of two nodes by which the store decides; zero if the store
+    /// has a clock of its own.
     pub offset: Duration,
     /// The least share, in percent, of what an exact bucket admits.
     pub used: u64,
@@ -99,8 +100,9 @@ impl Run<'_> {
     ///
     /// # Panics
     ///
-    /// If more was admitted than allowed; or less than the share `used` of what one exact bucket with the stricter rule admits of
-    /// the same calls, beside the units that faults of nodes have spoilt.
+    /// If more was admitted than allowed; or less than the share `used` of what one exact bucket
+    /// with the stricter rule admits of the same calls, beside the units that faults of nodes have
+    /// spoilt.
     pub fn check(&self) -> Journals {
         let (journals, losses, faults) = self.execute();
         let limits = limits(self.keys, self.demand);
@@ -165,7 +167,8 @@ impl Run<'_> {
             ideal + failed as u64 + 10 < calls,
             "{name}: {ideal} of {calls}"
         );
-        // Nobody can spend what a node had when it was killed or frozen: at most what it is asked for during a hold.
+        // Nobody can spend what a node had when it was killed or frozen: at most what it is asked
+        // for during a hold.
         let hold = limit.hold.as_millis() as u64;
         let spoilt = faults * (limit.demand * hold / 1000).div_ceil(NODES);
         assert!(
@@ -176,7 +179,8 @@ impl Run<'_> {
         );
     }
 
-    /// Runs the fleet. Returns the journals, the times in which the server lost its data, and the number of faults of nodes.
+    /// Runs the fleet. Returns the journals, the times in which the server lost its data, and the
+    /// number of faults of nodes.
     fn execute(&self) -> (Journals, Vec<Loss>, u64) {
         let folder = Folder::new(&format!("{}-{}", self.store, self.forgets));
         let begin = now();

@@ -53,11 +53,14 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 proptest! {
-    /// 1. A key is blocked until the latest end of all blocks that were made, also if the clock steps back.
+    /// 1. A key is blocked until the latest end of all blocks that were made, also if the clock
+    ///    steps back.
     /// 2. A charge is admitted if it moves that end; one of a new key, if no block lasts.
-    /// 3. A refusal leaves the state alone, and the same charge passes after its wait, and not a nanosecond sooner.
+    /// 3. A refusal leaves the state alone, and the same charge passes after its wait, and not a
+    ///    nanosecond sooner.
     /// 4. A look is refused while a block lasts, with the exact rest.
-    /// 5. The level stays while a block lasts, is 0 in a new one, and all of the state survives as bytes.
+    /// 5. The level stays while a block lasts, is 0 in a new one, and all of the state survives as
+    ///    bytes.
     #[test]
     fn the_latest_end_holds(ops in ops(), level: u8) {
         let (mut now, first) = (BEGIN, BEGIN + 500 * MILLI);

@@ -66,7 +66,8 @@ proptest! {
         equals(&[list], |list| cascade(list), Fillings::default(), begin, &ops);
     }
 
-    /// Whole intervals only: a fraction of a nanosecond would be rounded when the state carries over.
+    /// Whole intervals only: a fraction of a nanosecond would be rounded when the state carries
+    /// over.
     #[test]
     fn equals_the_oracle_while_rules_change(
         lists in prop::collection::vec(buckets(true), 2..4), begin in beginnings(), ops in ops(10 * SECOND, 20),
@@ -74,7 +75,8 @@ proptest! {
         equals(&lists, |list| cascade(list), Fillings::default(), begin, &ops);
     }
 
-    /// A settlement corrects the bucket that paid, as if the call had had the actual cost. No other bucket changes.
+    /// A settlement corrects the bucket that paid, as if the call had had the actual cost. No other
+    /// bucket changes.
     #[test]
     fn a_settled_charge_equals_a_call_of_the_actual_cost(
         list in buckets(false), before in prop::collection::vec(1..20_u64, 0..5), cost in 1..20_u64, actual in 0..20_u64,
@@ -389,7 +391,8 @@ fn a_clock_that_steps_back_refills_no_bucket() {
     let mut state = None;
     assert_eq!(step(&rule, &mut state, 0, 10).class(), 1);
     assert_eq!(step(&rule, &mut state, 4 * SECOND, 2).class(), 0);
-    // The clock steps back four seconds. The second bucket has its level at the last write to the first.
+    // The clock steps back four seconds. The second bucket has its level at the last write to the
+    // first.
     let refused = step(&rule, &mut state, 0, 5);
     assert_eq!(refused.remaining(), Some(4));
     assert_eq!(refused.retry_after(), Some(Duration::from_secs(5)));

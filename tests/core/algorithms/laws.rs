@@ -1,5 +1,5 @@
-//! The laws of [`Algorithm`] and the definitions of a [`Decision`]'s numbers. They hold for every rule, on
-//! adversarial timelines.
+//! The laws of [`Algorithm`] and the definitions of a [`Decision`]'s numbers. They hold for every
+//! rule, on adversarial timelines.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -33,7 +33,8 @@ pub(crate) enum Op {
     Change(usize),
 }
 
-/// Generates timelines around a scale of time in nanoseconds (a period, a slice) and costs around a capacity.
+/// Generates timelines around a scale of time in nanoseconds (a period, a slice) and costs around a
+/// capacity.
 pub(crate) fn ops(scale: u64, capacity: u64) -> impl Strategy<Value = Vec<Op>> {
     let near = move |most: u64| {
         prop_oneof![
@@ -68,7 +69,8 @@ pub(crate) fn ops(scale: u64, capacity: u64) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..40)
 }
 
-/// Generates start times: the epoch, an instant in 2026 at which no window starts, and one near the end of time.
+/// Generates start times: the epoch, an instant in 2026 at which no window starts, and one near the
+/// end of time.
 pub(crate) fn beginnings() -> impl Strategy<Value = Timestamp> {
     prop_oneof![
         1 => Just(0),
@@ -83,11 +85,12 @@ pub(crate) fn beginnings() -> impl Strategy<Value = Timestamp> {
 pub(crate) struct Keeps {
     /// A key without a state equals a key whose debt is repaid. So a refusal never writes.
     pub(crate) starts_at_rest: bool,
-    /// The remaining units never shrink while the key is idle. (Those of a warm-up do, as it cools.) If `false`, only
-    /// clock steps back to the last write are checked.
+    /// The remaining units never shrink while the key is idle. (Those of a warm-up do, as it
+    /// cools.) If `false`, only clock steps back to the last write are checked.
     pub(crate) never_shrinks: bool,
-    /// The first call under another rule writes, even if it is refused, because it decides which window the count
-    /// belongs to. The test makes such a call after each change. If `false`, a refusal never writes.
+    /// The first call under another rule writes, even if it is refused, because it decides which
+    /// window the count belongs to. The test makes such a call after each change. If `false`, a
+    /// refusal never writes.
     pub(crate) carries_over: bool,
 }
 
@@ -231,8 +234,8 @@ where
     );
 }
 
-/// Makes one call. It is admitted exactly if its cost is at most `remaining`, and a refusal keeps its promise and
-/// writes nothing.
+/// Makes one call. It is admitted exactly if its cost is at most `remaining`, and a refusal keeps
+/// its promise and writes nothing.
 fn step<A>(
     rule: &A,
     keeps: Keeps,
@@ -320,11 +323,11 @@ where
     decision
 }
 
-/// Checks settlements. A refund never leaves more than the cost restores, and settling the charged cost changes
-/// nothing.
+/// Checks settlements. A refund never leaves more than the cost restores, and settling the charged
+/// cost changes nothing.
 ///
-/// With a maximum wait there is an exception: a call after which the queue is full for any other call. Its refund may
-/// restore more units than it cost, but not more than there were `before`.
+/// With a maximum wait there is an exception: a call after which the queue is full for any other
+/// call. Its refund may restore more units than it cost, but not more than there were `before`.
 fn check_settlements<A>(rule: &A, state: &Option<A::State>, decision: &Decision, before: &Decision)
 where
     A: Algorithm + Debug,
@@ -353,7 +356,8 @@ where
     }
 }
 
-/// Checks the numbers of a look against their definitions. `newest` is the latest time of the clock so far.
+/// Checks the numbers of a look against their definitions. `newest` is the latest time of the clock
+/// so far.
 fn check_look<A>(
     rule: &A,
     keeps: Keeps,
@@ -415,8 +419,8 @@ fn check_look<A>(
     }
     if keeps.starts_at_rest && !look.reset_after().is_zero() {
         let reset = later(now, look.reset_after());
-        // A state may be remembered longer than until the reset: another rule beside it may still matter, and refunds
-        // are remembered until the charges that they moved have passed.
+        // A state may be remembered longer than until the reset: another rule beside it may still
+        // matter, and refunds are remembered until the charges that they moved have passed.
         assert!(
             reset.is_none_or(|reset| reset <= end),
             "resets at {reset:?}, forgettable at {end:?}; {}",

@@ -1,5 +1,5 @@
-//! The leaky bucket: the laws, its numbers compared with an [`oracle`] in rational arithmetic, cancelled calls
-//! compared with a list of [`places`], and its valid settings and bytes.
+//! The leaky bucket: the laws, its numbers compared with an [`oracle`] in rational arithmetic,
+//! cancelled calls compared with a list of [`places`], and its valid settings and bytes.
 
 mod oracle;
 mod places;

@@ -1,5 +1,5 @@
-//! Every algorithm: the laws that all obey, and a comparison with an oracle in rational arithmetic, written in the
-//! slow obvious way.
+//! Every algorithm: the laws that all obey, and a comparison with an oracle in rational arithmetic,
+//! written in the slow obvious way.
 
 mod answer;
 mod block;

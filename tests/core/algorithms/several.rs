@@ -11,8 +11,8 @@ type AnyState = <AnyRule as Algorithm>::State;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Rules that start at rest, two of each algorithm. Both fixed windows have the same period, because a refused call
-/// in a combination does not always carry a count over to other windows.
+/// Rules that start at rest, two of each algorithm. Both fixed windows have the same period,
+/// because a refused call in a combination does not always carry a count over to other windows.
 const KINDS: [[&str; 2]; 10] = [
     ["token-bucket 10/s", "token-bucket 7/3s burst=20"],
     [

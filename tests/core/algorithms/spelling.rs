@@ -115,7 +115,8 @@ fn maybe<T: Clone + std::fmt::Debug>(
     prop::option::of(values)
 }
 
-/// Generates buckets and the text after their name. Some are shares of others, which no text setting expresses.
+/// Generates buckets and the text after their name. Some are shares of others, which no text
+/// setting expresses.
 fn buckets() -> impl Strategy<Value = (TokenBucket, String)> {
     let keeps =
         prop_oneof![4 => nanos(), 1 => Just(0), 1 => Just(86_400 * SECOND), 1 => Just(u64::MAX)];
@@ -370,8 +371,8 @@ pub(crate) fn written() -> impl Strategy<Value = Written> {
     ]
 }
 
-/// Returns the rules that derive from a rule in use: the share of a node, the window of a key, the color of a
-/// request.
+/// Returns the rules that derive from a rule in use: the share of a node, the window of a key, the
+/// color of a request.
 pub(crate) fn derived(rule: &AnyRule, number: u64) -> impl Iterator<Item = AnyRule> {
     let share = match rule {
         AnyRule::TokenBucket(bucket) => bucket.try_scaled(1 + number % 7, 7).ok(),

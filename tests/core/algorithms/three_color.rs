@@ -1,4 +1,5 @@
-//! The marker obeys the laws, and equals the pseudo code of RFC 2698 (§3) with buckets that fill continuously.
+//! The marker obeys the laws, and equals the pseudo code of RFC 2698 (§3) with buckets that fill
+//! continuously.
 
 use std::time::Duration;
 
@@ -60,7 +61,8 @@ impl Fillings {
         (filled(bucket_c, c), filled(bucket_p, p), at)
     }
 
-    /// RFC 2698 §3, color-blind and color-aware: returns the color of B units, from the color that they had.
+    /// RFC 2698 §3, color-blind and color-aware: returns the color of B units, from the color that
+    /// they had.
     fn mark(rule: &Setting, tc: &mut BigRational, tp: &mut BigRational, b: u64) -> u8 {
         let had = rule.given.unwrap_or(GREEN);
         if had >= RED || *tp < whole(b) {
@@ -131,9 +133,10 @@ impl Oracle<Setting> for Fillings {
         self.answer(rule, now, color, 1)
     }
 
-    /// Corrects a charge of this color in the bucket as the call left it. If the bucket has filled up or another call
-    /// has written since, additional units are charged now. A refund is then limited to the part of the charge after
-    /// the last write, in whole nanoseconds, if the charge began when it was made.
+    /// Corrects a charge of this color in the bucket as the call left it. If the bucket has filled
+    /// up or another call has written since, additional units are charged now. A refund is then
+    /// limited to the part of the charge after the last write, in whole nanoseconds, if the charge
+    /// began when it was made.
     fn settle(&mut self, rule: &Setting, charge: &Charge, now: u64, actual: u64) {
         let back = whole(charge.cost) - whole(actual);
         if charge.class > 1 || back.is_zero() || (self.0.is_none() && back > BigRational::zero()) {
@@ -244,7 +247,8 @@ proptest! {
         equals(&settings, Setting::rule, Fillings::default(), begin, &ops);
     }
 
-    /// Whole intervals only: a fraction of a nanosecond would be rounded when the state carries over.
+    /// Whole intervals only: a fraction of a nanosecond would be rounded when the state carries
+    /// over.
     #[test]
     fn equals_the_oracle_while_rules_change(
         settings in prop::collection::vec(setting(true), 2..4), begin in beginnings(), ops in ops(10 * SECOND, 20),
@@ -368,7 +372,8 @@ fn marker(text: &str) -> ThreeColor {
     format!("three-color {text}").parse().unwrap()
 }
 
-/// Red, yellow and green are tested in that order. Yellow spends the peak bucket only, green spends both.
+/// Red, yellow and green are tested in that order. Yellow spends the peak bucket only, green spends
+/// both.
 #[test]
 fn green_spends_both_buckets_and_yellow_the_peak_alone() {
     let (rule, mut state) = (marker("1/s burst=3 peak=2/s peak-burst=10"), None);

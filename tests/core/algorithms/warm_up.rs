@@ -1,4 +1,5 @@
-//! Compares the warm-up with an oracle that goes through every second in rational arithmetic, token by token.
+//! Compares the warm-up with an oracle that goes through every second in rational arithmetic, token
+//! by token.
 
 use std::time::Duration;
 
@@ -148,7 +149,8 @@ impl Oracle {
         second
     }
 
-    /// Returns the first second for which `holds` is true, from the next one to the second after the key is cold.
+    /// Returns the first second for which `holds` is true, from the next one to the second after
+    /// the key is cold.
     fn when(rule: &Numbers, from: &Second, holds: impl Fn(&Second) -> bool) -> Option<u64> {
         let mut second = from.next(rule);
         loop {
@@ -441,7 +443,8 @@ proptest! {
         }
         if let Some(last) = oracle.last.clone() {
             let warmth = (&old.maximum - &last.stored) / &old.count;
-            // Fractions are rounded to 2^-32 ns, and then down to the parts of a call that a nanosecond brings.
+            // Fractions are rounded to 2^-32 ns, and then down to the parts of a call that a
+            // nanosecond brings.
             let tick = ratio(1, SECOND) / whole(1_u64 << 32);
             let least = &warmth - ratio(1, SECOND);
             let under = |warmth: BigRational| {
@@ -527,7 +530,8 @@ fn two_hundred_a_second_starts_at_66_and_is_warm_after_about_ten_seconds() {
     assert!(numbers[12..].iter().all(|passed| *passed == 200));
 }
 
-/// The trap: a warm-up that never warms, because a second at the cold rate adds more tokens than it takes.
+/// The trap: a warm-up that never warms, because a second at the cold rate adds more tokens than it
+/// takes.
 #[test]
 fn a_key_warms_at_66_a_second_and_not_at_65() {
     let rule = WarmUp::per_second(200);
@@ -586,7 +590,8 @@ fn an_idle_key_becomes_cold_again() {
     assert!(rule.forgettable_at(&state.unwrap()) == at(warm).saturating_add(reset));
 }
 
-/// A cost that neither this second nor the next has room for is refused for good, because the key only cools.
+/// A cost that neither this second nor the next has room for is refused for good, because the key
+/// only cools.
 #[test]
 fn a_cost_above_the_cold_rate_waits_for_the_next_second_or_never_passes() {
     let (rule, mut state) = (WarmUp::per_second(200), None);

@@ -1,7 +1,8 @@
-//! The spaced warm-up against an oracle that counts permits and areas as Guava describes them, in rationals.
+//! The spaced warm-up against an oracle that counts permits and areas as Guava describes them, in
+//! rationals.
 //!
-//! The oracle also counts how far the implementation may be from it: a call and a pause are rounded by a few ticks
-//! of 2⁻³² ns, which later ones carry on.
+//! The oracle also counts how far the implementation may be from it: a call and a pause are rounded
+//! by a few ticks of 2⁻³² ns, which later ones carry on.
 
 use std::time::Duration;
 
@@ -415,7 +416,8 @@ fn read(state: &State) -> [BigRational; 2] {
 }
 
 proptest! {
-    /// Later and colder by a few ticks, never earlier or warmer; and forgotten just when nothing of it is left.
+    /// Later and colder by a few ticks, never earlier or warmer; and forgotten just when nothing of
+    /// it is left.
     #[test]
     fn every_step_is_rounded_in_favour_of_the_limit(
         setting in settings(), calls in prop::collection::vec((1..6_u64, 0..3 * SECOND, any::<bool>()), 1..20),
@@ -541,8 +543,9 @@ impl Calls {
     }
 }
 
-/// A call that is given back from a warmth that was cut leaves the key colder than it was. A call in the middle would take
-/// just as long as it and the call behind it together, if it came to that key.
+/// A call that is given back from a warmth that was cut leaves the key colder than it was. A call
+/// in the middle would take just as long as it and the call behind it together, if it came to that
+/// key.
 #[test]
 fn a_colder_key_gives_nothing_back_by_coincidence() {
     let setting = Setting {
@@ -579,7 +582,8 @@ proptest! {
         hold(&rules, KEEPS, begin, &ops);
     }
 
-    /// Calls that are cancelled or corrected, in any order: whatever was told and stands keeps its distance.
+    /// Calls that are cancelled or corrected, in any order: whatever was told and stands keeps its
+    /// distance.
     #[test]
     fn distances_are_kept_whatever_is_given_back(
         setting in settings(), ops in prop::collection::vec((0..4_u8, 0..8_usize, 1..6_u64, 0..3_u64), 1..60),
@@ -640,7 +644,8 @@ proptest! {
     }
 }
 
-/// Guava's own test of it, `RateLimiterTest.testWarmUp`: there 1.38, 1.13, 0.88 and 0.63 s, to hundredths.
+/// Guava's own test of it, `RateLimiterTest.testWarmUp`: there 1.38, 1.13, 0.88 and 0.63 s, to
+/// hundredths.
 #[test]
 fn two_waits_of_guavas() {
     let rule = WarmUpSpaced::per_second(2).over(Duration::from_secs(4));
@@ -665,8 +670,9 @@ fn two_waits_of_guavas() {
     assert_eq!(eight(500_000_000 + 2 * SECOND), warm);
 }
 
-/// `RateLimiterTest.testWarmUpWithColdFactor`: a permit that is spent from the maximum to the threshold costs the
-/// same there. (The threshold itself is another one, and so is how fast it becomes cold.)
+/// `RateLimiterTest.testWarmUpWithColdFactor`: a permit that is spent from the maximum to the
+/// threshold costs the same there. (The threshold itself is another one, and so is how fast it
+/// becomes cold.)
 #[test]
 fn a_cold_factor_of_ten() {
     let rule = rule("5/s over=4s cold=10");
@@ -680,7 +686,8 @@ fn a_cold_factor_of_ten() {
     assert_eq!(waits, [0, 175, 126, 76, 30, 20, 20, 20]);
 }
 
-/// WU-1 and WU-2, in time: what is stored above the threshold takes just the period, and the first second a third.
+/// WU-1 and WU-2, in time: what is stored above the threshold takes just the period, and the first
+/// second a third.
 #[test]
 fn two_hundred_a_second_are_warm_after_ten_seconds() {
     let (rule, mut state) = (WarmUpSpaced::per_second(200), None);
@@ -776,8 +783,8 @@ fn the_last_place_is_given_back_and_one_in_the_middle_is_not() {
     assert_eq!(back, 4);
 }
 
-/// Two calls behind it add up to just what this one would have taken, had it come to a cold key: nothing
-/// in the state tells that it is not the last one but that the warmth was cut.
+/// Two calls behind it add up to just what this one would have taken, had it come to a cold key:
+/// nothing in the state tells that it is not the last one but that the warmth was cut.
 #[test]
 fn a_place_is_not_given_back_by_coincidence() {
     // An interval of half a second and half a nanosecond.
@@ -796,7 +803,8 @@ fn a_place_is_not_given_back_by_coincidence() {
     assert_ne!(state, before, "the last one");
 }
 
-/// The same with a pause before the call behind it, after which that one is colder than this one was.
+/// The same with a pause before the call behind it, after which that one is colder than this one
+/// was.
 #[test]
 fn a_place_before_a_pause_is_not_given_back_by_coincidence() {
     let rule = rule("4/s over=10s cold=9 max-wait=1m");
@@ -1074,8 +1082,8 @@ fn the_extremes_neither_overflow_nor_panic() {
             assert!(!spend(&rule, &mut state, u64::MAX, u64::MAX).is_admitted());
             let second = spend(&rule, &mut state, begin, 1);
             let waits = second.retry_after().unwrap() + rule.longest_wait();
-            // The cost at the full rate, and up to the period more; that is longer by up to (cold + 1) / 2 ns,
-            // as the climb is rounded up.
+            // The cost at the full rate, and up to the period more; that is longer by up to (cold +
+            // 1) / 2 ns, as the climb is rounded up.
             let quota = rule.quota();
             let full = u128::from(capacity) * u128::from(quota.period_nanos());
             let full = full / u128::from(quota.amount());

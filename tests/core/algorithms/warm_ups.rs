@@ -1,4 +1,5 @@
-//! Both warm-ups at rates and times near the largest that can be counted: `remaining` always equals what is admitted.
+//! Both warm-ups at rates and times near the largest that can be counted: `remaining` always equals
+//! what is admitted.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -14,7 +15,8 @@ const SECOND: u64 = 1_000_000_000;
 /// The parts of a nanosecond that a state distinguishes.
 const PARTS: u64 = 1 << 32;
 
-/// Generates quotas whose amount is near 2^32, or any, in periods that reduce to lowest terms or not.
+/// Generates quotas whose amount is near 2^32, or any, in periods that reduce to lowest terms or
+/// not.
 fn quotas() -> impl Strategy<Value = Quota> {
     let amounts = prop_oneof![
         2 => 1..1000_u64,
@@ -40,8 +42,8 @@ fn colds() -> impl Strategy<Value = u64> {
     prop_oneof![Just(3000), 1001..50_000_u64]
 }
 
-/// Spends a part of the remaining units in each second, and then the rest. Each call must be decided as `remaining`
-/// says.
+/// Spends a part of the remaining units in each second, and then the rest. Each call must be
+/// decided as `remaining` says.
 fn assert_remaining_passes<A>(rule: &A, begin: Timestamp)
 where
     A: Algorithm<State: Codec + Debug> + Debug,

@@ -17,8 +17,8 @@ fn drawn<const N: usize>(made: Made, base: u64, cap: u64, seed: u64) -> [u64; N]
 
 type Made = fn(Duration, Duration) -> Backoff;
 
-/// The numbers come from a short program in another language: Vigna's `splitmix64.c`, two numbers as one fraction of
-/// 128 bits, and the article's formulas in unbounded integers.
+/// The numbers come from a short program in another language: Vigna's `splitmix64.c`, two numbers
+/// as one fraction of 128 bits, and the article's formulas in unbounded integers.
 #[test]
 fn the_same_seed_gives_the_same_delays_on_every_machine() {
     let (base, cap) = (100_000_000, 10_000_000_000);

@@ -25,7 +25,8 @@ fn draw(kind: &Kind, setting: Setting) -> impl Iterator<Item = Vec<u64>> {
     })
 }
 
-/// With so few nanoseconds, each value has an exact probability, computed by enumerating all sequences.
+/// With so few nanoseconds, each value has an exact probability, computed by enumerating all
+/// sequences.
 #[test]
 fn each_nanosecond_comes_as_often_as_the_formulas_say() {
     let setting = Setting { base: 3, cap: 41 };
@@ -66,8 +67,8 @@ fn each_nanosecond_comes_as_often_as_the_formulas_say() {
     }
 }
 
-/// With milliseconds and more: the mean and variance of each attempt are within six standard deviations of the closed
-/// form.
+/// With milliseconds and more: the mean and variance of each attempt are within six standard
+/// deviations of the closed form.
 #[test]
 fn means_are_those_of_the_formulas() {
     let milli = 1_000_000;

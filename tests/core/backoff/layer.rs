@@ -40,7 +40,8 @@ fn read(response: &Response<String>) -> Answer {
     Answer::Later(Some(wait))
 }
 
-/// Sends requests one after the other, each until it passes. Returns all answers with their instants.
+/// Sends requests one after the other, each until it passes. Returns all answers with their
+/// instants.
 async fn send(
     server: Server,
     client: String,

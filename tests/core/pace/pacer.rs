@@ -25,8 +25,8 @@ fn passes<A: Algorithm>(
     decision.is_admitted() && !delayed
 }
 
-/// Compares a pacer with its rule on a timeline of steps and costs. A cost of 0 stands for one unit by the short
-/// form.
+/// Compares a pacer with its rule on a timeline of steps and costs. A cost of 0 stands for one unit
+/// by the short form.
 fn assert_follows<A: Algorithm + Clone>(
     rule: A,
     timeline: &[(i64, u64)],

@@ -69,7 +69,8 @@ async fn a_thousand_items_take_exactly_what_the_rule_says() {
 
 #[tokio::test(start_paused = true)]
 async fn a_burst_compensates_for_late_timers() {
-    // 333⅓ ms apart, and a timer of milliseconds: with a burst of 1 the rest of a millisecond is lost each time.
+    // 333⅓ ms apart, and a timer of milliseconds: with a burst of 1 the rest of a millisecond is
+    // lost each time.
     let rule = TokenBucket::per_second(3).burst(1);
     let slower: Vec<_> = (0..300).map(|nth| nth * 334 * MILLI).collect();
     assert_eq!(instants(rule, 300).await, slower);
@@ -83,7 +84,8 @@ async fn a_burst_compensates_for_late_timers() {
     assert_rate(&instants, 2, rule.quota());
 }
 
-/// Starts tasks in this order, a millisecond apart. Returns the order and the time in which they are served.
+/// Starts tasks in this order, a millisecond apart. Returns the order and the time in which they
+/// are served.
 async fn served<A>(rule: A, costs: &[u64]) -> Vec<(usize, u64)>
 where
     A: Algorithm<State: Send> + Send + Sync + 'static,
@@ -204,7 +206,8 @@ async fn a_delay_is_waited_for_and_departures_keep_the_rate() {
     let rule = Spaced { queue: 50, ..rule };
     assert_eq!(instants(rule.clone(), 1000).await, expected);
 
-    // With work in between and an idle time, the departures stay on their grid, and no unused ones accumulate.
+    // With work in between and an idle time, the departures stay on their grid, and no unused ones
+    // accumulate.
     let clock = Paused::new();
     let pacer = Pacer::with_clock(rule, clock);
     let mut departures = Vec::new();

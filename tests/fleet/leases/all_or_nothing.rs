@@ -81,7 +81,8 @@ fn assert_exact(stats: &LeaseStats) {
     );
 }
 
-/// Returns the units of both limits that calls have taken: what the server does not have any more, less what is left here.
+/// Returns the units of both limits that calls have taken: what the server does not have any more,
+/// less what is left here.
 async fn taken(node: &Node, limits: &Limits, full: [u64; 2]) -> u64 {
     let looks = node.look(&limits.asks()).await.unwrap();
     let remaining = looks.as_slice().iter().map(|look| look.remaining());

@@ -1,4 +1,5 @@
-//! A node that dies takes nothing with it: from the end of its leases on, its units count as spent, and as nothing else.
+//! A node that dies takes nothing with it: from the end of its leases on, its units count as spent,
+//! and as nothing else.
 
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ const RULES: [&str; 5] = [
     "token-bucket 100/1s & fixed-window 1000/1m",
 ];
 
-/// The grants of a node, each with its instant, as a server sees them that records what it was charged.
+/// The grants of a node, each with its instant, as a server sees them that records what it was
+/// charged.
 #[tokio::test]
 async fn the_leases_of_a_dead_node_count_as_spent() {
     let (hold, mut unspent) = (Duration::from_millis(50), 0);

@@ -30,7 +30,8 @@ struct Run {
     held: u64,
 }
 
-/// Runs three nodes for two seconds with `demand` calls a second. The server loses its data once, a second after the start or somewhat earlier.
+/// Runs three nodes for two seconds with `demand` calls a second. The server loses its data once, a
+/// second after the start or somewhat earlier.
 async fn run(demand: u64, seed: u64) -> Run {
     let (rule, policy) = (
         TokenBucket::per_second(RATE).burst(BURST),

@@ -14,7 +14,8 @@ use crate::leases::{
     shared::{Node, node},
 };
 
-/// A bucket that is equal to every other one if `is_alike`: leases cannot tell it from its successor.
+/// A bucket that is equal to every other one if `is_alike`: leases cannot tell it from its
+/// successor.
 #[derive(Clone, Debug)]
 struct Bucket {
     rule: TokenBucket,
@@ -100,7 +101,8 @@ async fn admitted_after_a_change(is_alike: bool) -> (u64, u64) {
 async fn a_changed_rule_drops_the_leases_of_the_former_one() {
     let (left, admitted) = admitted_after_a_change(false).await;
     assert!(left > 20, "{left}");
-    // The burst of the strict rule, less what is refilled during the hold and what the generous rule has spent.
+    // The burst of the strict rule, less what is refilled during the hold and what the generous
+    // rule has spent.
     assert!(admitted <= 9, "{admitted}");
     // The test would notice if leases did not belong to their rule.
     let (left, admitted) = admitted_after_a_change(true).await;

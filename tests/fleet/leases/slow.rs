@@ -1,4 +1,5 @@
-//! A store whose answers take some turns of the runtime, so that calls can be dropped before and after it has decided.
+//! A store whose answers take some turns of the runtime, so that calls can be dropped before and
+//! after it has decided.
 
 use std::sync::{Arc, Mutex};
 

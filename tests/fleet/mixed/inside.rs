@@ -14,7 +14,8 @@ use crate::synced::nodes::Fleet;
 const LIMIT: u64 = 12;
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// Each wrapper inside of each other one: the order is refused when a layer is built, or it keeps to the limit.
+/// Each wrapper inside of each other one: the order is refused when a layer is built, or it keeps
+/// to the limit.
 #[tokio::test(start_paused = true)]
 async fn wrappers_stand_inside_each_other_or_are_refused() {
     let rule: AnyRule = "token-bucket 12/1h".parse().unwrap();

@@ -40,7 +40,8 @@ async fn give_back(node: &Node, rule: &AnyRule, charge: Charge) {
     node.settle(vec![refund.unwrap()]).await.unwrap();
 }
 
-/// What a node without leases finds in the bucket, and what others still hold, is never more than the burst, but may be all of it.
+/// What a node without leases finds in the bucket, and what others still hold, is never more than
+/// the burst, but may be all of it.
 #[tokio::test(start_paused = true)]
 async fn a_bucket_admits_its_limit() {
     let rule: AnyRule = "token-bucket 20/1s burst=40".parse().unwrap();
@@ -72,7 +73,8 @@ async fn a_bucket_admits_its_limit() {
     }
 }
 
-/// The nodes are given back what they have admitted, and spend it once the others' log has forgotten it.
+/// The nodes are given back what they have admitted, and spend it once the others' log has
+/// forgotten it.
 #[tokio::test(start_paused = true)]
 async fn a_log_admits_one_limit_above_its_limit() {
     const LIMIT: u64 = 12;

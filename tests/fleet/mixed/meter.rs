@@ -22,7 +22,8 @@ impl Meter {
         }
     }
 
-    /// Returns the least number of units by which the limit would have to be greater. The instants are sorted, and a unit was admitted at each.
+    /// Returns the least number of units by which the limit would have to be greater. The instants
+    /// are sorted, and a unit was admitted at each.
     pub(super) fn excess(self, admitted: &[Instant]) -> u64 {
         let limit = self.limit();
         let above = |first: usize| {

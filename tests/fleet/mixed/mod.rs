@@ -1,4 +1,5 @@
-//! Fleets in the middle of a roll-out: nodes without a wrapper, with it, with other settings of it, and with other wrappers, on one store.
+//! Fleets in the middle of a roll-out: nodes without a wrapper, with it, with other settings of it,
+//! and with other wrappers, on one store.
 
 mod inside;
 mod leases;
@@ -23,7 +24,8 @@ use crate::synced::nodes::Fleet;
 
 type Node = BoxStore<AnyRule, Error>;
 
-/// A rule of each kind, with its limit. All but the second bucket and the first log refill next to nothing during a test.
+/// A rule of each kind, with its limit. All but the second bucket and the first log refill next to
+/// nothing during a test.
 const RULES: [(&str, Meter); 15] = [
     ("token-bucket 12/1h", Meter::Total(12)),
     (
@@ -48,7 +50,8 @@ const RULES: [(&str, Meter); 15] = [
     ("fixed-window 12/1h & sliding-log 14/1h", Meter::Total(12)),
 ];
 
-/// Makes calls of one client at a node, one after the other, until two are refused. Returns the instants at which it was admitted.
+/// Makes calls of one client at a node, one after the other, until two are refused. Returns the
+/// instants at which it was admitted.
 async fn call(node: &Node, rule: &AnyRule, key: &'static str, calls: u64) -> Vec<Instant> {
     let (policy, mut admitted, mut refused) = (Policy::new("api"), Vec::new(), 0);
     for _ in 0..calls {
@@ -66,9 +69,11 @@ async fn call(node: &Node, rule: &AnyRule, key: &'static str, calls: u64) -> Vec
     admitted
 }
 
-/// Plays a greedy client that calls all nodes. Returns the sorted instants at which it was admitted.
+/// Plays a greedy client that calls all nodes. Returns the sorted instants at which it was
+/// admitted.
 ///
-/// The nodes get used to the client first. After a pause, those that come first take what the store has, and the others what they believe that it has.
+/// The nodes get used to the client first. After a pause, those that come first take what the store
+/// has, and the others what they believe that it has.
 async fn play(
     nodes: &[Node],
     rule: &AnyRule,
@@ -158,7 +163,8 @@ impl Excess {
         }
     }
 
-    /// Checks that so many fleets were played, and that bounds of one unit less would not hold. `leases` reaches those of leases.
+    /// Checks that so many fleets were played, and that bounds of one unit less would not hold.
+    /// `leases` reaches those of leases.
     fn assert_exact(&self, fleets: u64) {
         assert!(self.fleets >= fleets, "{}", self.fleets);
         for reason in [Reason::Ahead, Reason::AheadBesideOthers] {
@@ -209,8 +215,8 @@ async fn fleets_of_three_keep_to_the_page() {
     excess.assert_exact(950);
 }
 
-/// A node without a wrapper beside four with one. The four are the lines of the plane of order three, so that each pair of the thirteen settings is
-/// in one fleet.
+/// A node without a wrapper beside four with one. The four are the lines of the plane of order
+/// three, so that each pair of the thirteen settings is in one fleet.
 #[tokio::test(start_paused = true)]
 async fn fleets_of_five_keep_to_the_page() {
     const LINE: [usize; 4] = [0, 1, 3, 9];

@@ -1,4 +1,5 @@
-//! Wrappers, each with some settings, and what the operators' page lets a fleet of them admit above the limit.
+//! Wrappers, each with some settings, and what the operators' page lets a fleet of them admit above
+//! the limit.
 
 use std::time::Duration;
 
@@ -126,7 +127,8 @@ impl Wrapper {
         }
     }
 
-    /// Returns the place of a node at which a fleet admits most: those that know the store least come last.
+    /// Returns the place of a node at which a fleet admits most: those that know the store least
+    /// come last.
     pub(super) fn comes(self) -> u64 {
         match self {
             Self::Leased(hold) => 1 + hold,
@@ -136,7 +138,8 @@ impl Wrapper {
         }
     }
 
-    /// Returns the units of a limit that this node may be ahead, in a fleet where so many nodes count themselves.
+    /// Returns the units of a limit that this node may be ahead, in a fleet where so many nodes
+    /// count themselves.
     fn ahead(self, limit: u64, counted: u64) -> u64 {
         match self {
             Self::Synced(units) => units,
@@ -154,7 +157,8 @@ pub(super) fn above(fleet: &[Wrapper], rule: &AnyRule, meter: Meter) -> (u64, Ve
         .filter(|node| matches!(node, Wrapper::Counted(_)));
     let counted = counted.count() as u64;
     let (mut above, mut costs) = (0, Vec::new());
-    // The node that is ahead least decides last, and knows of nobody else's units. Those without synchronisation are never ahead.
+    // The node that is ahead least decides last, and knows of nobody else's units. Those without
+    // synchronisation are never ahead.
     let ahead = || fleet.iter().map(|node| node.ahead(limit, counted));
     let all_but_the_least = ahead().sum::<u64>() - ahead().min().unwrap_or(0);
     if all_but_the_least > 0 {

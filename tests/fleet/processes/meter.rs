@@ -75,7 +75,8 @@ fn a_loss_allows_one_burst_more_around_it_only() {
     assert!(meter(&losses).worst(&at([2 * SECOND + 1; 6])).is_some());
 }
 
-/// The admissions of an exact bucket are never over the limit; with one more call at an instant at which it refuses, they are.
+/// The admissions of an exact bucket are never over the limit; with one more call at an instant at
+/// which it refuses, they are.
 #[test]
 fn the_meter_agrees_with_an_exact_bucket() {
     let mut random = Random::new(1);

@@ -1,5 +1,5 @@
-//! Fleets of eight processes on one server. With leases: never over the limit, and hardly below it. With background synchronisation: over it by no more than
-//! the bound, and nothing is lost.
+//! Fleets of eight processes on one server. With leases: never over the limit, and hardly below it.
+//! With background synchronisation: over it by no more than the bound, and nothing is lost.
 
 mod meter;
 mod synced;

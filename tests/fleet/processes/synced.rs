@@ -1,8 +1,10 @@
-//! Eight processes with background synchronisation on one Redis, behind links that are cut; some are killed and started anew, and so is the Redis.
+//! Eight processes with background synchronisation on one Redis, behind links that are cut; some
+//! are killed and started anew, and so is the Redis.
 //!
-//! A hot key has a limit below the number of nodes that it is given, so that no node has a part of it in an outage: what is admitted must keep the hard
-//! bound. A second key is counted in the store: in the end it must know each admitted unit once. Other fleets have parts of the hot key, and add one
-//! limit at most while their store is silent.
+//! A hot key has a limit below the number of nodes that it is given, so that no node has a part of
+//! it in an outage: what is admitted must keep the hard bound. A second key is counted in the
+//! store: in the end it must know each admitted unit once. Other fleets have parts of the hot key,
+//! and add one limit at most while their store is silent.
 
 use std::{
     cell::RefCell,
@@ -290,7 +292,8 @@ fn ahead(nodes: u64) -> u64 {
     (nodes - 1) * AHEAD[0]
 }
 
-/// Asserts that the hot key stays within so many units above its limit. Returns the admitted units of the counted key.
+/// Asserts that the hot key stays within so many units above its limit. Returns the admitted units
+/// of the counted key.
 fn check(journals: &Journals, above: u64) -> u64 {
     let of = |limit, fate| {
         let entries = journals.entries.iter();
@@ -356,7 +359,8 @@ fn replace_node(fleet: &mut Fleet, nodes: &mut [Node]) {
     nodes[node] = fleet.start();
 }
 
-/// Asserts that the store knows the units that were admitted, up to those that died with so many nodes.
+/// Asserts that the store knows the units that were admitted, up to those that died with so many
+/// nodes.
 fn check_known(fleet: &Fleet, admitted: u64, killed: u64) {
     let known = fleet.known();
     // A node may be killed between a decision and its line in the journal.

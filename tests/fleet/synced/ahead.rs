@@ -143,7 +143,8 @@ async fn all_nodes_together_keep_the_bound() {
         for node in &all {
             assert_eq!(node.flush(PERIOD * 10).await, 0);
         }
-        // All of it is in the store: what exceeds the limit is a debt, and is seen when the store is asked for more than remains.
+        // All of it is in the store: what exceeds the limit is a debt, and is seen when the store
+        // is asked for more than remains.
         let told: u64 = all.iter().map(|node| node.stats().told).sum();
         let here: u64 = all.iter().map(|node| node.stats().admitted).sum();
         assert_eq!(told, here);
@@ -216,7 +217,8 @@ async fn a_clean_end_tells_everything() {
     drop(faults);
 }
 
-/// After a flush nobody would tell the store what the node admits by itself: calls fail if the store cannot be reached.
+/// After a flush nobody would tell the store what the node admits by itself: calls fail if the
+/// store cannot be reached.
 #[tokio::test(start_paused = true)]
 async fn after_a_flush_nothing_is_admitted_here() {
     let fleet = Fleet::new();
@@ -286,7 +288,8 @@ async fn a_call_that_is_dropped_takes_nothing() {
     );
 }
 
-/// One node admits three quarters of what both admit: that is its part. Drift is that of the last minute or two.
+/// One node admits three quarters of what both admit: that is its part. Drift is that of the last
+/// minute or two.
 #[tokio::test(start_paused = true)]
 async fn parts_and_drift_are_those_of_late() {
     let fleet = Fleet::new();

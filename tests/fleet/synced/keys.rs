@@ -6,7 +6,8 @@ use crate::synced::nodes::{DELAY, Fleet, PERIOD, acquire, at_once, bucket, spent
 
 const KEYS: u32 = 2000;
 
-/// B7: however many keys have something to tell, one call is under way at a time, and calls that nobody waits for are a twentieth of a period apart.
+/// B7: however many keys have something to tell, one call is under way at a time, and calls that
+/// nobody waits for are a twentieth of a period apart.
 #[tokio::test(start_paused = true)]
 async fn calls_to_the_store_do_not_follow_the_traffic() {
     let fleet = Fleet::new();

@@ -84,7 +84,8 @@ async fn a_new_key_has_a_part_of_its_limit_in_an_outage() {
     assert_eq!(spent(&fleet.server(), &rule, "alice").await, 25);
 }
 
-/// Keys that are first called while others have found out that the store is gone are told afterwards, too.
+/// Keys that are first called while others have found out that the store is gone are told
+/// afterwards, too.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_new_in_an_outage_is_told_afterwards() {
     let fleet = Fleet::new();
@@ -141,7 +142,8 @@ async fn an_overshoot_of_zero_is_a_fallback_that_repays() {
     assert_eq!(spent(&store, &rule, "alice").await, 100);
 }
 
-/// A rule that cannot be told later belongs to the inner store alone: a failure is an error, and the next call is asked again.
+/// A rule that cannot be told later belongs to the inner store alone: a failure is an error, and
+/// the next call is asked again.
 #[tokio::test(start_paused = true)]
 async fn a_rule_that_cannot_be_told_is_not_decided_alone() {
     let fleet = Fleet::new();
@@ -230,7 +232,8 @@ async fn windows_are_divided_too() {
     }
 }
 
-/// One caller, and an answer that never comes: the deadline inside ends the wait, and the node goes on alone.
+/// One caller, and an answer that never comes: the deadline inside ends the wait, and the node goes
+/// on alone.
 #[tokio::test(start_paused = true)]
 async fn a_lone_call_on_a_silent_store_is_decided_here() {
     let fleet = Fleet::new();
@@ -247,7 +250,8 @@ async fn a_lone_call_on_a_silent_store_is_decided_here() {
     assert!(start.elapsed() < Duration::from_millis(100));
 }
 
-/// The runtime of the task that tells the store ends in the middle of a call. Another one takes it up, and nothing is lost or counted twice.
+/// The runtime of the task that tells the store ends in the middle of a call. Another one takes it
+/// up, and nothing is lost or counted twice.
 #[test]
 fn a_runtime_that_ends_is_followed_by_another_one() {
     let runtime = || {
@@ -286,7 +290,8 @@ fn a_runtime_that_ends_is_followed_by_another_one() {
     assert!(runtime().block_on(deadline).is_ok(), "calls wait for ever");
 }
 
-/// A lost answer leaves it open whether the store has taken a delta in. It is told again, and counts once.
+/// A lost answer leaves it open whether the store has taken a delta in. It is told again, and
+/// counts once.
 #[tokio::test(start_paused = true)]
 async fn lost_answers_count_once() {
     let fleet = Fleet::new();

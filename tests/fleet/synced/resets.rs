@@ -8,8 +8,8 @@ use tollgate::{
 
 use crate::synced::nodes::{DELAY, Fleet, PERIOD, acquire, bucket, spent};
 
-/// Units that are under way during a reset count once, as dropped: they may be in the store before it or after it. Their answer is none for the account
-/// that a call makes after the reset.
+/// Units that are under way during a reset count once, as dropped: they may be in the store before
+/// it or after it. Their answer is none for the account that a call makes after the reset.
 #[tokio::test(start_paused = true)]
 async fn units_under_way_are_counted_once() {
     let fleet = Fleet::new();

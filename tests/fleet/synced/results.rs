@@ -114,7 +114,8 @@ async fn all(node: &Node, rule: &TokenBucket) -> [Result<bool, Error>; 3] {
     [alice, bob, carol]
 }
 
-/// Calls of a key whose units the store cannot take in are decided by the store, and the others here.
+/// Calls of a key whose units the store cannot take in are decided by the store, and the others
+/// here.
 #[tokio::test(start_paused = true)]
 async fn the_store_decides_the_calls_of_a_key_that_it_cannot_take_in() {
     let (fleet, rule) = (Fleet::new(), bucket(100));
@@ -189,7 +190,8 @@ async fn units_that_the_store_cannot_take_in_are_counted_as_dropped() {
     assert_eq!(spent(&fleet.server(), &rule, "bob").await, 2);
 }
 
-/// Other failures of a key leave its units to be told again, each once, and the other keys as they are.
+/// Other failures of a key leave its units to be told again, each once, and the other keys as they
+/// are.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_fails_is_told_again_and_the_others_go_on() {
     let faults: [Fails; 2] = [Error::contended, || Error::unavailable("a test")];

@@ -1,10 +1,12 @@
-//! Calls that the store decides, because the number of nodes is not known yet, do not overlap with decisions of this node.
+//! Calls that the store decides, because the number of nodes is not known yet, do not overlap with
+//! decisions of this node.
 
 use tollgate::store::{StoreExt, SyncConfig};
 
 use crate::synced::nodes::{DELAY, Fleet, PERIOD, acquire, bucket};
 
-/// One node and its limit: the number of nodes becomes known while calls are under way in the store.
+/// One node and its limit: the number of nodes becomes known while calls are under way in the
+/// store.
 #[tokio::test(start_paused = true)]
 async fn calls_in_the_store_are_waited_for_when_nodes_are_counted() {
     let fleet = Fleet::new();

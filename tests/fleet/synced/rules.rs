@@ -21,7 +21,8 @@ async fn a_changed_rule_goes_on_with_what_was_admitted() {
     assert_eq!(node.stats().told, 41);
 }
 
-/// Two kinds under one key and policy, told by turns, with answers that are lost: neither is lost, and neither counts twice.
+/// Two kinds under one key and policy, told by turns, with answers that are lost: neither is lost,
+/// and neither counts twice.
 #[tokio::test(start_paused = true)]
 async fn two_kinds_of_rules_are_told_apart() {
     let fleet = Fleet::new();

@@ -49,7 +49,8 @@ async fn one_key_may_be_named_twice() {
     assert_eq!(spent(&fleet.server(), &rules[0], "alice").await, 4);
 }
 
-/// Many calls of two keys in both orders, at the bound: none waits for ever, and none is spent by half.
+/// Many calls of two keys in both orders, at the bound: none waits for ever, and none is spent by
+/// half.
 #[tokio::test(start_paused = true)]
 async fn calls_in_both_orders_do_not_lock_each_other() {
     let fleet = Fleet::new();

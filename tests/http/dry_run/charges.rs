@@ -32,8 +32,7 @@ macro_rules! assert_counts_failures {
     ($layer:expr, $most:expr, $live:expr) => {{
         let layer = $layer;
         let inner = service_fn(fails_on_two);
-        let mut service =
-            tower::util::BoxCloneService::new(tower::Layer::layer(&layer, inner));
+        let mut service = tower::util::BoxCloneService::new(tower::Layer::layer(&layer, inner));
         let live: Option<u64> = $live;
         let (mut live_failures, mut dry_failures) = (0, 0);
         let (mut admitted, mut refused, mut refused_alone, mut admitted_alone) = (0, 0, 0, 0);
@@ -44,16 +43,26 @@ macro_rules! assert_counts_failures {
             request.body_mut().units = 1 + u64::from(fails);
             let response = call(&mut service, request);
             assert_eq!(response.status().is_success(), live_admits);
-            // A request that never reached the handler has no failure, but was charged by the dry run.
+            // A request that never reached the handler has no failure, but was charged by the dry
+            // run.
             let charged = !live_admits || fails;
             live_failures += u64::from(live_admits && fails);
             dry_failures += u64::from(dry_admits && charged);
-            *(if dry_admits { &mut admitted } else { &mut refused }) += 1;
+            *(if dry_admits {
+                &mut admitted
+            } else {
+                &mut refused
+            }) += 1;
             refused_alone += u64::from(live.is_some() && live_admits && !dry_admits);
             admitted_alone += u64::from(!live_admits && dry_admits);
         }
         let report = layer.dry_run_report("next").unwrap();
-        let counts = (report.admitted, report.refused, report.refused_alone, report.admitted_alone);
+        let counts = (
+            report.admitted,
+            report.refused,
+            report.refused_alone,
+            report.admitted_alone,
+        );
         assert_eq!(counts, (admitted, refused, refused_alone, admitted_alone));
         assert!(live.is_none() || refused_alone + admitted_alone > 0);
     }};
@@ -78,7 +87,8 @@ fn a_candidate_charges_by_the_condition_of_the_live_limit() {
     }
 }
 
-/// "Three failures" on a dry run: a look before the request, and the charge of a failure after it, have no effect.
+/// "Three failures" on a dry run: a look before the request, and the charge of a failure after it,
+/// have no effect.
 #[test]
 fn a_limit_that_charges_after_the_response_counts_failures_on_a_dry_run() {
     let clock = ManualClock::default();
@@ -115,7 +125,8 @@ fn a_candidate_is_settled_by_the_handle_of_its_live_limit() {
     assert_eq!((report.admitted, report.refused_alone), (20, 0));
 }
 
-/// A limit by the handle on a dry run beside another one: the handler selects by name, and the dry run is settled.
+/// A limit by the handle on a dry run beside another one: the handler selects by name, and the dry
+/// run is settled.
 #[test]
 fn a_handle_of_a_dry_run_settles_it() {
     let clock = ManualClock::default();

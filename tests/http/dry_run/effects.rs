@@ -1,5 +1,5 @@
-//! The view of clients, handlers and observers of a dry run: nothing of the decisions that are not shown, and the others beside those of live
-//! limits.
+//! The view of clients, handlers and observers of a dry run: nothing of the decisions that are not
+//! shown, and the others beside those of live limits.
 
 use std::sync::{Arc, Mutex};
 
@@ -257,7 +257,8 @@ fn a_dry_run_selects_rules() {
     assert_eq!((report.admitted, report.refused), (3, 2));
 }
 
-/// A request that the live limit delays is held, and the candidate counts it once. Dropped, it gives both charges back.
+/// A request that the live limit delays is held, and the candidate counts it once. Dropped, it
+/// gives both charges back.
 #[tokio::test(start_paused = true)]
 async fn a_delayed_request_that_is_dropped_gives_the_charge_of_the_dry_run_back() {
     let clock = ManualClock::default();

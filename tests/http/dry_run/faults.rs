@@ -1,4 +1,5 @@
-//! Stores that fail, answer late, or do not support a call: a dry run never refuses, and is not compared.
+//! Stores that fail, answer late, or do not support a call: a dry run never refuses, and is not
+//! compared.
 
 use std::{
     future::Future as _,
@@ -130,7 +131,8 @@ async fn late_answers_are_counted_as_prompt_ones() {
     }
 }
 
-/// The store is asked about both before either is answered, so the slower answer alone is waited for.
+/// The store is asked about both before either is answered, so the slower answer alone is waited
+/// for.
 #[tokio::test]
 async fn the_dry_run_and_the_live_limit_are_asked_at_the_same_time() {
     let faulty = Faulty::new(local(&ManualClock::default()));
@@ -232,7 +234,8 @@ fn odd(policy: &'static str, is_silent: bool) -> Odd {
     }
 }
 
-/// An unsupported call of a live limit is the server's fault, and 500. On a dry run it is undecided.
+/// An unsupported call of a live limit is the server's fault, and 500. On a dry run it is
+/// undecided.
 #[tokio::test]
 async fn a_dry_run_that_the_store_does_not_support_refuses_nothing() {
     let layer = layer!(odd("next", false).fail_open());

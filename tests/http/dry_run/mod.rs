@@ -1,4 +1,5 @@
-//! Limits on a dry run: their counts equal those of a model that runs each rule alone, and requests do not notice them.
+//! Limits on a dry run: their counts equal those of a model that runs each rule alone, and requests
+//! do not notice them.
 
 mod charges;
 mod effects;

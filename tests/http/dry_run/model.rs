@@ -37,7 +37,8 @@ impl Alone {
     }
 }
 
-/// A journal of what a dry run and the limit that it is compared with decided, one entry per request.
+/// A journal of what a dry run and the limit that it is compared with decided, one entry per
+/// request.
 #[derive(Default)]
 pub(crate) struct Journal(Vec<(u64, Would, Option<Would>)>);
 

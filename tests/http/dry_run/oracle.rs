@@ -62,7 +62,8 @@ fn calls() -> impl Strategy<Value = Vec<(u64, Call)>> {
     prop::collection::vec(one, 0..120)
 }
 
-/// Returns what a client receives: the status, the fields, the body, and the names in the outcome of the handler.
+/// Returns what a client receives: the status, the fields, the body, and the names in the outcome
+/// of the handler.
 fn received(service: &mut Calls, of: Call) -> impl PartialEq + std::fmt::Debug + use<> {
     let response = call(service, http::Request::new(of));
     let (parts, body) = response.into_parts();
@@ -121,7 +122,8 @@ proptest! {
         prop_assert_eq!(layer.dry_run_report("live"), None);
     }
 
-    /// Two live limits are charged together or not at all. A dry run is charged whatever they do, and compared with one of them.
+    /// Two live limits are charged together or not at all. A dry run is charged whatever they do,
+    /// and compared with one of them.
     #[test]
     fn a_dry_run_beside_two_live_limits_is_compared_with_one_of_them(
         other in prop::sample::select(&PROMPT[..]),

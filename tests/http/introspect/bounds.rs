@@ -121,8 +121,8 @@ async fn look_ups_in_flight_are_bounded_and_a_flood_does_not_keep_known_tokens_f
     assert_eq!(ask(&subject, "bob").await, "bob");
 }
 
-/// Too many look-ups are no outage, which anybody could make: invented tokens do not pass, whatever is chosen for outages. Those that were
-/// active are good for one `max_age` more.
+/// Too many look-ups are no outage, which anybody could make: invented tokens do not pass, whatever
+/// is chosen for outages. Those that were active are good for one `max_age` more.
 #[tokio::test(flavor = "current_thread")]
 async fn a_flood_opens_no_gate() {
     for open in [false, true] {

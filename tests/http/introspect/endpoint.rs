@@ -215,7 +215,8 @@ async fn a_server_that_revokes_and_then_goes_is_followed() {
     assert_eq!(ask(&subject, "new").await, "503");
 }
 
-/// Over TLS, with the client that the documentation shows; a server whose certificate is not trusted never sees the token.
+/// Over TLS, with the client that the documentation shows; a server whose certificate is not
+/// trusted never sees the token.
 #[tokio::test(flavor = "current_thread")]
 async fn a_client_with_tls_asks_a_trusted_server_only() {
     use hyper_util::{client::legacy::Client, rt::TokioExecutor};

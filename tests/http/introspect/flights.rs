@@ -79,7 +79,8 @@ async fn concurrent_requests_share_one_look_up_for_each_token() {
     }
 }
 
-/// On several threads, where requests come while a look-up ends: never two at a time, and one in all.
+/// On several threads, where requests come while a look-up ends: never two at a time, and one in
+/// all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn racing_requests_share_one_look_up() {
     for round in 0..200 {
@@ -125,7 +126,8 @@ impl Clock for Hooked {
     }
 }
 
-/// The time is read after the cache, so the whole look-up of the other request is between that and the lock.
+/// The time is read after the cache, so the whole look-up of the other request is between that and
+/// the lock.
 #[tokio::test(flavor = "current_thread")]
 async fn a_look_up_that_ends_while_another_request_begins_is_not_repeated() {
     let clock = Hooked::default();

@@ -1,4 +1,5 @@
-//! Introspection of bearer tokens: the cache against a model, the endpoint against a real HTTP server that fails in many ways.
+//! Introspection of bearer tokens: the cache against a model, the endpoint against a real HTTP
+//! server that fails in many ways.
 
 mod answers;
 mod bounds;

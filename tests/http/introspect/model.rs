@@ -60,7 +60,8 @@ impl History {
         })
     }
 
-    /// Returns `true` if the last answer was an active token that does not expire before it is asked for again.
+    /// Returns `true` if the last answer was an active token that does not expire before it is
+    /// asked for again.
     fn renews(&self, times: &Times) -> bool {
         let last = self.0.iter().rfind(|(_, word)| *word != Word::Down);
         match last {
@@ -69,7 +70,8 @@ impl History {
         }
     }
 
-    /// Returns the expected answer at `now`, and notes the look-up if there is one; also one that `renewed` the token early, if that may be.
+    /// Returns the expected answer at `now`, and notes the look-up if there is one; also one that
+    /// `renewed` the token early, if that may be.
     fn ask(&mut self, now: u64, (word, renewed): (Word, bool), times: &Times) -> String {
         let text = |active: bool, stale: bool| match (active, stale) {
             (true, false) => "ann".to_owned(),
@@ -82,7 +84,8 @@ impl History {
                 .last()
                 .is_some_and(|(at, word)| *word == Word::Down && now < at + times.retry);
             if now < fresh {
-                // From 70 % of its age on it may be renewed, and from 90 % on it must be, unless it ends by itself.
+                // From 70 % of its age on it may be renewed, and from 90 % on it must be, unless it
+                // ends by itself.
                 let age = 10 * (now + times.max_age).saturating_sub(fresh);
                 let can = self.renews(times) && !failed_lately;
                 let (may, must) = (age >= 7 * times.max_age, age >= 9 * times.max_age);

@@ -81,7 +81,8 @@ mod log {
     impl Log {
         /// Records until the guards are dropped.
         fn of_this_thread(&self) -> (Dispatch, DefaultGuard) {
-            // While there is one subscriber alone, `tracing` asks that of the thread that meets an event first. Threads of other tests have none.
+            // While there is one subscriber alone, `tracing` asks that of the thread that meets an
+            // event first. Threads of other tests have none.
             let second = Dispatch::new(self.clone());
             (second, set_default(self.clone()))
         }

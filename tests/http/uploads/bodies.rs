@@ -131,7 +131,8 @@ async fn bodies_that_are_known_to_be_empty_are_not_read() {
     }
 }
 
-/// Returns a service whose handler drops the bodies that it gets, and responds when other tasks have run.
+/// Returns a service whose handler drops the bodies that it gets, and responds when other tasks
+/// have run.
 fn dropping<L: Layer<Handler>>(layer: L) -> L::Service {
     layer.layer(Handler::new(service_fn(async |upload: Request<Upload>| {
         drop(upload);

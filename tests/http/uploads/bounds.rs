@@ -56,7 +56,8 @@ fn silence() -> impl Stream<Item = Bytes> {
     stream::once(pending())
 }
 
-/// Returns the time until a body was dropped. Paused time goes to the next timer once all tasks wait.
+/// Returns the time until a body was dropped. Paused time goes to the next timer once all tasks
+/// wait.
 async fn time_until(dropped: Dropped) -> Duration {
     let start = Instant::now();
     dropped.await.unwrap_err();

@@ -129,7 +129,8 @@ async fn a_client_that_hangs_up_is_a_failed_body() {
     assert_eq!((stats.started, stats.failed), (1, 1));
 }
 
-/// Its client may never send the body, and send its next request instead. So hyper closes the connection.
+/// Its client may never send the body, and send its next request instead. So hyper closes the
+/// connection.
 #[tokio::test]
 async fn a_body_behind_an_expectation_is_not_read() {
     let respond = Http::new().drain_bodies();

@@ -31,7 +31,8 @@ impl Client {
         }
     }
 
-    /// Sends uploads one after the other. Returns a line for each: the status and the body, or the error. `None` if the program is missing.
+    /// Sends uploads one after the other. Returns a line for each: the status and the body, or the
+    /// error. `None` if the program is missing.
     async fn upload(self, to: SocketAddr, count: usize) -> Option<Vec<String>> {
         let mut command = Command::new(client(self.program())?);
         let is_curl = self.program() == "curl";
@@ -71,7 +72,8 @@ impl Client {
     }
 }
 
-/// Sends one upload that passes, and 40 that are refused, of which 39 must get their answer. Returns the lines of these, and the counters.
+/// Sends one upload that passes, and 40 that are refused, of which 39 must get their answer.
+/// Returns the lines of these, and the counters.
 ///
 /// Without the setter most clients get less: the page of `DrainBodies` has the numbers.
 async fn refused(client: Client) -> Option<(Vec<String>, DrainStats)> {

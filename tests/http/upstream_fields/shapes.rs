@@ -5,7 +5,8 @@ use super::{DRAFT06, LEGACY, now};
 /// The fields of an upstream.
 pub(super) struct Shape {
     pub(super) lines: Vec<(&'static str, String)>,
-    /// The fewest remaining units in fields that can be read: in `RateLimit`, there with what draft-07 needs, in draft-06 and in `X-RateLimit-*`.
+    /// The fewest remaining units in fields that can be read: in `RateLimit`, there with what
+    /// draft-07 needs, in draft-06 and in `X-RateLimit-*`.
     pub(super) least: [Option<u64>; 4],
 }
 

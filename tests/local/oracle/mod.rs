@@ -1,5 +1,5 @@
-//! The store in memory against a plain map that is written the slow obvious way: with room for all keys both decide the
-//! same, and at any capacity no key is admitted above its limit.
+//! The store in memory against a plain map that is written the slow obvious way: with room for all
+//! keys both decide the same, and at any capacity no key is admitted above its limit.
 
 mod calls;
 mod plain;
@@ -27,7 +27,8 @@ const YEAR: u64 = 365 * DAY;
 /// A call that can be settled.
 struct Charged<A> {
     charge: Charge,
-    /// The units that the plain map charged for it: who inherits waits longer, and is known by its departure.
+    /// The units that the plain map charged for it: who inherits waits longer, and is known by its
+    /// departure.
     plain: Vec<Charge>,
     by: A,
 }
@@ -184,7 +185,8 @@ impl<A: Algorithm<State: std::fmt::Debug> + Clone> Run<A> {
         };
         self.clock.set(self.plain.now.saturating_add(wait));
         let again = self.spend(call)?;
-        // An entry that is no mark can push nobody out, nor be pushed out; and its first sight may find no room.
+        // An entry that is no mark can push nobody out, nor be pushed out; and its first sight may
+        // find no room.
         let is_mark = |rule: &A| rule.packed_rule().is_some();
         let all_are_marks = self.rules.iter().all(is_mark);
         let in_vain = !all_are_marks && (again.is_undecided() || !is_mark(&self.rule(call)));
@@ -259,8 +261,9 @@ impl<A: Algorithm<State: std::fmt::Debug> + Clone> Run<A> {
             return Ok(());
         };
         self.read_clock();
-        // By another rule than the one that charged, a store that keeps a word may give back less than one that knows the
-        // instant of the last write: that it never gives too much is for the tests at the cap.
+        // By another rule than the one that charged, a store that keeps a word may give back less
+        // than one that knows the instant of the last write: that it never gives too much is for
+        // the tests at the cap.
         let rule = if late || self.has_room_for_all() {
             by
         } else {
@@ -279,16 +282,16 @@ impl<A: Algorithm<State: std::fmt::Debug> + Clone> Run<A> {
         let done = matches!(self.store.settle(vec![settlement]), Check::Ready(Ok(())));
         prop_assert!(done);
         let lost = self.store.stats().turned_away > before.turned_away;
-        // An entry that finds no room is lost, and counted. The plain map loses only what is to the good of
-        // the limit.
+        // An entry that finds no room is lost, and counted. The plain map loses only what is to the
+        // good of the limit.
         if !lost || actual < cost {
             let may_be_gone = !self.has_room_for_all();
             self.plain
                 .settle(call.who, &rule, &plain, actual, may_be_gone);
         }
         if !self.has_room_for_all() && actual < cost {
-            // A state that is full by this rule can be forgotten, and what the store has inherited may
-            // lie below its full, where the plain map's lies above.
+            // A state that is full by this rule can be forgotten, and what the store has inherited
+            // may lie below its full, where the plain map's lies above.
             self.plain.may_be_forgotten_if_full(call.who, &rule);
         }
         Ok(())
@@ -386,8 +389,9 @@ const WINDOWS: [&str; 12] = [
     "fixed-window 5/2m",
 ];
 
-/// With marks, of one to 15 slices and of as many lengths as a table has shapes or more, and without: slices of unequal lengths, too many
-/// slices, and limits that do not fit into the digits of a counter.
+/// With marks, of one to 15 slices and of as many lengths as a table has shapes or more, and
+/// without: slices of unequal lengths, too many slices, and limits that do not fit into the digits
+/// of a counter.
 const SLIDING: [&str; 14] = [
     "sliding-window 5/1m",
     "sliding-window 9/1m",
@@ -447,7 +451,8 @@ fn all_kinds() -> Vec<AnyRule> {
     parsed(&[&MARKS[..], &others, &QUEUES, &WINDOWS, &SLIDING].concat())
 }
 
-/// Rules of two buckets, whose states are in two words of the table; and some of the same kinds whose states are in the map.
+/// Rules of two buckets, whose states are in two words of the table; and some of the same kinds
+/// whose states are in the map.
 const TWO_BUCKETS: [&str; 8] = [
     "token-bucket 3/1s & token-bucket 9/1m",
     "token-bucket 7/1s burst=2 & token-bucket 5/1m burst=4",
@@ -599,7 +604,8 @@ proptest! {
         Run::new(rules, START, capacity, choice).run(ops)?;
     }
 
-    /// Of one length: what was counted in a window of another one is not told from what was in none.
+    /// Of one length: what was counted in a window of another one is not told from what was in
+    /// none.
     #[test]
     fn at_any_cap_no_window_lets_through_more_than_it_may(
         ops in ops(steps()), capacity in 0..ALL, choice in choices(),

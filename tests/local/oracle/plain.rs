@@ -22,8 +22,8 @@ pub struct Known<A: Algorithm> {
     by: A,
 }
 
-/// Forgets nothing by itself. From the instant on at which the rule that wrote last says that a state
-/// can be forgotten, the store may have done so, and both are possible until an answer tells
+/// Forgets nothing by itself. From the instant on at which the rule that wrote last says that a
+/// state can be forgotten, the store may have done so, and both are possible until an answer tells
 /// which it was. (Under one rule no answer ever does; a longer rule's answer may.)
 pub struct Plain<A: Algorithm> {
     /// Of each kind of state that a key has.
@@ -108,7 +108,8 @@ impl<A: Algorithm<State: fmt::Debug> + Clone> Plain<A> {
         !possible.is_empty()
     }
 
-    /// The state as a store reads it that keeps it in a word, which has no room for the instant of the last write.
+    /// The state as a store reads it that keeps it in a word, which has no room for the instant of
+    /// the last write.
     fn out_of_a_word(known: &Known<A>, rule: &A, now: Timestamp) -> Option<A::State> {
         let (at, state) = (StoreTime::new(now, now), known.state.as_ref()?);
         let unpacked = |by: &A| match by.packed_rule() {
@@ -118,8 +119,8 @@ impl<A: Algorithm<State: fmt::Debug> + Clone> Plain<A> {
         unpacked(rule).or_else(|| unpacked(&known.by))
     }
 
-    /// The step of a store that keeps the state in a word, under a rule that does not: it counts the calls again, as late as they can have
-    /// come, and so it does from then on.
+    /// The step of a store that keeps the state in a word, under a rule that does not: it counts
+    /// the calls again, as late as they can have come, and so it does from then on.
     fn step_out_of_a_word(
         known: &Known<A>,
         rule: &A,
@@ -147,8 +148,8 @@ impl<A: Algorithm<State: fmt::Debug> + Clone> Plain<A> {
         known.retain(|known| seen.insert(format!("{:?}", known.state)));
     }
 
-    /// The step of a store that keeps the state in a word, in thirds of a nanosecond: a rule that counts in whole ones cuts
-    /// a state of its own.
+    /// The step of a store that keeps the state in a word, in thirds of a nanosecond: a rule that
+    /// counts in whole ones cuts a state of its own.
     fn step_in_a_word(
         known: &Known<A>,
         rule: &A,
@@ -180,7 +181,8 @@ impl<A: Algorithm<State: fmt::Debug> + Clone> Plain<A> {
         !possible.is_empty()
     }
 
-    /// A call that the store refused: it spent nothing, but may have seen the key for the first time.
+    /// A call that the store refused: it spent nothing, but may have seen the key for the first
+    /// time.
     pub fn refused(&mut self, who: Who, rule: &A, cost: Cost) {
         let now = self.now;
         let possible = self.possible(who, rule);
@@ -197,8 +199,8 @@ impl<A: Algorithm<State: fmt::Debug> + Clone> Plain<A> {
 
     /// A settlement of any of these charges: of one, or of what may have been charged.
     ///
-    /// A settlement by a rule to which the state says nothing, before and after, is none; but a key that may have been
-    /// pushed out is then known by what the settlement leaves of nobody.
+    /// A settlement by a rule to which the state says nothing, before and after, is none; but a key
+    /// that may have been pushed out is then known by what the settlement leaves of nobody.
     pub fn settle(
         &mut self,
         who: Who,
@@ -213,7 +215,8 @@ impl<A: Algorithm<State: fmt::Debug> + Clone> Plain<A> {
             state.is_some_and(|state| rule.forgettable_at(state) > now)
         };
         let possible = self.possible(who, rule);
-        // A store that keeps a state in words does not know the instant of its last write, and may give back less.
+        // A store that keeps a state in words does not know the instant of its last write, and may
+        // give back less.
         let in_words: Vec<_> = possible
             .iter()
             .filter_map(|known| {

@@ -1,8 +1,9 @@
 //! The store in memory, as it is in `src`, on loom's atomics and locks.
 //!
-//! The table, the map, and all decisions, placement and settlement around them are the files of `src`, and so are the algorithms and
-//! decisions. Stand-ins replace [`sync`] (by loom's atomics and locks), the `DashMap` under the map, the clock, and keys (by keys that
-//! are almost their own fingerprints).
+//! The table, the map, and all decisions, placement and settlement around them are the files of
+//! `src`, and so are the algorithms and decisions. Stand-ins replace [`sync`] (by loom's atomics
+//! and locks), the `DashMap` under the map, the clock, and keys (by keys that are almost their own
+//! fingerprints).
 #![allow(
     dead_code,
     unused_imports,
@@ -103,7 +104,8 @@ pub mod store {
     }
 }
 
-/// Runs every interleaving with at most `interruptions` preemptions of threads that could have continued.
+/// Runs every interleaving with at most `interruptions` preemptions of threads that could have
+/// continued.
 pub fn model(interruptions: usize, run: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(interruptions);

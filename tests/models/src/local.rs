@@ -51,7 +51,8 @@ pub(super) struct LocalInner<S, C> {
 pub(super) struct Fingerprinter;
 
 impl Fingerprinter {
-    /// Returns a fingerprint whose shard depends on the key and not on the kind. Its sets depend on neither.
+    /// Returns a fingerprint whose shard depends on the key and not on the kind. Its sets depend on
+    /// neither.
     pub(super) fn fingerprint(&self, _: &Policy, key: &Key, kind: StateKind) -> u64 {
         key.0 ^ key.0 << 55 ^ (kind.as_u64() & 0xff) << 8
     }
@@ -292,7 +293,8 @@ impl Table {
         table.scan(key, at(now), floor.unwrap_or_else(|| at(now).packed()))
     }
 
-    /// Spends under a key, and inserts it if it is new. Returns `false` if there was no slot for it.
+    /// Spends under a key, and inserts it if it is new. Returns `false` if there was no slot for
+    /// it.
     pub fn arrive(&self, rule: &impl Algorithm, key: u64, cost: u64, now: u64) -> bool {
         self.locked(key, |table| {
             if let Some(claim) = table.claim(key) {
@@ -311,7 +313,8 @@ impl Table {
         })
     }
 
-    /// Spends under a new key that evicts the key with the smallest usage and inherits it. Returns `true` if a key was evicted.
+    /// Spends under a new key that evicts the key with the smallest usage and inherits it. Returns
+    /// `true` if a key was evicted.
     pub fn evict(&self, rule: &impl Algorithm, key: u64, cost: u64, now: u64) -> bool {
         self.locked(key, |table| {
             let scan = Self::scan(table, rule, key, now);
@@ -320,7 +323,8 @@ impl Table {
         })
     }
 
-    /// Returns the remaining units of a key, by its own state or by the usage evicted from its sets.
+    /// Returns the remaining units of a key, by its own state or by the usage evicted from its
+    /// sets.
     pub fn remaining(&self, rule: &impl Algorithm, key: u64, now: u64) -> Option<u64> {
         let (packed, packed_kind) = self.locked(key, |table| match table.claim(key) {
             Some(claim) => Some((claim.word().packed(), table.packed_kind(claim.word()))),

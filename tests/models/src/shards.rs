@@ -1,4 +1,5 @@
-//! Stand-in for the `DashMap` of `src/store/local/mod.rs`: its shards are lists under locks of loom's.
+//! Stand-in for the `DashMap` of `src/store/local/mod.rs`: its shards are lists under locks of
+//! loom's.
 
 use std::ops::{Deref, DerefMut};
 

@@ -17,10 +17,10 @@ pub(crate) use loom::{
 
 /// A loom atomic with witnesses, by which loom sees all accesses of threads to it.
 ///
-/// Loom tries an order again the other way round if an access depends on the last one before it, and
-/// remembers only that last one: where a thread looks at a word and then replaces it, its own look hides
-/// that of another thread from its write. So each thread that reads touches a witness of its own, and
-/// each that writes touches those of all others. Witnesses order nothing.
+/// Loom tries an order again the other way round if an access depends on the last one before it,
+/// and remembers only that last one: where a thread looks at a word and then replaces it, its own
+/// look hides that of another thread from its write. So each thread that reads touches a witness of
+/// its own, and each that writes touches those of all others. Witnesses order nothing.
 #[derive(Debug)]
 pub(crate) struct AtomicU64 {
     value: Atomic,

@@ -118,7 +118,8 @@ pub(super) fn kinds(text: &str) -> Vec<i64> {
     }
 }
 
-/// Any value: no error, no more admissions than a key can ever get at once, and a valid state afterwards.
+/// Any value: no error, no more admissions than a key can ever get at once, and a valid state
+/// afterwards.
 #[tokio::test]
 async fn a_random_value_admits_at_most_a_full_bucket() {
     for text in RULES {

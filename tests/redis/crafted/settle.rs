@@ -44,7 +44,8 @@ impl StoredKey {
         }
     }
 
-    /// A settlement on any value is not an error. It leaves the value unchanged, or a state that every rule can read.
+    /// A settlement on any value is not an error. It leaves the value unchanged, or a state that
+    /// every rule can read.
     async fn settle_odd(&self, bytes: &[u8], random: &mut Random, context: &str) -> bool {
         self.set(bytes);
         self.settle(random, context).await;

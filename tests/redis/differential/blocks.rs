@@ -43,7 +43,8 @@ fn any_block(random: &mut Random) -> Rule {
     })
 }
 
-/// Asks of blocks and of a rule, about keys of their own, in one request or one after the other. The clock steps back now and then.
+/// Asks of blocks and of a rule, about keys of their own, in one request or one after the other.
+/// The clock steps back now and then.
 #[tokio::test]
 async fn blocks_equal_those_of_memory() {
     let redis = servers::Redis::start();

@@ -1,4 +1,5 @@
-//! Logs so long that slots are dropped, moved and packed: decisions and states equal those in memory.
+//! Logs so long that slots are dropped, moved and packed: decisions and states equal those in
+//! memory.
 
 use std::time::Duration;
 
@@ -128,7 +129,8 @@ async fn long_logs_equal_those_of_memory() {
         let mut client = Client::new(&store, text, seed as u64);
         let mut longest = 0;
         for request in 0..cases(6_000).max(1_500) {
-            // Phases of floods, of calls that are refunded, of a trickle; and pauses, after which nothing or little counts.
+            // Phases of floods, of calls that are refunded, of a trickle; and pauses, after which
+            // nothing or little counts.
             client.now += match (request / 300 % 4, client.random.below(400)) {
                 (_, 0) => client.random.below(1_500_000),
                 (3, _) => client.random.below(9_000),
@@ -204,7 +206,8 @@ async fn refunds_do_not_make_a_log_longer() {
     assert!(client.refused == 0 && client.admitted == 400);
 }
 
-/// A string that is evicted without its state, or a value of another type in its place: the key is as new, once.
+/// A string that is evicted without its state, or a value of another type in its place: the key is
+/// as new, once.
 #[tokio::test]
 async fn a_lost_log_is_healed() {
     let server = servers::Redis::start();
@@ -273,7 +276,8 @@ async fn units_near_the_greatest_number_are_counted() {
     assert_eq!(store.stats().healed, 0);
 }
 
-/// One call about one log under two rules, of which another one is refused: each is told what it would be alone.
+/// One call about one log under two rules, of which another one is refused: each is told what it
+/// would be alone.
 #[tokio::test]
 async fn asks_under_several_rules_are_told_what_they_are_in_memory() {
     let server = servers::Redis::start();

@@ -79,7 +79,8 @@ impl InMicros {
 /// The keys of one client in memory, each with a state for each kind of rule.
 pub(super) struct Memory(pub(super) Vec<Option<AnyState>>);
 
-/// One ask: the index of the state, the rule for that key, the cost, and up to how many units are granted.
+/// One ask: the index of the state, the rule for that key, the cost, and up to how many units are
+/// granted.
 pub(super) type Question = (usize, AnyRule, Cost, u64);
 
 /// Returns what an ask spends, as `Ask::up_to` says, of a rule whose units can be granted ahead.
@@ -99,8 +100,8 @@ pub(super) fn granted(
 }
 
 impl Memory {
-    /// Decides all or nothing. If one ask is refused, the others are answered with looks. The write of a refusal
-    /// stays, without the charges of the others.
+    /// Decides all or nothing. If one ask is refused, the others are answered with looks. The write
+    /// of a refusal stays, without the charges of the others.
     pub(super) fn decide(&mut self, questions: &[Question], now: Timestamp) -> Vec<Decision> {
         let mut after = self.0.clone();
         let step = |(key, rule, cost, up_to): &Question| {

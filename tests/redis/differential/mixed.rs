@@ -124,8 +124,8 @@ struct Tally {
     refused: u64,
 }
 
-/// Makes random requests, each with some settlements and some calls, on three keys. For a single rule, compares the
-/// states number by number.
+/// Makes random requests, each with some settlements and some calls, on three keys. For a single
+/// rule, compares the states number by number.
 async fn run(
     server: &servers::Redis,
     store: &Redis<AnyRule>,

@@ -1,4 +1,5 @@
-//! Runs equal timelines on the store in memory and on the scripts in Redis: all numbers of the decisions are equal.
+//! Runs equal timelines on the store in memory and on the scripts in Redis: all numbers of the
+//! decisions are equal.
 
 mod blocks;
 mod long_logs;
@@ -72,8 +73,8 @@ impl Tally {
 
 /// Makes a client's calls at random times. If the pace says so, compares each decision with memory.
 ///
-/// Decisions equal those of a memory store that counts in the units of scripts, and differ from ordinary memory by at
-/// most a microsecond.
+/// Decisions equal those of a memory store that counts in the units of scripts, and differ from
+/// ordinary memory by at most a microsecond.
 async fn run(
     store: Redis<AnyRule>,
     name: String,

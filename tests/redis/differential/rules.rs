@@ -76,8 +76,9 @@ pub(super) const GRANTED: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// Rules that take turns on one key. Rules of one algorithm count in the same fraction of a microsecond. So a state
-/// that carries over is equal in memory, which rounds it to a fraction of a nanosecond.
+/// Rules that take turns on one key. Rules of one algorithm count in the same fraction of a
+/// microsecond. So a state that carries over is equal in memory, which rounds it to a fraction of a
+/// nanosecond.
 pub(super) const RULES: [(&str, &[&str]); 19] = [
     (
         "token bucket",
@@ -218,7 +219,8 @@ pub(super) const RULES: [(&str, &[&str]); 19] = [
     ),
 ];
 
-/// Rules whose units are not multiples of each other, and so coarse that rounding affects decisions.
+/// Rules whose units are not multiples of each other, and so coarse that rounding affects
+/// decisions.
 ///
 /// Memory rounds off less than the program when a state carries over.
 pub(super) const UNEVEN: [(&str, &[&str]); 4] = [

@@ -49,7 +49,8 @@ async fn settled_units_are_refunded() {
         store.settle(vec![settlement]).await.unwrap();
         let after = look().await;
         assert_eq!(after.remaining(), before.remaining(), "{text}");
-        // A key that does not start at rest is known now, and a call that is not delayed has departed.
+        // A key that does not start at rest is known now, and a call that is not delayed has
+        // departed.
         if !text.contains("initial") && !text.contains("spaced") {
             assert_eq!(after.reset_after(), before.reset_after(), "{text}");
         }
@@ -160,7 +161,8 @@ async fn settlements_are_equal(with: fn(Charge) -> Charge) {
     }
 }
 
-/// The time of these calls is given and does not pass in the server, so their states are kept a minute longer.
+/// The time of these calls is given and does not pass in the server, so their states are kept a
+/// minute longer.
 #[tokio::test]
 async fn states_expire_when_they_no_longer_matter() {
     let redis = servers::Redis::start();

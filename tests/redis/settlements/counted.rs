@@ -105,8 +105,8 @@ fn settlements_lost_with_their_runtime_are_counted() {
     assert_eq!(store.stats().unsettled, 300);
 }
 
-/// Delays a request in a layer over `store`, drops it once the server is down, and returns the layer's count of lost
-/// settlements then, and after a handler's settlement.
+/// Delays a request in a layer over `store`, drops it once the server is down, and returns the
+/// layer's count of lost settlements then, and after a handler's settlement.
 async fn layered<S>(server: &servers::Redis, store: S, context: &str)
 where
     S: Store<LeakyBucket, Error: NeverFails> + Backend<Error: NeverFails> + Clone,

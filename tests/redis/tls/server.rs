@@ -24,7 +24,8 @@ pub(crate) fn tls(asks_clients: bool) -> Tls {
 }
 
 impl TlsRedis {
-    /// Starts a Redis that trusts only its own certificate, and requires it from clients if `asks_clients`.
+    /// Starts a Redis that trusts only its own certificate, and requires it from clients if
+    /// `asks_clients`.
     pub(crate) fn start(asks_clients: bool) -> Self {
         Self::start_of(Redis::options(), asks_clients)
     }

@@ -1,5 +1,5 @@
-//! A process of one release, `worker before|now REDIS MEMCACHED`. It reads commands from standard input, one per
-//! line, and answers each with a line on standard output. It ends with its input.
+//! A process of one release, `worker before|now REDIS MEMCACHED`. It reads commands from standard
+//! input, one per line, and answers each with a line on standard output. It ends with its input.
 
 #![allow(clippy::duplicate_mod, reason = "compiled for each release")]
 

@@ -14,8 +14,8 @@
 //! | `fits` | | `true` if the store accepts the rule |
 //! | `report` | | the nodes that this one counts, the units that it has not told the store, and its failures |
 //!
-//! A store is `redis`, `swaps` or `counters`, or a node with one of these: `redis/leased/200` has leases of 200 ms. A further word
-//! distinguishes nodes.
+//! A store is `redis`, `swaps` or `counters`, or a node with one of these: `redis/leased/200` has
+//! leases of 200 ms. A further word distinguishes nodes.
 //!
 //! The answer to a failed command is `error text`.
 

@@ -41,7 +41,8 @@ impl<Rule> Node<Rule> {
     }
 }
 
-/// Returns the wrapper with a name and a number of units, keys or milliseconds around a store of a rule, unless it is that of leases or blocks.
+/// Returns the wrapper with a name and a number of units, keys or milliseconds around a store of a
+/// rule, unless it is that of leases or blocks.
 macro_rules! around {
     ($store:ident, $name:expr, $number:expr) => {
         match $name {

@@ -52,7 +52,8 @@ async fn a_call_that_loses_every_race_is_contended() {
     );
 }
 
-/// Calls of one client are combined into one swap. If the store takes no writes, those that are refused are refused all the same.
+/// Calls of one client are combined into one swap. If the store takes no writes, those that are
+/// refused are refused all the same.
 #[tokio::test(start_paused = true)]
 async fn a_refused_call_is_refused_beside_writes_that_are_not_taken() {
     for versions in [false, true] {

@@ -130,7 +130,8 @@ async fn an_invalid_value_counts_as_no_state() {
     .await;
 }
 
-/// The old release fails with a clear message until the key is reset or expires. The newer value is unchanged.
+/// The old release fails with a clear message until the key is reset or expires. The newer value is
+/// unchanged.
 #[tokio::test]
 async fn a_newer_version_is_reported_and_not_replaced() {
     for (text, is_value) in RULES.iter().flat_map(|text| [(text, true), (text, false)]) {

@@ -45,7 +45,8 @@ async fn send(store: &Swaps, deltas: &[Delta<'_, AnyRule>]) {
     panic!("a store that fails one time in six never answers");
 }
 
-/// Adds units to all keys, in numbered deltas that it repeats at random. Returns how many units it sent to each key.
+/// Adds units to all keys, in numbered deltas that it repeats at random. Returns how many units it
+/// sent to each key.
 async fn node(store: Swaps, rule: AnyRule, node: u64) -> Vec<u64> {
     let (api, mut random) = (Policy::new("api"), Random::new(node));
     let mut sums = vec![0; KEYS as usize];
@@ -228,7 +229,8 @@ impl CompareAndSwap for OneIsContended {
     }
 }
 
-/// A contended key fails alone, and early enough that the others are answered within a usual deadline.
+/// A contended key fails alone, and early enough that the others are answered within a usual
+/// deadline.
 #[tokio::test(start_paused = true)]
 async fn a_contended_key_fails_alone() {
     let rule: AnyRule = RULES[0].parse().unwrap();

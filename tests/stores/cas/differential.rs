@@ -45,7 +45,8 @@ where
     let policy = Policy::new("api");
     let mut random = Random::new(seed);
     let mut kept: HashMap<(usize, StateKind), Kept<R::State>> = HashMap::new();
-    // If the clock steps back, an expired state can return, as the states of other kinds keep the value alive.
+    // If the clock steps back, an expired state can return, as the states of other kinds keep the
+    // value alive.
     let steps_back = rules
         .iter()
         .all(|rule| rule.state_kind() == rules[0].state_kind());
@@ -183,7 +184,8 @@ async fn typed_rules_and_pairs_decide_as_in_memory() {
     timelines(&[(TokenBucket::per_second(5), spread)]).await;
 }
 
-/// A charge whose answer was lost costs the client at most that much. No client gets more than the limit.
+/// A charge whose answer was lost costs the client at most that much. No client gets more than the
+/// limit.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_admits_no_more_than_the_limit() {
     let policy = Policy::new("api");

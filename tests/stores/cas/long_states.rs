@@ -89,7 +89,8 @@ async fn a_rule_with_longer_states_is_refused_when_the_store_is_given_it() {
     }
 }
 
-/// Every other one of a hundred waiting calls hangs up. Sixteen places are remembered, and the others counted.
+/// Every other one of a hundred waiting calls hangs up. Sixteen places are remembered, and the
+/// others counted.
 async fn hang_up<S>(store: &S)
 where
     S: Store<LeakyBucket, Error: std::fmt::Debug>,

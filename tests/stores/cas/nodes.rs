@@ -12,7 +12,8 @@ fn nodes(ways: Ways) -> Optimistic<Memory, TokenBucket, ManualClock> {
     driver(Memory::new(ManualClock::default(), ways))
 }
 
-/// A node that is a minute ahead is counted with the others, and counts them, although each swap is lost at first.
+/// A node that is a minute ahead is counted with the others, and counts them, although each swap is
+/// lost at first.
 #[tokio::test(start_paused = true)]
 async fn a_node_ahead_hides_nobody() {
     for found in [false, true] {

@@ -1,4 +1,5 @@
-//! Leases: without a hold they are the wrapped store, and with one they keep the laws that do not tell how much one node admits.
+//! Leases: without a hold they are the wrapped store, and with one they keep the laws that do not
+//! tell how much one node admits.
 
 use std::time::Duration;
 
@@ -37,9 +38,10 @@ async fn a_hold_of_zero_keeps_all_laws() {
     assert_eq!(store.stats(), Default::default());
 }
 
-/// A node admits less than the rule, because the store runs a stricter one and a node pauses, and what remains is an estimate. So the
-/// laws that compare each decision with that of the rule do not apply. Those that count do: never a unit too many, on any rule that can
-/// be leased, also with two nodes.
+/// A node admits less than the rule, because the store runs a stricter one and a node pauses, and
+/// what remains is an estimate. So the laws that compare each decision with that of the rule do not
+/// apply. Those that count do: never a unit too many, on any rule that can be leased, also with two
+/// nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_a_hold_no_law_finds_a_unit_too_many() {
     for rules in [
@@ -83,7 +85,8 @@ async fn with_a_hold_no_law_finds_a_unit_too_many() {
     }
 }
 
-/// Without a hold, the wrapped store is asked the same as without the wrapper, and the answers are its own.
+/// Without a hold, the wrapped store is asked the same as without the wrapper, and the answers are
+/// its own.
 #[tokio::test]
 async fn a_hold_of_zero_is_the_wrapped_store_call_for_call() {
     for seed in 0..support::cases(50).max(8) {

@@ -1,4 +1,5 @@
-//! The conformance suite: correct stores pass it, and each broken store fails the law that it breaks.
+//! The conformance suite: correct stores pass it, and each broken store fails the law that it
+//! breaks.
 
 mod broken;
 mod faulty;
@@ -10,7 +11,8 @@ mod synced;
 
 use crate::common::{memory, rules};
 
-/// The number of random timelines for a store that should keep all laws: usually as many as a suite makes by itself.
+/// The number of random timelines for a store that should keep all laws: usually as many as a suite
+/// makes by itself.
 pub(crate) fn timelines() -> u64 {
     support::cases(32).max(4)
 }

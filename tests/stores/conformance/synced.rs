@@ -38,7 +38,8 @@ async fn an_overshoot_of_zero_keeps_all_laws() {
     assert!(stats.in_store > 1000, "{stats:?}");
 }
 
-/// A store that can take in units is not told any if no node may be ahead. If one may, the suite notices.
+/// A store that can take in units is not told any if no node may be ahead. If one may, the suite
+/// notices.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_nodes_that_may_not_be_ahead_are_one_store() {
     for most in [0, 3] {
@@ -73,7 +74,8 @@ async fn two_nodes_that_may_not_be_ahead_are_one_store() {
     }
 }
 
-/// If a node may not be ahead, the wrapped store is asked the same as without the wrapper, and the answers are its own.
+/// If a node may not be ahead, the wrapped store is asked the same as without the wrapper, and the
+/// answers are its own.
 #[tokio::test]
 async fn an_overshoot_of_zero_is_the_wrapped_store_call_for_call() {
     for seed in 0..support::cases(50).max(8) {

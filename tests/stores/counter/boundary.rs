@@ -39,10 +39,11 @@ impl Admitted {
             }));
     }
 
-    /// Asserts that the estimate is at most the limit whenever an admission is answered, in exact fractions. An admission counts in
-    /// the slice in which it was asked for.
+    /// Asserts that the estimate is at most the limit whenever an admission is answered, in exact
+    /// fractions. An admission counts in the slice in which it was asked for.
     ///
-    /// Not at the instant when it was asked for: until the answer, the oldest slice may end, and no longer counts then.
+    /// Not at the instant when it was asked for: until the answer, the oldest slice may end, and no
+    /// longer counts then.
     fn assert_limit(&self, rule: &SlidingWindow, context: &str) {
         let slicing = rule.slicing().unwrap();
         let limit = u128::from(rule.quota().amount());
@@ -72,7 +73,8 @@ impl Admitted {
 
 /// The clock of a host that is late by a fixed duration.
 ///
-/// All hosts share one clock underneath, so that their distance stays the same whenever it is moved.
+/// All hosts share one clock underneath, so that their distance stays the same whenever it is
+/// moved.
 #[derive(Clone)]
 struct Late(ManualClock, Duration, Arc<AtomicU64>);
 
@@ -80,7 +82,8 @@ impl Clock for Late {
     fn now(&self) -> Timestamp {
         let late = u64::try_from(self.1.as_nanos()).unwrap();
         let now = Timestamp::from_nanos(self.0.now().as_nanos() - late);
-        // Some threads stop here, so that others act between a reading of the clock and what follows from it.
+        // Some threads stop here, so that others act between a reading of the clock and what
+        // follows from it.
         let random = self.2.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
         if random >> 59 == 0 {
             thread::sleep(Duration::from_micros((random >> 48) % 128));
@@ -100,8 +103,8 @@ fn hosts(cache: &Cache, clock: &ManualClock, apart: Duration) -> [(Host, Late); 
     })
 }
 
-/// Runs calls of many tasks while time passes from slice to slice, with clocks this far apart. Returns the number of
-/// admissions.
+/// Runs calls of many tasks while time passes from slice to slice, with clocks this far apart.
+/// Returns the number of admissions.
 async fn race(rule: SlidingWindow, seed: u64, apart: Duration) -> usize {
     let clock = ManualClock::default();
     let slicing = rule.slicing().unwrap();

@@ -40,7 +40,8 @@ struct Link {
     cache: Cache,
     trip: Duration,
     account: Arc<Mutex<Account>>,
-    /// One addition in this many is lost before it is made, after that, and never answered. 0 means none.
+    /// One addition in this many is lost before it is made, after that, and never answered. 0 means
+    /// none.
     faults: Arc<Mutex<(Random, u64)>>,
     /// A counter whose name contains this cannot be read.
     unreadable: Option<&'static str>,
@@ -157,7 +158,8 @@ fn named(n: u64) -> Key {
     Key::from(format!("k{n}").as_str()).labelled()
 }
 
-/// Additions of different keys are in flight together: a store two milliseconds away takes a whole batch within one deadline.
+/// Additions of different keys are in flight together: a store two milliseconds away takes a whole
+/// batch within one deadline.
 #[tokio::test(start_paused = true)]
 async fn a_whole_batch_is_added_within_one_deadline() {
     let clock = ManualClock::default();
@@ -176,7 +178,8 @@ async fn a_whole_batch_is_added_within_one_deadline() {
     assert_eq!(store.get_ref().stats().doubtful, 0);
 }
 
-/// A delta may be sent again many times after its addition failed: its units are counted as doubtful once.
+/// A delta may be sent again many times after its addition failed: its units are counted as
+/// doubtful once.
 #[tokio::test(start_paused = true)]
 async fn a_doubtful_unit_is_counted_once() {
     for fault in 0..4 {
@@ -224,8 +227,8 @@ async fn an_addition_that_was_answered_is_not_doubtful() {
     assert_eq!((store.stats().doubtful, link.total()), (0, 7));
 }
 
-/// Keys with several deltas, on a link that loses and hangs: what is counted as doubtful is what a slow book-keeper counts, and nothing else is
-/// lost or repeated.
+/// Keys with several deltas, on a link that loses and hangs: what is counted as doubtful is what a
+/// slow book-keeper counts, and nothing else is lost or repeated.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_lost_or_repeated_but_what_is_counted() {
     for seed in 0..support::cases(30).max(10) {

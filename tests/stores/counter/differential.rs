@@ -13,8 +13,8 @@ use tollgate::{
 
 use super::{ask, cache::Cache, node, only, policy};
 
-/// Runs calls, looks, settlements and resets of one client at random times. Returns the numbers of admitted and
-/// refused calls.
+/// Runs calls, looks, settlements and resets of one client at random times. Returns the numbers of
+/// admitted and refused calls.
 async fn compare<Rule>(rule: &Rule, period: Duration, limit: u64, seed: u64) -> [u64; 2]
 where
     Rule: Counted<State: Send> + Debug + Send + Sync + 'static,

@@ -58,8 +58,8 @@ async fn failed_calls_are_never_admitted() {
     }
 }
 
-/// If the result of an addition is unknown, it is not taken back, because that could refund the units of other
-/// clients.
+/// If the result of an addition is unknown, it is not taken back, because that could refund the
+/// units of other clients.
 #[tokio::test]
 async fn an_addition_without_an_answer_is_not_taken_back() {
     let clock = ManualClock::default();
@@ -79,7 +79,8 @@ async fn an_addition_without_an_answer_is_not_taken_back() {
     assert_eq!((cache.ops().adds, cache.ops().subtracts), (2, 0));
 }
 
-/// A refusal stays a refusal if its addition cannot be taken back. The added units count, and the failure is counted.
+/// A refusal stays a refusal if its addition cannot be taken back. The added units count, and the
+/// failure is counted.
 #[tokio::test]
 async fn units_that_cannot_be_taken_back_stay_until_the_window_ends() {
     let clock = ManualClock::default();
@@ -103,7 +104,8 @@ async fn units_that_cannot_be_taken_back_stay_until_the_window_ends() {
     assert!(acquire(&store, &rule, 10).await.unwrap().is_admitted());
 }
 
-/// After a failed read, such as of a value that is not a number, the next call adds: this may repair the counter.
+/// After a failed read, such as of a value that is not a number, the next call adds: this may
+/// repair the counter.
 #[tokio::test]
 async fn after_a_failed_read_the_next_call_adds() {
     let clock = ManualClock::default();

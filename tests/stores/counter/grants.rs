@@ -117,7 +117,8 @@ async fn a_refused_ask_takes_back_the_grants_beside_it() {
     assert_eq!(totals, [0, 2]);
 }
 
-/// On any interleaving, never more than the limit is granted, and the counter holds what was granted in the end.
+/// On any interleaving, never more than the limit is granted, and the counter holds what was
+/// granted in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_grants_never_exceed_the_limit_and_lose_nothing() {
     let mut cut = 0;
@@ -161,7 +162,8 @@ async fn concurrent_grants_never_exceed_the_limit_and_lose_nothing() {
     assert!(4 * cut > seeds, "{cut}");
 }
 
-/// Units that cannot be taken back count until the window ends: less is granted until then, never more.
+/// Units that cannot be taken back count until the window ends: less is granted until then, never
+/// more.
 #[tokio::test]
 async fn an_excess_that_cannot_be_taken_back_is_left_behind() {
     let clock = ManualClock::default();

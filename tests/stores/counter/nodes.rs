@@ -95,7 +95,8 @@ impl Fleet {
         fleet
     }
 
-    /// Each node counts itself once, within two seconds after a period of its clock has begun. Returns the least and the most that one of them counts.
+    /// Each node counts itself once, within two seconds after a period of its clock has begun.
+    /// Returns the least and the most that one of them counts.
     async fn pass_period(&mut self) -> (u64, u64) {
         let mut due = Vec::new();
         for (n, node) in self.nodes.iter().enumerate() {

@@ -32,7 +32,8 @@ async fn an_admitted_call_is_one_operation() {
     }
 }
 
-/// The calls of an exhausted client only read. The last admission of the window has cached that nothing remains.
+/// The calls of an exhausted client only read. The last admission of the window has cached that
+/// nothing remains.
 #[tokio::test]
 async fn a_refused_call_is_one_operation() {
     let clock = ManualClock::default();

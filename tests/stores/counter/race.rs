@@ -15,7 +15,8 @@ use tollgate::{
 
 use super::{Node, acquire, ask, cache::Cache, node, only};
 
-/// Returns the admitted units of calls with these costs, each in a task of its own, on several nodes.
+/// Returns the admitted units of calls with these costs, each in a task of its own, on several
+/// nodes.
 async fn race(cache: &Cache, clock: &ManualClock, rule: FixedWindow, costs: &[u64]) -> u64 {
     let nodes: Vec<Node<FixedWindow>> = (0..4).map(|_| node(cache, clock)).collect();
     let tasks: Vec<_> = costs
@@ -159,8 +160,8 @@ async fn several_asks_are_spent_together_or_not_at_all() {
         for task in tasks {
             admitted += task.await.unwrap();
         }
-        // A call may be refused by the other's charge before that is settled back, but never more than fits is
-        // admitted.
+        // A call may be refused by the other's charge before that is settled back, but never more
+        // than fits is admitted.
         assert!((1..=4).contains(&admitted), "seed {seed}: {admitted}");
         let totals: Vec<_> = cache
             .counters()

@@ -135,7 +135,8 @@ async fn a_reset_clears_all_windows_that_were_used() {
     assert!(cache.counters().len() <= 3, "{:?}", cache.counters());
 }
 
-/// A process that has only made resets has seen no rule. The reset is an error instead of doing nothing.
+/// A process that has only made resets has seen no rule. The reset is an error instead of doing
+/// nothing.
 #[tokio::test]
 async fn a_reset_without_a_rule_is_an_error() {
     let clock = ManualClock::default();
@@ -172,7 +173,8 @@ async fn more_windows_than_are_remembered_are_an_error_of_a_reset() {
     assert!(error.to_string().contains("more than 64"));
 }
 
-/// A new limit continues with the counters. Other windows and another algorithm have counters of their own.
+/// A new limit continues with the counters. Other windows and another algorithm have counters of
+/// their own.
 #[tokio::test]
 async fn counters_outlast_a_change_of_the_limit() {
     let clock = ManualClock::default();
@@ -194,7 +196,8 @@ async fn counters_outlast_a_change_of_the_limit() {
     }
 }
 
-/// Returns the admissions of each of two rules around the end of a window. Rule `turns[n % 4]` decides call `n`.
+/// Returns the admissions of each of two rules around the end of a window. Rule `turns[n % 4]`
+/// decides call `n`.
 async fn around_a_boundary(rules: &[CountedRule; 2], turns: &[usize]) -> [u64; 2] {
     // The last 20 minutes of an hour, and the first 20 of the next one.
     let clock = ManualClock::new(Timestamp::from_nanos((3_600_000 + 40 * 60) * 1_000_000_000));

@@ -54,7 +54,8 @@ async fn a_clock_that_steps_back_admits_nothing_extra() {
     clock.set(tollgate::Timestamp::from_nanos(back));
     let charged = acquire(&store, &rule, 5).await.unwrap();
     assert!(charged.is_admitted());
-    // Almost an hour later it is still the same minute for this process, and the counter still exists.
+    // Almost an hour later it is still the same minute for this process, and the counter still
+    // exists.
     for _ in 0..60 {
         assert!(!acquire(&store, &rule, 1).await.unwrap().is_admitted());
         pass([&clock, &other], Duration::from_secs(60));
@@ -64,8 +65,8 @@ async fn a_clock_that_steps_back_admits_nothing_extra() {
     assert!(acquire(&store, &rule, 5).await.unwrap().is_admitted());
 }
 
-/// Two hosts, half a second apart at the boundary of two windows. Each window has its limit, also while the late host
-/// still uses the old one.
+/// Two hosts, half a second apart at the boundary of two windows. Each window has its limit, also
+/// while the late host still uses the old one.
 #[tokio::test]
 async fn clocks_that_are_apart_share_the_counters_of_each_window() {
     let [early, late] = [(); 2].map(|()| ManualClock::default());
@@ -159,7 +160,8 @@ async fn an_answer_that_is_a_window_late_is_taken_back() {
     assert_eq!(cache.ops().all(), 1);
 }
 
-/// Counts in a slice that has not begun on the late host are seen. Time is clamped to the start of that slice.
+/// Counts in a slice that has not begun on the late host are seen. Time is clamped to the start of
+/// that slice.
 #[tokio::test]
 async fn a_host_that_is_late_sees_what_is_counted_ahead() {
     let [early, late] = [(); 2].map(|()| ManualClock::default());

@@ -251,7 +251,8 @@ fn settings_out_of_range_are_errors() {
     assert!(blocks().try_block_after(1000, year, year).is_ok());
 }
 
-/// Refusals that are remembered around the blocks count, whatever the rule calls them, and those of a blocked key do not.
+/// Refusals that are remembered around the blocks count, whatever the rule calls them, and those of
+/// a blocked key do not.
 #[tokio::test]
 async fn remembered_refusals_count() {
     const REFUSALS: u64 = 10;

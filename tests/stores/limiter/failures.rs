@@ -156,7 +156,8 @@ async fn blocks_work_inside_of_other_wrappers() {
     assert_eq!(blocks.refused(), 1);
 }
 
-/// A refused block is no refusal that is remembered: another node may have unblocked the key meanwhile.
+/// A refused block is no refusal that is remembered: another node may have unblocked the key
+/// meanwhile.
 #[tokio::test]
 async fn blocks_around_remembered_refusals_are_made() {
     let (store, _) = local();
@@ -248,7 +249,8 @@ async fn the_longest_of_blocks_that_race_holds() {
     races("sliding-log 5/1h".parse::<AnyRule>().unwrap()).await;
 }
 
-/// In the usual order of wrappers. While the remote store fails, the local one decides, and has no blocks.
+/// In the usual order of wrappers. While the remote store fails, the local one decides, and has no
+/// blocks.
 #[tokio::test(start_paused = true)]
 async fn blocks_fit_between_the_other_wrappers() {
     let faulty = Faulty::new(local().0);

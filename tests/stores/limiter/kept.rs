@@ -1,4 +1,5 @@
-//! What stores keep of a block: its end and its level, and the longest of several that are made at once.
+//! What stores keep of a block: its end and its level, and the longest of several that are made at
+//! once.
 
 use std::{
     sync::{Arc, Barrier, Mutex},
@@ -123,7 +124,8 @@ async fn stores_of_bytes_keep_the_level() {
     level_is_kept(Optimistic::<_, Spy>::new(data)).await;
 }
 
-/// Tasks that block one key at once, each for another time, leave exactly the longest block. The clock of all nodes stands still.
+/// Tasks that block one key at once, each for another time, leave exactly the longest block. The
+/// clock of all nodes stands still.
 pub(crate) async fn longest_holds<S>(nodes: &[S])
 where
     S: Store<Blockable<AnyRule>, Error = Error, Answer: Send, Done: Send>
@@ -199,7 +201,8 @@ fn the_longest_of_blocks_of_threads_holds() {
     }
 }
 
-/// A node with blocks and one without have one limit between them, and the blocks of the one do not bind the other.
+/// A node with blocks and one without have one limit between them, and the blocks of the one do not
+/// bind the other.
 #[cfg_attr(
     not(any(feature = "redis", feature = "memcached")),
     expect(dead_code, reason = "used with servers")

@@ -122,7 +122,8 @@ async fn refusals_write_nothing_on_the_server() {
     assert_eq!((limiter.store().made(), limiter.store().refused()), (1, 50));
 }
 
-/// Nodes that count the refusals of one attacker at the same time leave one block of the length that was asked for.
+/// Nodes that count the refusals of one attacker at the same time leave one block of the length
+/// that was asked for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_block_at_once_leave_one_block() {
     let server = servers::Redis::start();

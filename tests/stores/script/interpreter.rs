@@ -1,4 +1,5 @@
-//! Lua 5.1 with the libraries of Redis, over a map: counts the instructions of the scripts, and the bytes that they move.
+//! Lua 5.1 with the libraries of Redis, over a map: counts the instructions of the scripts, and the
+//! bytes that they move.
 
 use std::{
     collections::HashMap,

@@ -161,7 +161,8 @@ async fn works(rule: &str, calls: u64) -> Works {
     Subject::new(rule).works(calls).await
 }
 
-/// For each rule whose state can grow, a small and a large state: how many times as much each act may work on the large one.
+/// For each rule whose state can grow, a small and a large state: how many times as much each act
+/// may work on the large one.
 #[tokio::test]
 async fn work_does_not_grow_with_what_a_key_has_used() {
     for ([small, large], most) in [
@@ -233,7 +234,8 @@ async fn work_does_not_grow_with_what_a_key_has_used() {
                 ("instructions", few.instructions, many.instructions),
                 ("bytes", few.bytes, many.bytes),
             ] {
-                // What is searched in halves takes some more steps, and numbers more bytes. A refusal is not searched for.
+                // What is searched in halves takes some more steps, and numbers more bytes. A
+                // refusal is not searched for.
                 let more = match act {
                     Admit | Settle => few,
                     Refuse | RefuseFurther | Look => few / 4,

@@ -35,8 +35,8 @@ fn count(allocations: u64, bytes: i64) {
     BYTES.set(BYTES.get() + bytes);
 }
 
-// SAFETY: every call passes the caller's own arguments to `System`, so the caller upholds each contract. Counting
-// neither allocates nor unwinds.
+// SAFETY: every call passes the caller's own arguments to `System`, so the caller upholds each
+// contract. Counting neither allocates nor unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, layout.size() as i64);

@@ -10,9 +10,9 @@
 //! | `servers` | real servers, started for a test and stopped with their handles (feature `servers`) |
 //! | `value` | the layout of states in a compare-and-swap store |
 //!
-//! Parts that depend on the crate (fake stores, a small algorithm, lists of rules) are in `tests/common/` and compiled into
-//! each test that needs it: a package that depends on the crate would enable features that a test without features must not
-//! see.
+//! Parts that depend on the crate (fake stores, a small algorithm, lists of rules) are in
+//! `tests/common/` and compiled into each test that needs it: a package that depends on the crate
+//! would enable features that a test without features must not see.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 pub mod bench;

@@ -42,8 +42,8 @@ impl Random {
     }
 }
 
-/// Returns a number of random cases: `usual`, or in proportion less or more if `PROPTEST_CASES` is set, which proptest reads too;
-/// its usual number is 256.
+/// Returns a number of random cases: `usual`, or in proportion less or more if `PROPTEST_CASES` is
+/// set, which proptest reads too; its usual number is 256.
 ///
 /// # Panics
 ///

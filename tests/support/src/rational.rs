@@ -1,5 +1,5 @@
-//! Fractions of big integers, and the interval between two tokens as rounded in the documentation of `TokenBucket`,
-//! in the slow obvious way.
+//! Fractions of big integers, and the interval between two tokens as rounded in the documentation
+//! of `TokenBucket`, in the slow obvious way.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -66,7 +66,8 @@ pub fn can_be(amount: u64, period: u64, most: u64) -> bool {
     u128::from(most) * u128::from(period) / u128::from(amount) < (1 << 95) - 1
 }
 
-/// Returns `true` if levels of such a bucket are kept exactly: it fills within a million years, or in whole nanoseconds.
+/// Returns `true` if levels of such a bucket are kept exactly: it fills within a million years, or
+/// in whole nanoseconds.
 pub fn is_exact(amount: u64, period: u64, most: u64) -> bool {
     const YEAR: u128 = 365 * 86_400_000_000_000;
     let fills = u128::from(most) * u128::from(period) / u128::from(amount);

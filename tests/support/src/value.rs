@@ -1,4 +1,5 @@
-//! The stored values of compare-and-swap stores, read and written according to their documented layout.
+//! The stored values of compare-and-swap stores, read and written according to their documented
+//! layout.
 
 /// A state in a value.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,5 +1,5 @@
-//! The handles of servers that other tests use: servers start, answer, fall silent, restart, fail over, and leave
-//! nothing behind.
+//! The handles of servers that other tests use: servers start, answer, fall silent, restart, fail
+//! over, and leave nothing behind.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]

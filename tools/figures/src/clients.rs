@@ -9,7 +9,8 @@ use crate::{random::Random, timeline::Instant};
 pub enum Arrivals {
     /// At random, independently of each other.
     Poisson,
-    /// At random while the client is on. How long it is on and off is random, too, with these means.
+    /// At random while the client is on. How long it is on and off is random, too, with these
+    /// means.
     OnOff { on: Duration, off: Duration },
 }
 

@@ -104,7 +104,8 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// Serves all calls, and waits for their answers. Returns how many calls came to each node in the measured time.
+    /// Serves all calls, and waits for their answers. Returns how many calls came to each node in
+    /// the measured time.
     async fn serve(self) -> Vec<u64> {
         let scenario = &self.scenario;
         self.lose_data();

@@ -1,4 +1,5 @@
-//! Draws the figures of the literature with the real rules, and simulates fleets of nodes that share limits by the real leases. Time is simulated.
+//! Draws the figures of the literature with the real rules, and simulates fleets of nodes that
+//! share limits by the real leases. Time is simulated.
 //!
 //! ```text
 //! cd tools/figures

@@ -14,7 +14,8 @@ use crate::{
 pub struct Link {
     /// The least time of one way.
     pub delay: Duration,
-    /// The most that is added to it. With more than the time between two messages, they overtake each other.
+    /// The most that is added to it. With more than the time between two messages, they overtake
+    /// each other.
     pub jitter: Duration,
     pub lost_requests: Millionths,
     pub lost_answers: Millionths,

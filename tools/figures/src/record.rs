@@ -26,8 +26,8 @@ pub struct Call {
     /// When it came, and when it was answered, in nanoseconds.
     pub came: Instant,
     pub answered: Instant,
-    /// When its unit counts, by an exact clock. A unit that was here counts at the answer; one that the call has got from the store counts
-    /// at the instant at which the store granted it.
+    /// When its unit counts, by an exact clock. A unit that was here counts at the answer; one that
+    /// the call has got from the store counts at the instant at which the store granted it.
     pub counts_at: Timestamp,
 }
 

@@ -103,7 +103,8 @@ impl Report {
         Ok(report)
     }
 
-    /// Returns how long a part of the calls waited at most, in nanoseconds; the part is in thousandths.
+    /// Returns how long a part of the calls waited at most, in nanoseconds; the part is in
+    /// thousandths.
     pub fn wait(&self, part: usize) -> u64 {
         let last = self.waits.len().saturating_sub(1);
         self.waits.get(last * part / 1000).copied().unwrap_or(0)
@@ -114,8 +115,8 @@ impl Report {
         self.stats.iter().map(of).sum()
     }
 
-    /// Returns the parts of their calls that were admitted on the node that was served worst and on the one that was served best,
-    /// in thousandths. Nodes without calls are left out.
+    /// Returns the parts of their calls that were admitted on the node that was served worst and on
+    /// the one that was served best, in thousandths. Nodes without calls are left out.
     pub fn fairness(&self) -> (u64, u64) {
         let with_calls = self.served.iter().filter(|served| served.offered > 0);
         let parts = with_calls.map(|served| 1000 * served.admitted / served.offered);

@@ -35,12 +35,14 @@ pub struct Scenario {
     pub drift: Millionths,
     /// The time for which calls come.
     pub time: Duration,
-    /// Calls before this time are not counted in the numbers, except in those of the meter and the units.
+    /// Calls before this time are not counted in the numbers, except in those of the meter and the
+    /// units.
     pub warm_up: Duration,
 }
 
 impl Scenario {
-    /// Returns a fleet of so many nodes with one hot key under a rule, and a demand of 1.2 of the rate.
+    /// Returns a fleet of so many nodes with one hot key under a rule, and a demand of 1.2 of the
+    /// rate.
     pub fn hot(name: &str, nodes: usize, rule: AnyRule) -> Self {
         Self {
             name: name.to_owned(),

@@ -27,10 +27,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Simulated time in nanoseconds. It stands still while any task can go on, and then jumps to the next event.
+/// Simulated time in nanoseconds. It stands still while any task can go on, and then jumps to the
+/// next event.
 ///
-/// Not the paused time of tokio, whose timers have a resolution of a millisecond: a node decides many calls in that time. Code that waits for these
-/// timers needs [`run_with_timers`](Self::run_with_timers).
+/// Not the paused time of tokio, whose timers have a resolution of a millisecond: a node decides
+/// many calls in that time. Code that waits for these timers needs
+/// [`run_with_timers`](Self::run_with_timers).
 #[derive(Clone, Default)]
 pub(crate) struct Timeline(Arc<Inner>);
 
@@ -124,8 +126,8 @@ impl Timeline {
         self.run_by(&mut Builder::new_current_thread(), future)
     }
 
-    /// Runs a future as [`run`](Self::run) does, and lets timers of tokio fire in simulated time. Their clock goes on by whole milliseconds, so they fire
-    /// up to a millisecond early.
+    /// Runs a future as [`run`](Self::run) does, and lets timers of tokio fire in simulated time.
+    /// Their clock goes on by whole milliseconds, so they fire up to a millisecond early.
     pub(crate) fn run_with_timers<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -175,7 +177,8 @@ impl Timeline {
         if let (Some(Reverse(event)), Some(main)) = (event, main) {
             self.0.now.fetch_max(event.at, atomic::Ordering::Relaxed);
             event.waker.wake();
-            // Nobody may wait for the event any more, and the thread must not sleep while there are others.
+            // Nobody may wait for the event any more, and the thread must not sleep while there are
+            // others.
             main.wake();
         }
     }

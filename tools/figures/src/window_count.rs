@@ -9,7 +9,8 @@ pub(crate) struct WindowCount {
 }
 
 impl WindowCount {
-    /// Counts the windows of a limit. They are half open: an event that is a window old no longer counts.
+    /// Counts the windows of a limit. They are half open: an event that is a window old no longer
+    /// counts.
     ///
     /// # Errors
     ///

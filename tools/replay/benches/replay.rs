@@ -1,5 +1,5 @@
-//! The program's engine on a million lines with ten thousand keys, compared with a program that only reads and writes
-//! CSV.
+//! The program's engine on a million lines with ten thousand keys, compared with a program that
+//! only reads and writes CSV.
 #![allow(
     clippy::float_arithmetic,
     clippy::unwrap_used,
@@ -75,7 +75,8 @@ fn copy(input: &[u8], output: &mut Vec<u8>) {
     writer.flush().unwrap();
 }
 
-/// Creates a contender that does the same work in each turn, on the same input and into the same buffer.
+/// Creates a contender that does the same work in each turn, on the same input and into the same
+/// buffer.
 fn contender<'a>(
     name: &'static str,
     input: &'a [u8],

@@ -29,7 +29,8 @@ impl<'a> Entry<'a> {
             "no time behind host, ident and user: expected one from 1970 to 2262, as in \
              `[10/Oct/2000:13:55:36 -0700]`",
         )?;
-        // A log that starts with the virtual host has one more field. No user name starts like this.
+        // A log that starts with the virtual host has one more field. No user name starts like
+        // this.
         if user.starts_with(b"- ") {
             return Err("four words before the time: expected three, host, ident and user");
         }
@@ -59,7 +60,8 @@ fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     (space > 0).then(|| (&text[..space], &text[space + 1..]))
 }
 
-/// Splits the user from the time. The name of a user may contain spaces, so the first valid time ends it.
+/// Splits the user from the time. The name of a user may contain spaces, so the first valid time
+/// ends it.
 fn user_and_time(text: &[u8]) -> Option<(&[u8], Timestamp, &[u8])> {
     const TIME: usize = "10/Oct/2000:13:55:36 -0700".len();
     let begins = text.windows(2).enumerate();
@@ -74,8 +76,8 @@ fn user_and_time(text: &[u8]) -> Option<(&[u8], Timestamp, &[u8])> {
     })
 }
 
-/// Returns a text in quotes after a space, and the rest. A backslash escapes the next character, which may be a
-/// quote.
+/// Returns a text in quotes after a space, and the rest. A backslash escapes the next character,
+/// which may be a quote.
 fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = text.strip_prefix(b" \"")?;
     let mut escaped = false;
@@ -98,7 +100,8 @@ fn status_and_size(text: &[u8]) -> Option<&[u8]> {
     (is_status && number(status) && !size.is_empty() && number(size)).then_some(rest)
 }
 
-/// Returns `true` if a line may end with this text. Some servers append words of their own after the user agent.
+/// Returns `true` if a line may end with this text. Some servers append words of their own after
+/// the user agent.
 fn is_ending(text: &[u8]) -> bool {
     let agent = || {
         let (_referer, rest) = quoted(text)?;
@@ -108,14 +111,16 @@ fn is_ending(text: &[u8]) -> bool {
     text.is_empty() || agent().is_some_and(|rest| rest.is_empty() || rest[0] == b' ')
 }
 
-/// Returns the path of `GET /path?query HTTP/1.1`, or of `GET http://host/path HTTP/1.1` as sent to proxies.
+/// Returns the path of `GET /path?query HTTP/1.1`, or of `GET http://host/path HTTP/1.1` as sent to
+/// proxies.
 fn path(request: &[u8]) -> Option<&[u8]> {
     let (method, target) = word(request)?;
     let is_method = |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'_');
     if !method.iter().all(is_method) {
         return None;
     }
-    // A target must not contain spaces, but servers also log the requests of clients that send them.
+    // A target must not contain spaces, but servers also log the requests of clients that send
+    // them.
     let version = target.windows(6).rposition(|window| window == b" HTTP/");
     let target = &target[..version.unwrap_or(target.len())];
     let query = target.iter().position(|byte| matches!(byte, b'?' | b'#'));

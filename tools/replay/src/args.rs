@@ -69,7 +69,8 @@ pub(crate) enum Key {
 }
 
 impl Command {
-    /// Parses the arguments after the program's name, or returns a sentence that says what is wrong with them.
+    /// Parses the arguments after the program's name, or returns a sentence that says what is wrong
+    /// with them.
     pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let (mut rule, mut format, mut key, mut top) = (None, None, None, None);
         let (mut compare, mut keys, mut plot, mut files) = (None, None, None, Vec::new());

@@ -11,8 +11,8 @@ pub const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-/// Parses a time such as `10/Oct/2000:13:55:36 -0700`. Returns `None` if it is invalid, before 1970, or later than
-/// 2⁶³ − 1 ns (in the year 2262).
+/// Parses a time such as `10/Oct/2000:13:55:36 -0700`. Returns `None` if it is invalid, before
+/// 1970, or later than 2⁶³ − 1 ns (in the year 2262).
 ///
 /// A leap second, `23:59:60`, is the second after it, as in Unix time.
 pub fn parse_log_time(text: &[u8]) -> Option<Timestamp> {
@@ -64,8 +64,9 @@ fn days_of(month: i64, year: i64) -> i64 {
 
 /// Returns the days from 1970-01-01 to a date of the Gregorian calendar.
 ///
-/// Years are counted from March, so that the leap day comes last; `(153 m + 2) / 5` are the days before month
-/// `m` of such a year (Richards, "Calendars", in: Explanatory Supplement to the Astronomical Almanac, 2013).
+/// Years are counted from March, so that the leap day comes last; `(153 m + 2) / 5` are the days
+/// before month `m` of such a year (Richards, "Calendars", in: Explanatory Supplement to the
+/// Astronomical Almanac, 2013).
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 {
         (year, month - 3)

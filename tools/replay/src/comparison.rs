@@ -38,7 +38,8 @@ pub struct ComparedRule {
 }
 
 impl Comparison {
-    /// Creates a comparison of two rules. For each, and for the refused keys, at most `most` keys are stored.
+    /// Creates a comparison of two rules. For each, and for the refused keys, at most `most` keys
+    /// are stored.
     pub fn new(rules: [AnyRule; 2], most: Option<usize>) -> Self {
         Self {
             replays: rules.map(|rule| Replay::new(rule, most)),
@@ -93,12 +94,14 @@ impl Comparison {
         self.rules
     }
 
-    /// Returns the number of requests that each rule refused because there was no room for their key.
+    /// Returns the number of requests that each rule refused because there was no room for their
+    /// key.
     pub fn turned_away(&self) -> [u64; 2] {
         self.replays.each_ref().map(|replay| replay.turned_away)
     }
 
-    /// Returns `true` if the numbers of refused keys are exact, and `false` if some keys found no room.
+    /// Returns `true` if the numbers of refused keys are exact, and `false` if some keys found no
+    /// room.
     pub fn has_all_keys(&self) -> bool {
         !self.has_unlisted
     }

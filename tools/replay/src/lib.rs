@@ -1,4 +1,5 @@
-//! Shows what a rule would have done to recorded traffic: CSV with a line for each call, or access logs.
+//! Shows what a rule would have done to recorded traffic: CSV with a line for each call, or access
+//! logs.
 //!
 //! ```text
 //! cd tools/replay

@@ -20,8 +20,8 @@ const LINE: i32 = 26;
 const GREY: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 const MOST_BARS: u64 = 160;
 
-/// The series from the bottom up, in Paul Tol's high-contrast colors, which are distinguishable without color vision
-/// and in grey.
+/// The series from the bottom up, in Paul Tol's high-contrast colors, which are distinguishable
+/// without color vision and in grey.
 const SERIES: [(&str, RGBColor); 3] = [
     ("admitted", RGBColor(0x00, 0x44, 0x88)),
     ("delayed", RGBColor(0xdd, 0xaa, 0x33)),

@@ -14,7 +14,8 @@ pub(crate) const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 pub(crate) const DAY: u64 = 24 * HOUR;
 
-/// The possible widths of a bucket while counting, in nanoseconds. Each is a multiple of the previous one.
+/// The possible widths of a bucket while counting, in nanoseconds. Each is a multiple of the
+/// previous one.
 const WIDTHS: [u64; 17] = [
     1,
     10,

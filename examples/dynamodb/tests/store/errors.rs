@@ -148,7 +148,8 @@ async fn faults_are_told_apart_and_charge_nothing() {
         (Fault::Nonsense, true, ""),
     ] {
         way.set(fault).await;
-        // A table without capacity for writes still answers reads, by which swaps refuse. Counters must add.
+        // A table without capacity for writes still answers reads, by which swaps refuse. Counters
+        // must add.
         let is_throttled = matches!(fault, Fault::Throttled);
         let of_swap = acquire(&store, &rule, key).await.unwrap_err();
         assert!(of_swap.to_string().contains(part), "{of_swap}");

@@ -39,7 +39,8 @@ async fn a_decision_has_the_price_that_is_told() {
     let dynamo = dynamo(&server).await;
     let rule = at_once(CALLS);
     let store = Optimistic::<_, TokenBucket>::new(dynamo.clone());
-    // Each admission is a write. The state is read once, and again if another process has written it.
+    // Each admission is a write. The state is read once, and again if another process has written
+    // it.
     let admitted = price(&dynamo, &store, &rule, 1, CALLS).await;
     assert_eq!([admitted.read, admitted.write], [1.0, CALLS as f64]);
     // Each refusal is a read.

@@ -1,4 +1,5 @@
-//! Faults must be detected for any number and pace of callers: one caller at several paces, four, and 64.
+//! Faults must be detected for any number and pace of callers: one caller at several paces, four,
+//! and 64.
 
 use tollgate::{key::Key, store::Optimistic};
 
@@ -20,7 +21,8 @@ async fn a_dead_connection_is_closed_for_any_number_of_callers() {
         Optimistic::new(etcd)
     };
     let crowd = Crowd::start(&clients, at_once(1_000_000), connect).await;
-    // Half-open: no packet reports the end. A ping detects it after ten seconds, at the first one during a call.
+    // Half-open: no packet reports the end. A ping detects it after ten seconds, at the first one
+    // during a call.
     proxy.abandon();
     crowd.has_failed();
     crowd.is_answered();

@@ -172,7 +172,8 @@ async fn a_server_killed_under_load_admits_at_most_the_limit() {
     until_answered(&store, &rule).await;
     let left = look(&store, &rule, key()).await.unwrap().remaining();
     let charged = 1000 - left.unwrap();
-    // A call whose answer was lost may have been charged: the charges are never fewer than the admissions.
+    // A call whose answer was lost may have been charged: the charges are never fewer than the
+    // admissions.
     assert!(
         (admitted_in_all..=800).contains(&charged),
         "{admitted_in_all}, {charged}"

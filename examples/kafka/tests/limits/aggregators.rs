@@ -28,7 +28,8 @@ async fn until_divided(both: [&Running; 2]) {
     .await;
 }
 
-/// The second one joins, and the first one ends in the middle of something. Each unit is counted once, whoever had its partition.
+/// The second one joins, and the first one ends in the middle of something. Each unit is counted
+/// once, whoever had its partition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partitions_go_from_one_to_the_other_and_back() {
     let cluster = Cluster::start().await;
@@ -62,7 +63,8 @@ async fn partitions_go_from_one_to_the_other_and_back() {
     for key in &keys {
         until_all_see(&[&kafka, &other], key, told).await;
     }
-    // The second one gives partitions away and gets them back. It has forgotten what it had of them.
+    // The second one gives partitions away and gets them back. It has forgotten what it had of
+    // them.
     let third = cluster.aggregator().await;
     until_divided([&second, &third]).await;
     let told = tell_all().await;
@@ -77,7 +79,8 @@ async fn partitions_go_from_one_to_the_other_and_back() {
     assert_eq!(spent(&cluster.store(3).await, &keys[0]), told);
 }
 
-/// Keys are removed from the topic of totals once they are like new for a while, and only by the aggregator of their partition: not by one that knows an old total of them.
+/// Keys are removed from the topic of totals once they are like new for a while, and only by the
+/// aggregator of their partition: not by one that knows an old total of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_keys_that_are_like_new_are_removed() {
     let cluster = Cluster::start().await;

@@ -1,4 +1,5 @@
-//! Limits through a mock cluster in this process, or through the brokers that `TOLLGATE_KAFKA` names.
+//! Limits through a mock cluster in this process, or through the brokers that `TOLLGATE_KAFKA`
+//! names.
 #![allow(missing_docs, reason = "tests")]
 
 mod aggregators;

@@ -13,7 +13,8 @@ use crate::cluster::{
     Cluster, PARTITIONS, SOON, acquire, spent, state_key, tell, until, until_all_see,
 };
 
-/// A node repeats a delta whose acknowledgement it did not get: at once, and after another aggregator has taken over.
+/// A node repeats a delta whose acknowledgement it did not get: at once, and after another
+/// aggregator has taken over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delta_that_is_told_again_counts_once() {
     let cluster = Cluster::start().await;
@@ -42,7 +43,8 @@ async fn a_delta_that_is_told_again_counts_once() {
     assert_eq!(spent(&late, "alice"), 25);
 }
 
-/// The brokers deliver everything again, because the commits are lost. Every change is known by its offset.
+/// The brokers deliver everything again, because the commits are lost. Every change is known by its
+/// offset.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_delivered_again_counts_once() {
     let cluster = Cluster::start().await;
@@ -141,7 +143,8 @@ async fn a_node_that_is_started_again_goes_on_with_the_totals() {
     }
 }
 
-/// Calls of one key at the same time have their numbers in the order of the topic, so none is taken for a repetition.
+/// Calls of one key at the same time have their numbers in the order of the topic, so none is taken
+/// for a repetition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_at_the_same_time_are_all_counted() {
     let cluster = Cluster::start().await;
@@ -160,7 +163,8 @@ async fn calls_at_the_same_time_are_all_counted() {
     assert_eq!(aggregator.counters.repeated(), 0);
 }
 
-/// An aggregator that had lost its partition wrote a total. Nodes know by the offset that it is older than theirs.
+/// An aggregator that had lost its partition wrote a total. Nodes know by the offset that it is
+/// older than theirs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_total_that_is_older_is_left_out() {
     let cluster = Cluster::start().await;

@@ -33,7 +33,8 @@ async fn nodes_hear_of_each_other_by_the_totals() {
     }
 }
 
-/// Both nodes spend as fast as they can. They exceed the limit by what they admit while totals are under way, and afterwards both refuse.
+/// Both nodes spend as fast as they can. They exceed the limit by what they admit while totals are
+/// under way, and afterwards both refuse.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_that_is_used_up_is_refused_everywhere() {
     let cluster = Cluster::start().await;
@@ -59,8 +60,9 @@ async fn a_limit_that_is_used_up_is_refused_everywhere() {
     aggregator.end().await;
 }
 
-/// The aggregator is stopped and started anew in the middle, and reads what it had not committed again. Nothing counts twice, and nothing is lost. Meanwhile nodes go on, and
-/// say how old the totals are.
+/// The aggregator is stopped and started anew in the middle, and reads what it had not committed
+/// again. Nothing counts twice, and nothing is lost. Meanwhile nodes go on, and say how old the
+/// totals are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarts_of_the_aggregator_count_nothing_twice() {
     let cluster = Cluster::start().await;

@@ -8,7 +8,8 @@ use crate::cluster::{
     Cluster, PARTITIONS, keys_by_partition, spent, state_key, tell, until, until_all_see,
 };
 
-/// Without an aggregator the age of the totals grows, and what the node keeps does not. Its view has all of it.
+/// Without an aggregator the age of the totals grows, and what the node keeps does not. Its view
+/// has all of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_an_aggregator_a_node_keeps_a_bounded_number_of_changes() {
     let cluster = Cluster::start().await;
@@ -27,7 +28,8 @@ async fn without_an_aggregator_a_node_keeps_a_bounded_number_of_changes() {
     .await;
 }
 
-/// An aggregator that does not keep up says so by its heartbeats: they have the time of the last change that it took in.
+/// An aggregator that does not keep up says so by its heartbeats: they have the time of the last
+/// change that it took in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_partition_has_a_staleness_of_its_own() {
     let cluster = Cluster::start().await;

@@ -1,4 +1,5 @@
-//! A fleet in one thread: nodes with leases, a network that delays, loses and repeats, and a store. Nothing sleeps.
+//! A fleet in one thread: nodes with leases, a network that delays, loses and repeats, and a store.
+//! Nothing sleeps.
 
 mod messages;
 mod schedule;
@@ -37,7 +38,8 @@ pub(super) struct Fleet<'r, R: Leasable> {
     pub(super) forced: u64,
     pub(super) asked: u64,
     capacity: u64,
-    /// The units by which the limit may be exceeded: what was granted, a limit for each reset, and the price of nodes without leases.
+    /// The units by which the limit may be exceeded: what was granted, a limit for each reset, and
+    /// the price of nodes without leases.
     pub(super) more: u64,
 }
 
@@ -125,8 +127,9 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             .look(None, Timestamp::from_nanos(1))
             .limit()
             .unwrap_or(0);
-        // A node without leases forgets the calls of a log sooner than leases end. In a bucket, what it finds and what others hold is the
-        // burst at most: a grant counts from what the held rule leaves of it.
+        // A node without leases forgets the calls of a log sooner than leases end. In a bucket,
+        // what it finds and what others hold is the burst at most: a grant counts from what the
+        // held rule leaves of it.
         let price = match period_of(rule) == period_of(&held) {
             true => 0,
             false => capacity,

@@ -13,7 +13,8 @@ pub(in crate::lease::proof) enum Broken {
     Drift,
     /// L2: a request that timed out is taken as granted.
     TimeoutGrants,
-    /// L3: what is left, or was paid by the store, is given back there although others have leased since.
+    /// L3: what is left, or was paid by the store, is given back there although others have leased
+    /// since.
     ReturnAnyway,
     /// L4: a refund lives for a whole hold again.
     RefundLivesAnew,
@@ -136,7 +137,8 @@ impl<R: Leasable> Fleet<'_, R> {
         for _ in 0..calls {
             let mut gap = self.random.up_to(pace);
             if burst == 0 {
-                // Units that wait until their end, and then many calls at once, are what comes closest to the limit.
+                // Units that wait until their end, and then many calls at once, are what comes
+                // closest to the limit.
                 gap = match self.random.up_to(3) {
                     0 => self.random.up_to(self.weather.gap),
                     1 => hold * 9 / 10 + self.random.up_to(hold / 5),
@@ -152,8 +154,8 @@ impl<R: Leasable> Fleet<'_, R> {
                 only = (self.random.up_to(2) == 0)
                     .then(|| self.random.up_to(self.weather.nodes - 1) as usize);
                 if self.weather.is_trap {
-                    // All nodes get used to many calls, lease much, and wait until their units are about to end. Then they spend
-                    // them, and empty the store.
+                    // All nodes get used to many calls, lease much, and wait until their units are
+                    // about to end. Then they spend them, and empty the store.
                     phase = (phase + 1) % 4;
                     only = None;
                     crowded = phase == 3;
@@ -173,7 +175,8 @@ impl<R: Leasable> Fleet<'_, R> {
             let at = self.now + gap;
             self.until(at);
             self.now = at;
-            // Calls that cost nothing in the end were offered all the same, so nodes lease much of a full bucket.
+            // Calls that cost nothing in the end were offered all the same, so nodes lease much of
+            // a full bucket.
             if self.weather.is_trap && self.weather.refunds && matches!(phase, 1 | 2) {
                 for node in 0..self.nodes.len() {
                     while self.now >= self.nodes[node].frozen_until

@@ -1,15 +1,18 @@
 //! Growth: one more set, which takes about half of the keys of another set.
 //!
-//! The thread that adds a set holds all slots of the set that it splits, until the new set is in use and the moved keys have left their
-//! former slots. So meanwhile no other thread inserts a key into the former set, or charges a key of it:
+//! The thread that adds a set holds all slots of the set that it splits, until the new set is in
+//! use and the moved keys have left their former slots. So meanwhile no other thread inserts a key
+//! into the former set, or charges a key of it:
 //!
-//! - A call that finds a slot held, or its key gone, locks the shard of the key, and searches again until it has seen all of the
-//!   key's homes at one number of sets.
-//! - A thread that has found a slot for a new key claims it first, and then checks the homes of the key again.
+//! - A call that finds a slot held, or its key gone, locks the shard of the key, and searches again
+//!   until it has seen all of the key's homes at one number of sets.
+//! - A thread that has found a slot for a new key claims it first, and then checks the homes of the
+//!   key again.
 //!
-//! A slot that a moved key leaves is as if unused. If it kept its packed state as a lower bound for the next key, like a vacated slot,
-//! most new keys could not take it: in a fixed window, for example, a new key has the smallest state. The price is that a charge without
-//! a lock may meet another key with an equal word; see [`Table::step`].
+//! A slot that a moved key leaves is as if unused. If it kept its packed state as a lower bound for
+//! the next key, like a vacated slot, most new keys could not take it: in a fixed window, for
+//! example, a new key has the smallest state. The price is that a charge without a lock may meet
+//! another key with an equal word; see [`Table::step`].
 //!
 //! # Numbers
 //!
@@ -35,12 +38,13 @@ use super::{Claim, FULL, Table, Words, set::WAYS, slot::NO_KEY};
 /// The slots of a set, all of them held.
 type HeldSet<'a> = SmallVec<[Claim<'a>; WAYS]>;
 
-/// The number of sets that a new key adds while the table doubles. The sets that are not split yet are the fullest ones, so doubling is
-/// kept short.
+/// The number of sets that a new key adds while the table doubles. The sets that are not split yet
+/// are the fullest ones, so doubling is kept short.
 const ADDED_AT_ONCE: usize = 4;
 
 impl Table {
-    /// Adds a few sets if the table is over [capacity](FULL) with this number of keys, or has begun to double its sets.
+    /// Adds a few sets if the table is over [capacity](FULL) with this number of keys, or has begun
+    /// to double its sets.
     ///
     /// Keys in the map count, too: there are few of them where states are packed.
     #[inline]
@@ -58,8 +62,8 @@ impl Table {
         }
     }
 
-    /// Adds a set. Returns `false` if the table has its full size, or if another thread adds a set or holds a slot of the set that
-    /// would be split.
+    /// Adds a set. Returns `false` if the table has its full size, or if another thread adds a set
+    /// or holds a slot of the set that would be split.
     pub(crate) fn grow(&self) -> bool {
         // Nothing is waited for here: the caller has locked a shard, and may hold slots.
         let Ok(_growing) = self.growing.try_lock() else {

@@ -1,6 +1,7 @@
 //! Insertion and eviction.
 //!
-//! A new key takes a free slot; at the capacity the slot whose state expired first, or the one with the smallest usage.
+//! A new key takes a free slot; at the capacity the slot whose state expired first, or the one with
+//! the smallest usage.
 //!
 //! Free slots come before expired ones: a client under its limit has a full bucket when it returns,
 //! and is known as long as there is room. With expired slots first and a million such clients, 28
@@ -23,8 +24,8 @@ use crate::{
     sync::Ordering,
 };
 
-/// The number of free slots in the first set from which on it is preferred, even if the second set has more. A key in the
-/// first set is found with one cache miss less.
+/// The number of free slots in the first set from which on it is preferred, even if the second set
+/// has more. A key in the first set is found with one cache miss less.
 const PREFERRED_FROM: usize = 2;
 
 /// The slots that a new key can take in its two sets, and the usage that it inherits.
@@ -38,7 +39,8 @@ pub(crate) struct SetScan<'a> {
     free: Option<FoundSlot<'a>>,
     /// The slot that expired first.
     expired: Option<FoundSlot<'a>>,
-    /// An expired slot that the new key cannot take, because its packed state is not below that of a new key that inherits none.
+    /// An expired slot that the new key cannot take, because its packed state is not below that of
+    /// a new key that inherits none.
     too_high: Option<FoundSlot<'a>>,
     smallest: Option<FoundSlot<'a>>,
 }
@@ -104,8 +106,8 @@ impl SetScan<'_> {
 }
 
 impl Table {
-    /// Begins to fetch the memory that the insertion of a key reads, all at once: behind the lock, each part would wait for the one
-    /// before.
+    /// Begins to fetch the memory that the insertion of a key reads, all at once: behind the lock,
+    /// each part would wait for the one before.
     #[inline(always)]
     pub(super) fn fetch(&self, home: HomeSets, key: u64) {
         for set in [home.first, home.second] {
@@ -116,8 +118,8 @@ impl Table {
 
     /// Looks for a free slot for a key whose shard is locked.
     ///
-    /// Returns `None` if the key may be known, may inherit usage, or has no such slot: then its sets are to be scanned. This is what most
-    /// new keys need, at a third of the time of a scan.
+    /// Returns `None` if the key may be known, may inherit usage, or has no such slot: then its
+    /// sets are to be scanned. This is what most new keys need, at a third of the time of a scan.
     pub(crate) fn free_slot(&self, key: u64) -> Option<FreeSlot<'_>> {
         let home = self.sets.home(key);
         let (first, second) = (self.sets.set(home.first), self.sets.set(home.second));
@@ -139,7 +141,8 @@ impl Table {
         (seen.key == NO_KEY && is_new).then_some(FreeSlot { key, home, found })
     }
 
-    /// Places a new key in a free slot. Returns `None` if its packed state is not above that of the slot, or another thread was faster.
+    /// Places a new key in a free slot. Returns `None` if its packed state is not above that of the
+    /// slot, or another thread was faster.
     pub(crate) fn take<'a>(&self, free: &FreeSlot<'a>, word: Word) -> Option<Claim<'a>> {
         let FreeSlot { key, home, found } = *free;
         // Invariant 2 of the slots: packed states only grow.
@@ -150,7 +153,8 @@ impl Table {
         Some(claim.hand_over(key, word))
     }
 
-    /// Scans the sets of a new key whose shard is locked, and whose packed state will be above `floor`.
+    /// Scans the sets of a new key whose shard is locked, and whose packed state will be above
+    /// `floor`.
     pub(crate) fn scan(&self, key: u64, now: StoreTime, floor: PackedState) -> SetScan<'_> {
         loop {
             let scan = self.scan_homes(key, now, floor);
@@ -226,22 +230,24 @@ impl Table {
         free
     }
 
-    /// Claims a slot that a scan found. Returns `None` if it has changed since, or is no slot of the new key any more.
+    /// Claims a slot that a scan found. Returns `None` if it has changed since, or is no slot of
+    /// the new key any more.
     fn claim_found<'a>(&self, key: u64, home: HomeSets, found: FoundSlot<'a>) -> Option<Claim<'a>> {
         let claim = found.slot.claim(found.seen)?;
-        // While this slot is held, its set is not split. If it was split before, that is seen here, because the claim is an
-        // Acquire.
+        // While this slot is held, its set is not split. If it was split before, that is seen here,
+        // because the claim is an Acquire.
         (self.sets.home(key) == home).then_some(claim)
     }
 
-    /// Places a new key in a free slot. Returns `None` if there is none, or another thread was faster.
+    /// Places a new key in a free slot. Returns `None` if there is none, or another thread was
+    /// faster.
     pub(crate) fn place_free<'a>(&self, scan: &SetScan<'a>, words: Words) -> Option<Claim<'a>> {
         let claim = self.claim_found(scan.key, scan.home, scan.free?)?;
         Some(self.hand_over(claim, scan.key, words))
     }
 
-    /// Places a new key in the slot of an expired one, and returns that one as well. Returns `None` if there is none, or another thread was
-    /// faster.
+    /// Places a new key in the slot of an expired one, and returns that one as well. Returns `None`
+    /// if there is none, or another thread was faster.
     pub(crate) fn place_expired<'a>(
         &self,
         scan: &SetScan<'a>,
@@ -264,26 +270,30 @@ impl Table {
         (usage > 0).then(|| PackedState::new(usage))
     }
 
-    /// Vacates an expired slot that the new key itself cannot take. Returns `true` if there was one.
+    /// Vacates an expired slot that the new key itself cannot take. Returns `true` if there was
+    /// one.
     pub(crate) fn vacate(&self, scan: &SetScan<'_>) -> bool {
         let too_high = scan.too_high.and_then(|found| found.slot.claim(found.seen));
         too_high.map(Claim::vacate).is_some()
     }
 
-    /// Evicts the entry with the smallest usage, and places a new key with a larger one in its slot.
+    /// Evicts the entry with the smallest usage, and places a new key with a larger one in its
+    /// slot.
     ///
     /// Returns `None` if there is no such entry, or another thread was faster.
     pub(crate) fn evict<'a>(&self, scan: &SetScan<'a>, word: Word) -> Option<Claim<'a>> {
         let smaller = |found: &FoundSlot<'_>| found.seen.word.packed() < word.packed();
         let found = scan.smallest.filter(smaller)?;
         let claim = self.claim_found(scan.key, scan.home, found)?;
-        // Before the slot changes hands, so a thread that misses the evicted key afterwards finds its usage.
+        // Before the slot changes hands, so a thread that misses the evicted key afterwards finds
+        // its usage.
         self.sets
             .record_usage(found.seen.key, found.seen.word.packed());
         Some(claim.hand_over(scan.key, word))
     }
 
-    /// Records usage, up to [`Word::LAST`], as if the key had been evicted. The shard of the key is locked.
+    /// Records usage, up to [`Word::LAST`], as if the key had been evicted. The shard of the key is
+    /// locked.
     pub(crate) fn record_usage(&self, key: u64, usage: PackedState) {
         debug_assert!(usage.get() <= Word::LAST);
         self.sets.record_usage(key, usage);

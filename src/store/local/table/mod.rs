@@ -1,9 +1,10 @@
 //! The table of packed states. Keys that it contains are decided without a lock.
 //!
-//! The table grows with its keys, by a set at a time. A key has two sets of eight slots. Its state is a
-//! [`PackedState`](crate::algorithm::packed::PackedState) in one of these sixteen slots. [`Table::step`] finds and advances it without
-//! a lock. A thread that inserts, evicts, settles or resets a key has locked the shard of the
-//! key in the [map](super::map), so only one thread at a time inserts or removes a key.
+//! The table grows with its keys, by a set at a time. A key has two sets of eight slots. Its state
+//! is a [`PackedState`](crate::algorithm::packed::PackedState) in one of these sixteen slots.
+//! [`Table::step`] finds and advances it without a lock. A thread that inserts, evicts, settles or
+//! resets a key has locked the shard of the key in the [map](super::map), so only one thread at a
+//! time inserts or removes a key.
 //!
 //! | file | |
 //! |---|---|
@@ -49,18 +50,21 @@ pub(super) struct Table {
     growing: Mutex<()>,
 }
 
-/// The percentage of all slots that are in use when the table is full, at its largest size and at those before. So a table that could
-/// be four times as large is as dense as one that has just enough room.
+/// The percentage of all slots that are in use when the table is full, at its largest size and at
+/// those before. So a table that could be four times as large is as dense as one that has just
+/// enough room.
 const FULL: usize = 70;
 
-/// The minimum number of sets in use at the beginning: four pages of memory. A small table has fewer.
+/// The minimum number of sets in use at the beginning: four pages of memory. A small table has
+/// fewer.
 const FIRST_SETS: usize = 128;
 
 /// The number of attempts to step a key without a lock, before it is locked.
 const LOCK_FREE_ATTEMPTS: usize = 16;
 
 impl Table {
-    /// Creates a table that is [full](FULL) at `keys` entries, once it has [grown](Self::grow). It has at least two sets.
+    /// Creates a table that is [full](FULL) at `keys` entries, once it has [grown](Self::grow). It
+    /// has at least two sets.
     ///
     /// # Panics
     ///
@@ -76,7 +80,8 @@ impl Table {
         table
     }
 
-    /// Creates a table of up to `sets` sets, of which fewer than twice as many as `first_sets` are in use at the beginning.
+    /// Creates a table of up to `sets` sets, of which fewer than twice as many as `first_sets` are
+    /// in use at the beginning.
     pub(super) fn beginning_with(first_sets: usize, sets: usize) -> Option<Self> {
         let sets = Sets::beginning_with(first_sets, sets)?;
         Some(Self {
@@ -92,9 +97,11 @@ impl Table {
     ///
     /// Returns `None` if the key is not there, or cannot be stepped without a lock.
     ///
-    /// Between the read of a word and the charge, the key may move to a new set, and another key with an equal word may come to the
-    /// slot. Then that key is charged, and the caller charges this one as well: a call may be charged twice while the table grows, but no
-    /// limit is exceeded. Nothing is refunded, because the slot could also have changed hands after the charge.
+    /// Between the read of a word and the charge, the key may move to a new set, and another key
+    /// with an equal word may come to the slot. Then that key is charged, and the caller charges
+    /// this one as well: a call may be charged twice while the table grows, but no limit is
+    /// exceeded. Nothing is refunded, because the slot could also have changed hands after the
+    /// charge.
     // Always inlined: most callers read a part of the decision, and the compiler drops the rest.
     #[inline(always)]
     pub(super) fn step<M: StepPacked>(
@@ -165,10 +172,11 @@ impl Table {
         }
     }
 
-    /// Decides about a key whose state is in two words, without a lock: `step` gets the [end](Self::end) of the state and the words, and returns
-    /// the new ones if it wrote any.
+    /// Decides about a key whose state is in two words, without a lock: `step` gets the
+    /// [end](Self::end) of the state and the words, and returns the new ones if it wrote any.
     ///
-    /// Returns `None` if the key is not there, has another state, or cannot be stepped without a lock.
+    /// Returns `None` if the key is not there, has another state, or cannot be stepped without a
+    /// lock.
     #[inline(always)]
     pub(super) fn step_two_words(
         &self,
@@ -194,7 +202,8 @@ impl Table {
             let Some((end, words)) = written else {
                 return (self.sets.size() == size).then_some(decision);
             };
-            // Always later than before, so an unchanged word proves unchanged words beside it (invariant 5 of the slots).
+            // Always later than before, so an unchanged word proves unchanged words beside it
+            // (invariant 5 of the slots).
             let last = (end - 1).max(seen.word.packed().get() + 1);
             let word = Word::new(PackedState::new(last), seen.word.packed_kind())?;
             if let Some(claim) = slot.claim(seen) {
@@ -224,7 +233,8 @@ impl Table {
         Words { word, state }
     }
 
-    /// Stores a later state of a key whose slot this thread holds, or a state in two words that matters as long as the former one.
+    /// Stores a later state of a key whose slot this thread holds, or a state in two words that
+    /// matters as long as the former one.
     pub(super) fn advance(&self, claim: Claim<'_>, words: Words) {
         let Words { mut word, state } = words;
         if let Some(state) = state {
@@ -265,12 +275,14 @@ impl Table {
             .is_some()
     }
 
-    /// Creates a word. Returns `None` if the packed state does not fit, or the table has no number for its kind.
+    /// Creates a word. Returns `None` if the packed state does not fit, or the table has no number
+    /// for its kind.
     pub(super) fn word(&self, packed: PackedState, packed_kind: PackedKind) -> Option<Word> {
         Word::new(packed, self.packed_kinds.number(packed_kind)?)
     }
 
-    /// Creates the word beside a state in two words that matters until after `last`. Returns `None` if there is no room for it.
+    /// Creates the word beside a state in two words that matters until after `last`. Returns `None`
+    /// if there is no room for it.
     pub(super) fn word_of_two(&self, last: PackedState) -> Option<Word> {
         match self.two_words.reserve() {
             true => self.word(last, PackedKind::TWO_WORDS),
@@ -308,13 +320,14 @@ impl Table {
 
 /// The kinds of a table's packed states.
 ///
-/// Rules travel with the calls, so a slot itself must contain the kind of its packed state, which determines its expiry. Three bits of its word
-/// are the number of one of these kinds. Each different kind takes a number of its own while there are any. After that, kinds of
-/// buckets share the last number, and are kept as long as the longest of them. Other kinds get no number, and their states are in
-/// the [map](super::map).
+/// Rules travel with the calls, so a slot itself must contain the kind of its packed state, which
+/// determines its expiry. Three bits of its word are the number of one of these kinds. Each
+/// different kind takes a number of its own while there are any. After that, kinds of buckets share
+/// the last number, and are kept as long as the longest of them. Other kinds get no number, and
+/// their states are in the [map](super::map).
 ///
-/// Invariant: numbers are taken in ascending order, except for the last one. The kind of a number never changes, except that
-/// the kind of the last number may become a longer one.
+/// Invariant: numbers are taken in ascending order, except for the last one. The kind of a number
+/// never changes, except that the kind of the last number may become a longer one.
 struct PackedKinds([AtomicU64; KINDS]);
 
 impl PackedKinds {
@@ -325,16 +338,17 @@ impl PackedKinds {
     /// Returns `true` if no word was ever created.
     #[inline]
     fn is_untouched(&self) -> bool {
-        // Relaxed: a thread that has locked the shard of a key sees all that was done under that lock before.
+        // Relaxed: a thread that has locked the shard of a key sees all that was done under that
+        // lock before.
         self.0[0].load(Ordering::Relaxed) == 0
     }
 
     /// Returns the kind of a number.
     #[inline]
     fn get(&self, number: u8) -> PackedKind {
-        // Relaxed: a word is stored with Release, by a claim or by a charge without a lock, after its kind was seen to be at
-        // least as long as the kind of its rule. A word is loaded with Acquire before its kind is read. And a kind never
-        // becomes a different or shorter one.
+        // Relaxed: a word is stored with Release, by a claim or by a charge without a lock, after
+        // its kind was seen to be at least as long as the kind of its rule. A word is loaded with
+        // Acquire before its kind is read. And a kind never becomes a different or shorter one.
         PackedKind::of_number(self.0[usize::from(number) % KINDS].load(Ordering::Relaxed))
     }
 

@@ -27,7 +27,8 @@ use crate::{
 /// The number of slots per set. Their keys fill one cache line, and their words the next one.
 pub(crate) const WAYS: usize = 8;
 
-/// Sets in one allocation, of which the first ones are in use. A page of it is touched only when a key uses it.
+/// Sets in one allocation, of which the first ones are in use. A page of it is touched only when a
+/// key uses it.
 pub(crate) struct Sets {
     /// From `first` on: for each set, its keys and then its words.
     memory: Box<[AtomicU64]>,
@@ -36,10 +37,11 @@ pub(crate) struct Sets {
     size: AtomicU64,
     first_sets: u32,
     largest: TableSize,
-    /// For each pair of neighbouring sets: the latest packed state that was ever evicted, of all keys whose first home, at the largest size,
-    /// is one of the two; or 0.
+    /// For each pair of neighbouring sets: the latest packed state that was ever evicted, of all
+    /// keys whose first home, at the largest size, is one of the two; or 0.
     inherited_usage: Box<[AtomicU64]>,
-    /// `true` once a usage was recorded. Until then, new keys do not read `inherited_usage`, whose cache lines would be cold.
+    /// `true` once a usage was recorded. Until then, new keys do not read `inherited_usage`, whose
+    /// cache lines would be cold.
     has_inherited_usage: AtomicBool,
 }
 
@@ -58,8 +60,9 @@ pub(crate) struct Set<'a> {
 }
 
 impl Sets {
-    /// Creates `count` sets, rounded up by at most one in `first_sets`, of which fewer than twice as many as `first_sets` are in use at the
-    /// beginning. Returns `None` if there is not enough memory.
+    /// Creates `count` sets, rounded up by at most one in `first_sets`, of which fewer than twice
+    /// as many as `first_sets` are in use at the beginning. Returns `None` if there is not enough
+    /// memory.
     pub(crate) fn beginning_with(first_sets: usize, count: usize) -> Option<Self> {
         let doublings = (count / first_sets).checked_ilog2().unwrap_or(0);
         let first_sets = count.div_ceil(1 << doublings);
@@ -95,7 +98,8 @@ impl Sets {
         TableSize::from_bits(self.size.load(Ordering::Acquire))
     }
 
-    /// Returns the size with one more set, and the parent of that set. Returns `None` if all are in use.
+    /// Returns the size with one more set, and the parent of that set. Returns `None` if all are in
+    /// use.
     pub(crate) fn next_size(&self) -> Option<(TableSize, usize)> {
         let size = self.size();
         if size.sets == self.largest.sets {
@@ -146,11 +150,12 @@ impl Sets {
         }
     }
 
-    /// Returns the largest usage that was recorded for a key, or for one that shares its record; or 0.
+    /// Returns the largest usage that was recorded for a key, or for one that shares its record;
+    /// or 0.
     #[inline]
     pub(crate) fn inherited_usage(&self, key: u64) -> u64 {
-        // Relaxed: if a key was evicted, an Acquire load has seen another key in its slot before, and the usage was recorded
-        // before that key was stored.
+        // Relaxed: if a key was evicted, an Acquire load has seen another key in its slot before,
+        // and the usage was recorded before that key was stored.
         if !self.has_inherited_usage.load(Ordering::Relaxed) {
             return 0;
         }
@@ -159,7 +164,8 @@ impl Sets {
 
     /// Records the usage of an evicted key.
     pub(crate) fn record_usage(&self, key: u64, usage: PackedState) {
-        // Relaxed: see `inherited_usage`. If the key has no slot, the next call for it locks its shard after this thread.
+        // Relaxed: see `inherited_usage`. If the key has no slot, the next call for it locks its
+        // shard after this thread.
         if !self.has_inherited_usage.load(Ordering::Relaxed) {
             self.has_inherited_usage.store(true, Ordering::Relaxed);
         }
@@ -220,9 +226,10 @@ impl<'a> Set<'a> {
 
 /// The number of sets in use. It grows by one at a time, as in linear hashing (Litwin 1980).
 ///
-/// Each new set takes about half of the hashes of one other set, its parent. The set of a hash is chosen by multiplication among the
-/// first sets, of which there can be any number, and by the low bits of the hash among those added since. So whenever the first number
-/// has doubled, all sets have equally many hashes.
+/// Each new set takes about half of the hashes of one other set, its parent. The set of a hash is
+/// chosen by multiplication among the first sets, of which there can be any number, and by the low
+/// bits of the hash among those added since. So whenever the first number has doubled, all sets
+/// have equally many hashes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TableSize {
     pub(crate) sets: u32,
@@ -262,7 +269,8 @@ impl TableSize {
         self.sets == first * (self.mask + 1)
     }
 
-    /// Returns the size with one more set, and the parent of that set. `first` is the first number of sets.
+    /// Returns the size with one more set, and the parent of that set. `first` is the first number
+    /// of sets.
     fn next(self, first: u32) -> (Self, u32) {
         let mask = if self.is_even(first) {
             self.mask * 2 + 1
@@ -285,7 +293,8 @@ impl TableSize {
     }
 }
 
-/// A state in two words for each slot. They take address space from the first such state on, and memory as slots are used.
+/// A state in two words for each slot. They take address space from the first such state on, and
+/// memory as slots are used.
 pub(crate) struct TwoWordStates {
     slots: usize,
     /// `None` if there was not enough memory.
@@ -329,8 +338,8 @@ impl TwoWordStates {
         }
     }
 
-    /// Returns the state of a slot. If the thread does not hold the slot, the word of the slot must prove that the state did not change
-    /// meanwhile.
+    /// Returns the state of a slot. If the thread does not hold the slot, the word of the slot must
+    /// prove that the state did not change meanwhile.
     #[inline]
     pub(crate) fn load(&self, slot: usize) -> Option<TwoWords> {
         let words = self.get(slot)?;
@@ -343,7 +352,8 @@ impl TwoWordStates {
     #[inline]
     pub(crate) fn store(&self, slot: usize, state: TwoWords) {
         for (word, value) in self.get(slot).into_iter().flatten().zip(state) {
-            // Release: a thread that reads this without holding the slot then sees the held word of the slot, or a later one.
+            // Release: a thread that reads this without holding the slot then sees the held word of
+            // the slot, or a later one.
             word.store(value.get(), Ordering::Release);
         }
     }

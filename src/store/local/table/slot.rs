@@ -1,19 +1,21 @@
 //! Shared access to a slot: its key and its word.
 //!
-//! The state of a key is read without a lock, and advanced by a compare-exchange of the word. A thread that changes the key of a slot
-//! holds the slot meanwhile, by a bit in the word.
+//! The state of a key is read without a lock, and advanced by a compare-exchange of the word. A
+//! thread that changes the key of a slot holds the slot meanwhile, by a bit in the word.
 //!
 //! Invariants:
 //!
 //! 1. The key changes only while the word is held, by the thread that holds it.
-//! 2. The packed state of a slot only grows while the slot belongs to one key. When the slot changes hands or is vacated, its packed
-//!    state becomes greater than before. So a word of one key never reappears under another key, and an unchanged word proves that
-//!    the slot still belongs to the same key.
+//! 2. The packed state of a slot only grows while the slot belongs to one key. When the slot
+//!    changes hands or is vacated, its packed state becomes greater than before. So a word of one
+//!    key never reappears under another key, and an unchanged word proves that the slot still
+//!    belongs to the same key.
 //! 3. A vacated slot keeps its packed state, which is a lower bound for the state of the next key.
-//! 4. The exception to 2 and 3: when a key has moved to a new set, its former slot becomes as if unused. So a thread that relies on an
-//!    unchanged word checks afterwards that no set was added, or that the slot still has the same key.
-//! 5. A state in two words is written only by the thread that holds its slot. The word beside it tells when it expires, and becomes
-//!    greater with each change.
+//! 4. The exception to 2 and 3: when a key has moved to a new set, its former slot becomes as if
+//!    unused. So a thread that relies on an unchanged word checks afterwards that no set was added,
+//!    or that the slot still has the same key.
+//! 5. A state in two words is written only by the thread that holds its slot. The word beside it
+//!    tells when it expires, and becomes greater with each change.
 //! 6. While a thread waits for a slot, it holds only slots of keys whose shards it has locked.
 //!
 //! Loom checks this on the file as it is (`tests/models`). A refund, which would make a state
@@ -47,8 +49,8 @@ impl<'a> TableSlot<'a> {
     /// Returns the key that the slot seems to belong to. [`read`](Self::read) confirms it.
     #[inline]
     pub(crate) fn key(self) -> u64 {
-        // Acquire: a thread that sees that a key is gone also sees the debt that its eviction recorded
-        // (the store in [`Claim::hand_over`]).
+        // Acquire: a thread that sees that a key is gone also sees the debt that its eviction
+        // recorded (the store in [`Claim::hand_over`]).
         self.key.load(Ordering::Acquire)
     }
 
@@ -69,25 +71,27 @@ impl<'a> TableSlot<'a> {
         (owner == key && !word.is_held()).then_some(word)
     }
 
-    /// Returns `true` if the word is still the one that [`read`](Self::read) returned. Then the slot belonged to the key when its key
-    /// was loaded, and the word was its state at that moment, provided that no set was added meanwhile (invariant 4).
+    /// Returns `true` if the word is still the one that [`read`](Self::read) returned. Then the
+    /// slot belonged to the key when its key was loaded, and the word was its state at that moment,
+    /// provided that no set was added meanwhile (invariant 4).
     #[inline]
     pub(crate) fn is_still(self, word: Word) -> bool {
-        // Acquire: a thread that sees the word of a key that came after a moved key sees the new number of sets. The load of the
-        // key before it is an Acquire, too. If that load had seen a later key, this load would see at least the held word
-        // that was stored before that key.
+        // Acquire: a thread that sees the word of a key that came after a moved key sees the new
+        // number of sets. The load of the key before it is an Acquire, too. If that load had seen a
+        // later key, this load would see at least the held word that was stored before that key.
         self.word.load(Ordering::Acquire) == word.bits()
     }
 
-    /// Replaces the word that [`read`](Self::read) returned. Returns `false` if it has changed since.
+    /// Replaces the word that [`read`](Self::read) returned. Returns `false` if it has changed
+    /// since.
     ///
     /// If no set was added meanwhile, the word was the state of the key (invariant 4).
     #[inline]
     pub(crate) fn advance(self, from: Word, to: Word) -> bool {
         debug_assert!(to.packed() > from.packed() && !to.is_held());
-        // A read-modify-write sees the latest word, and continues the release sequence of the hand-over to this key. Release: a
-        // thread that reads this word finds its kind at least as long as that of the rule that charged it
-        // (`PackedKinds::get`). Acquire: as in `is_still`.
+        // A read-modify-write sees the latest word, and continues the release sequence of the
+        // hand-over to this key. Release: a thread that reads this word finds its kind at least as
+        // long as that of the rule that charged it (`PackedKinds::get`). Acquire: as in `is_still`.
         let (from, to) = (from.bits(), to.bits());
         let swapped = self
             .word
@@ -118,14 +122,16 @@ impl<'a> TableSlot<'a> {
             .word
             .compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
-            // Lazily: dropping a claim releases the slot, so none may exist for a slot that is not held.
+            // Lazily: dropping a claim releases the slot, so none may exist for a slot that is not
+            // held.
             .then(|| Claim { slot: self, seen })?;
         // Invariant 4.
         (self.key() == seen.key).then_some(claim)
     }
 }
 
-/// A slot that this thread holds. Dropping it releases the slot, unchanged unless a method was called.
+/// A slot that this thread holds. Dropping it releases the slot, unchanged unless a method was
+/// called.
 pub(crate) struct Claim<'a> {
     slot: TableSlot<'a>,
     seen: Seen,
@@ -147,11 +153,12 @@ impl Claim<'_> {
         self.slot.index
     }
 
-    /// Gives the slot to another key, with a packed state above the last one. Other threads do not see the word until the slot is
-    /// released.
+    /// Gives the slot to another key, with a packed state above the last one. Other threads do not
+    /// see the word until the slot is released.
     pub(crate) fn hand_over(mut self, key: u64, word: Word) -> Self {
         debug_assert!(word.packed() > self.seen.word.packed());
-        // Release: a thread that looks for the former key and does not find it sees the recorded debt.
+        // Release: a thread that looks for the former key and does not find it sees the recorded
+        // debt.
         self.slot.key.store(key, Ordering::Release);
         self.seen = Seen { key, word };
         self
@@ -160,8 +167,8 @@ impl Claim<'_> {
     /// Makes the slot free.
     pub(crate) fn vacate(mut self) {
         self.slot.key.store(NO_KEY, Ordering::Release);
-        // The word of a free slot is none that the key had (invariant 2). At the end of the scale there is no such word, and
-        // the slot stays held for good.
+        // The word of a free slot is none that the key had (invariant 2). At the end of the scale
+        // there is no such word, and the slot stays held for good.
         self.seen.word = self.seen.word.next().unwrap_or(self.seen.word.held());
     }
 
@@ -187,7 +194,8 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// A packed state, the number of its [kind](super::PackedKinds), and a bit that is set while a thread holds the slot.
+/// A packed state, the number of its [kind](super::PackedKinds), and a bit that is set while a
+/// thread holds the slot.
 ///
 /// | bits | |
 /// |---|---|

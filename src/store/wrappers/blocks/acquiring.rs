@@ -1,4 +1,5 @@
-//! The calls of blocks: [`Acquiring`] decides asks whose keys may be blocked, [`Blockage`] blocks a key.
+//! The calls of blocks: [`Acquiring`] decides asks whose keys may be blocked, [`Blockage`] blocks a
+//! key.
 
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
@@ -15,7 +16,8 @@ use crate::{
 /// The remaining time of the block of each ask's key; zero if the key is not blocked.
 pub(super) type TimesLeft = SmallVec<[Duration; 2]>;
 
-/// Returns the remaining time of each block, from looks at them. An undecided look, of a store that failed, counts as no block.
+/// Returns the remaining time of each block, from looks at them. An undecided look, of a store that
+/// failed, counts as no block.
 pub(super) fn times_left(blocks: &[Decision]) -> TimesLeft {
     let left = |block: &Decision| match block.is_undecided() {
         true => Duration::ZERO,
@@ -29,8 +31,8 @@ pub(super) fn is_any_blocked(left: &TimesLeft) -> bool {
     left.iter().any(|left| !left.is_zero())
 }
 
-/// Decides asks. It looks at the blocks, and then calls the store, or looks at the limits for the numbers of a refusal. Then it blocks the
-/// keys that were refused too often.
+/// Decides asks. It looks at the blocks, and then calls the store, or looks at the limits for the
+/// numbers of a refusal. Then it blocks the keys that were refused too often.
 pub struct Acquiring<Rule, S, C> {
     blocks: Blocks<S, C>,
     asks: OwnedAsks<Blockable<Rule>>,
@@ -211,7 +213,8 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Steps for Acq
     }
 }
 
-/// Returns the decision for a key that is blocked for the time `left`, if any, from a look at its limit.
+/// Returns the decision for a key that is blocked for the time `left`, if any, from a look at its
+/// limit.
 fn while_blocked(look: &Decision, left: Duration, cost: u64) -> Decision {
     if left.is_zero() {
         return *look;
@@ -252,7 +255,8 @@ impl<Rule, S> Blockage<Rule, S> {
         }
     }
 
-    /// Takes in the answer to the charge. Returns the time for which the key is blocked; `None` if it is not.
+    /// Takes in the answer to the charge. Returns the time for which the key is blocked; `None` if
+    /// it is not.
     fn ended<E>(&mut self, answer: Result<Decisions, E>) -> Result<Option<Duration>, E> {
         let charged = answer?.as_slice().first().copied();
         // An undecided call is one of a store that failed, or had no room.
@@ -291,7 +295,8 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>> Steps for Blockage<Rule, S> {
     }
 }
 
-/// An attempt to make a block. It counts as failed if it is dropped before it has succeeded or was skipped.
+/// An attempt to make a block. It counts as failed if it is dropped before it has succeeded or was
+/// skipped.
 #[derive(Debug)]
 struct Attempt(Option<Arc<BlockCounters>>);
 

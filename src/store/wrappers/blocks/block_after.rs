@@ -64,7 +64,8 @@ impl<C: Clock> BlockAfter<C> {
         }
     }
 
-    /// Counts a refusal. Returns the key if it was refused often enough and no other call is blocking it.
+    /// Counts a refusal. Returns the key if it was refused often enough and no other call is
+    /// blocking it.
     pub(super) fn refused(
         self: &Arc<Self>,
         policy: &Policy,
@@ -78,15 +79,18 @@ impl<C: Clock> BlockAfter<C> {
         Some(Offender::new(Arc::clone(self), policy.clone(), *key))
     }
 
-    /// Counts a refusal that was decided elsewhere. Returns `true` once: for the one after which the key is to be blocked.
+    /// Counts a refusal that was decided elsewhere. Returns `true` once: for the one after which
+    /// the key is to be blocked.
     ///
-    /// If that fails, refusals that reach the store try again, and not those that are decided elsewhere.
+    /// If that fails, refusals that reach the store try again, and not those that are decided
+    /// elsewhere.
     pub(super) fn is_last(&self, policy: &Policy, key: &Key, counters: &BlockCounters) -> bool {
         let count = self.count(policy, key, counters);
         count.is_admitted() && count.remaining() == Some(0)
     }
 
-    /// Adds a refusal to the log of its key. The result is undecided, without `remaining`, if there is no room for the key.
+    /// Adds a refusal to the log of its key. The result is undecided, without `remaining`, if there
+    /// is no room for the key.
     fn count(&self, policy: &Policy, key: &Key, counters: &BlockCounters) -> Decision {
         let ask = Ask::new(policy, &self.settings.rule, *key, Cost::ONE);
         let count = self.refusals.decide(&ask);

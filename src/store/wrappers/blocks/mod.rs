@@ -33,10 +33,12 @@ use crate::{
     time::{Clock, SystemClock},
 };
 
-/// A store whose keys can be blocked: while a block lasts, all calls of the key are refused, and its limit is not charged.
+/// A store whose keys can be blocked: while a block lasts, all calls of the key are refused, and
+/// its limit is not charged.
 ///
-/// Created by [`with_blocks`](crate::store::StoreExt::with_blocks). A block is a state of its own in the same store, so it holds on every
-/// node and is as durable as the other states. Each node that has to see it needs this wrapper. Clones share the counters.
+/// Created by [`with_blocks`](crate::store::StoreExt::with_blocks). A block is a state of its own
+/// in the same store, so it holds on every node and is as durable as the other states. Each node
+/// that has to see it needs this wrapper. Clones share the counters.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,36 +60,44 @@ use crate::{
 ///
 /// # Blocks
 ///
-/// A block belongs to a policy and a key. It lasts from 1 ms to 365 days, in whole milliseconds rounded up. A longer block replaces a shorter
-/// one, and a shorter one changes nothing; [`unblock`](Self::unblock) removes it. A `reset` of the key leaves it.
+/// A block belongs to a policy and a key. It lasts from 1 ms to 365 days, in whole milliseconds
+/// rounded up. A longer block replaces a shorter one, and a shorter one changes nothing;
+/// [`unblock`](Self::unblock) removes it. A `reset` of the key leaves it.
 ///
-/// The store keeps it under the name of the policy with `!blocked` behind it: `api!blocked`. No policy of yours can have such a name.
+/// The store keeps it under the name of the policy with `!blocked` behind it: `api!blocked`. No
+/// policy of yours can have such a name.
 ///
 /// # Cost
 ///
-/// A call looks at the blocks before it is decided: with a server that is a second round trip (but see the [order](#order-of-wrappers)), and in memory about 150 ns. To refuse blocked
-/// keys without asking a server, put [`remember_refusals`](crate::store::StoreExt::remember_refusals) around this wrapper. A request that is on its way while its
-/// key is blocked may still be admitted.
+/// A call looks at the blocks before it is decided: with a server that is a second round trip (but
+/// see the [order](#order-of-wrappers)), and in memory about 150 ns. To refuse blocked keys without
+/// asking a server, put [`remember_refusals`](crate::store::StoreExt::remember_refusals) around
+/// this wrapper. A request that is on its way while its key is blocked may still be admitted.
 ///
-/// A [`Local`](crate::store::Local) evicts no block. It has no room for a new one if it is at its capacity and no key has expired; see [`failed`](Self::failed).
-/// A block takes about 125 bytes there.
+/// A [`Local`](crate::store::Local) evicts no block. It has no room for a new one if it is at its
+/// capacity and no key has expired; see [`failed`](Self::failed). A block takes about 125 bytes
+/// there.
 ///
 /// # Rules
 ///
-/// Keys of every rule can be blocked. The store inside runs the rule as [`Blockable`]: a rule, or a block, whose state is an instant and a level.
-/// The compiler finds that type, so write it only where you name the store's type, as in `Redis<Blockable<AnyRule>>`. Counters such as
+/// Keys of every rule can be blocked. The store inside runs the rule as [`Blockable`]: a rule, or a
+/// block, whose state is an instant and a level. The compiler finds that type, so write it only
+/// where you name the store's type, as in `Redis<Blockable<AnyRule>>`. Counters such as
 /// `MemcachedCounters` cannot keep blocks.
 ///
 /// # Order of wrappers
 ///
-/// Put it next to the store, so that [`block`](Self::block) returns the store's error, or outside of `fail_open` and its kind. While such a store
-/// fails, no key is blocked.
+/// Put it next to the store, so that [`block`](Self::block) returns the store's error, or outside
+/// of `fail_open` and its kind. While such a store fails, no key is blocked.
 ///
-/// Put it outside of leases and of background synchronisation: inside, calls that these admit from memory would not see a block, so a layer or a limiter with
-/// that order is refused when it is built. A block is in the store when `block` returns. This node refuses from then on, and others as soon as they look: within
-/// a second around leases, and within the period around synchronisation, in the background, so that a call of a busy key needs no round trip. A key that was not
-/// called for that long costs one, and so does each call of a blocked key. While the server does not answer, keys are looked at in vain: once the last look is
-/// that old, calls fail. Refusals that a lease or a view decides count for [`block_after`](Self::block_after).
+/// Put it outside of leases and of background synchronisation: inside, calls that these admit from
+/// memory would not see a block, so a layer or a limiter with that order is refused when it is
+/// built. A block is in the store when `block` returns. This node refuses from then on, and others
+/// as soon as they look: within a second around leases, and within the period around
+/// synchronisation, in the background, so that a call of a busy key needs no round trip. A key that
+/// was not called for that long costs one, and so does each call of a blocked key. While the server
+/// does not answer, keys are looked at in vain: once the last look is that old, calls fail.
+/// Refusals that a lease or a view decides count for [`block_after`](Self::block_after).
 #[doc(alias("ban", "penalty", "jail", "blocklist"))]
 #[must_use]
 pub struct Blocks<S, C = SystemClock> {
@@ -113,10 +123,13 @@ impl<S> Blocks<S> {
 impl<S, C: Clock + Clone> Blocks<S, C> {
     /// Blocks a key for `duration` when it is refused for the `refusals`-th time within `period`.
     ///
-    /// Refusals of requests are counted in the memory of this process, for up to 16,384 keys at the same time: also those by leases, by a view, by
-    /// [remembered refusals](crate::store::StoreExt::remember_refusals) around this wrapper, and by the look of a [charge after the
-    /// response](crate::Limit::charge_after). A refusal of a blocked key, and a look of a [`Limiter`](crate::Limiter), do not
-    /// count. Only the block itself is written to the store, and one that another node made meanwhile stays as it is. The request that is refused last waits for that. Other nodes see the block, but not the count.
+    /// Refusals of requests are counted in the memory of this process, for up to 16,384 keys at the
+    /// same time: also those by leases, by a view, by [remembered
+    /// refusals](crate::store::StoreExt::remember_refusals) around this wrapper, and by the look of
+    /// a [charge after the response](crate::Limit::charge_after). A refusal of a blocked key, and a
+    /// look of a [`Limiter`](crate::Limiter), do not count. Only the block itself is written to the
+    /// store, and one that another node made meanwhile stays as it is. The request that is refused
+    /// last waits for that. Other nodes see the block, but not the count.
     ///
     /// ```
     /// use std::time::Duration;
@@ -144,11 +157,13 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
         }
     }
 
-    /// Blocks a key for `duration` when it is refused for the `refusals`-th time within `period`, for settings from configuration.
+    /// Blocks a key for `duration` when it is refused for the `refusals`-th time within `period`,
+    /// for settings from configuration.
     ///
     /// # Errors
     ///
-    /// When `refusals` is 0 or above 1000, `period` is zero or above 2⁶³ − 1 ns, or `duration` is zero or above 365 days.
+    /// When `refusals` is 0 or above 1000, `period` is zero or above 2⁶³ − 1 ns, or `duration` is
+    /// zero or above 365 days.
     pub fn try_block_after(
         self,
         refusals: u64,
@@ -163,7 +178,8 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
         })
     }
 
-    /// Sets another clock than the system's, by which [refusals are counted](Self::block_after). Blocks last by the clock of the store.
+    /// Sets another clock than the system's, by which [refusals are counted](Self::block_after).
+    /// Blocks last by the clock of the store.
     pub fn clock<D: Clock + Clone>(self, clock: D) -> Blocks<S, D> {
         let after = self.after.map(|after| after.settings);
         Blocks {
@@ -175,10 +191,12 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
         }
     }
 
-    /// Refuses all calls of a key for `duration`. Returns the time for which the key is blocked now, which is longer if an earlier block lasts longer.
+    /// Refuses all calls of a key for `duration`. Returns the time for which the key is blocked
+    /// now, which is longer if an earlier block lasts longer.
     ///
-    /// `None` is for a store that could not make the block, because it failed behind a wrapper such as `fail_open`, or had no room. A block
-    /// costs one call. If several nodes block a key at once, the longest block holds.
+    /// `None` is for a store that could not make the block, because it failed behind a wrapper such
+    /// as `fail_open`, or had no room. A block costs one call. If several nodes block a key at
+    /// once, the longest block holds.
     ///
     /// [`Limiter::block`](crate::Limiter) is the same for the policy of the limiter.
     ///
@@ -214,7 +232,8 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
         Ok(run(blockage, Progress::Answer(charge)))
     }
 
-    /// Removes the block of a key, and forgets the refusals that this process has counted. Its limit stays as it is.
+    /// Removes the block of a key, and forgets the refusals that this process has counted. Its
+    /// limit stays as it is.
     pub fn unblock<Rule>(&self, policy: &Policy, key: impl Into<Key>) -> Check<S::Done>
     where
         S: Store<Blockable<Rule>>,
@@ -255,7 +274,8 @@ impl<S, C> Blocks<S, C> {
         self.counters.made.get()
     }
 
-    /// Returns the number of blocks that could not be made: the store failed or had no room, or the call was dropped.
+    /// Returns the number of blocks that could not be made: the store failed or had no room, or the
+    /// call was dropped.
     pub fn failed(&self) -> u64 {
         self.counters.failed.get()
     }
@@ -265,7 +285,8 @@ impl<S, C> Blocks<S, C> {
         self.counters.refused.get()
     }
 
-    /// Returns the number of refusals that were not [counted](Self::block_after), because 16,384 other keys were refused within the period.
+    /// Returns the number of refusals that were not [counted](Self::block_after), because 16,384
+    /// other keys were refused within the period.
     pub fn uncounted(&self) -> u64 {
         self.counters.uncounted.get()
     }
@@ -459,7 +480,8 @@ where
     }
 }
 
-/// The policies under which blocks are kept, by the digest of the limit's policy. Beyond 32, they are created for each call.
+/// The policies under which blocks are kept, by the digest of the limit's policy. Beyond 32, they
+/// are created for each call.
 #[derive(Debug, Default)]
 struct BlockPolicies([OnceLock<(u64, Policy)>; 32]);
 
@@ -519,7 +541,8 @@ mod tests {
         assert!(is_admitted(&store, &rule));
     }
 
-    /// Makes a call by the rule alone and by the blockable one, and expects equal decisions and bytes.
+    /// Makes a call by the rule alone and by the blockable one, and expects equal decisions and
+    /// bytes.
     fn has_equal_states<Rule: Algorithm<State: Codec>>(rule: &Rule) {
         let (now, blockable) = (ManualClock::default().now(), Blockable::from(rule.clone()));
         let (mut own, mut state) = (None, None);

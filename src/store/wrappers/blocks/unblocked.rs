@@ -1,4 +1,5 @@
-//! A cache of keys that are not blocked, so that calls that are admitted from memory need no round trip to look for blocks.
+//! A cache of keys that are not blocked, so that calls that are admitted from memory need no round
+//! trip to look for blocks.
 //!
 //! Leases and background synchronisation admit from memory, so they use this cache, for a second
 //! and for the period. `Blocks` outside of them looks with each call, as it does at any store, and
@@ -27,8 +28,9 @@ const WAYS: usize = 4;
 
 /// The keys that were looked at lately, and were not blocked.
 ///
-/// A look is good for the lag. After half of it, a call has the key looked at again in the background; one that comes later than
-/// that waits for a look of its own. So a block of another node is noticed within the lag, and a busy key costs no call a round trip.
+/// A look is good for the lag. After half of it, a call has the key looked at again in the
+/// background; one that comes later than that waits for a look of its own. So a block of another
+/// node is noticed within the lag, and a busy key costs no call a round trip.
 pub(in crate::store::wrappers) struct Unblocked {
     sets: OnceLock<Box<[Mutex<[UnblockedSlot; WAYS]>]>>,
     fingerprinter: Fingerprinter,
@@ -103,7 +105,8 @@ impl Unblocked {
         work(&mut slots[index])
     }
 
-    /// Finds a key that is known not to be blocked. The caller looks at it if it is due or not found.
+    /// Finds a key that is known not to be blocked. The caller looks at it if it is due or not
+    /// found.
     fn find(&self, fingerprint: u64, now: Timestamp) -> Option<IsDue> {
         self.with_slot(fingerprint, |slot| {
             slot.used_at = now;
@@ -117,7 +120,8 @@ impl Unblocked {
         })
     }
 
-    /// Takes in the answers to looks that were sent at `sent_at`. Looks at blocks have a fingerprint.
+    /// Takes in the answers to looks that were sent at `sent_at`. Looks at blocks have a
+    /// fingerprint.
     fn learn(&self, fingerprints: &[u64], sent_at: Timestamp, looks: &Decisions) {
         let looks = fingerprints.iter().zip(looks.as_slice());
         for (fingerprint, look) in looks.filter(|(fingerprint, _)| **fingerprint != NO_BLOCK) {
@@ -160,7 +164,8 @@ impl Unblocked {
         }
     }
 
-    /// Looks at keys in the store, except those that are known not to be blocked and the limits that `known` decides.
+    /// Looks at keys in the store, except those that are known not to be blocked and the limits
+    /// that `known` decides.
     pub(in crate::store::wrappers) fn look<Rule, S>(
         self: &Arc<Self>,
         (store, asks, now): (&S, &[Ask<'_, Rule>], Timestamp),
@@ -224,7 +229,8 @@ impl Unblocked {
     ) where
         F: Future<Output = Result<Decisions, Error>> + Send + 'static,
     {
-        // A look that fails changes nothing: the key stays known for the rest of the lag. Then a call looks, and fails.
+        // A look that fails changes nothing: the key stays known for the rest of the lag. Then a
+        // call looks, and fails.
         match (look, runtime()) {
             (Check::Ready(Ok(looks)), _) => self.learn(&fingerprints, sent_at, &looks),
             (Check::Pending(looks), Ok(runtime)) => {

@@ -1,4 +1,5 @@
-//! The circuits of a circuit breaker: the state machine of one circuit, which reads no clock, and the shared circuits of all shards.
+//! The circuits of a circuit breaker: the state machine of one circuit, which reads no clock, and
+//! the shared circuits of all shards.
 //!
 //! There is a circuit for each shard (`Backend::shard`), because an error does not show which node
 //! failed. A shard is named by the lowest of its slots, which stays when a replica takes over.
@@ -36,7 +37,8 @@ pub(super) struct CircuitLimits {
 struct Circuit {
     limits: CircuitLimits,
     phase: CircuitPhase,
-    /// Number of changes of the phase, and of answers after failures. A result counts only in the epoch in which its call began.
+    /// Number of changes of the phase, and of answers after failures. A result counts only in the
+    /// epoch in which its call began.
     epoch: u64,
     /// Longest next pause in nanoseconds.
     next_pause: u64,
@@ -90,7 +92,8 @@ impl Circuit {
         }
     }
 
-    /// Returns the epoch, shifted left by one bit. The lowest bit is 1 if calls pass and answers change nothing.
+    /// Returns the epoch, shifted left by one bit. The lowest bit is 1 if calls pass and answers
+    /// change nothing.
     fn packed(&self) -> u64 {
         let is_calm = matches!(self.phase, CircuitPhase::Closed { failures: 0 });
         self.epoch << 1 | u64::from(is_calm)
@@ -118,7 +121,8 @@ impl Circuit {
         })
     }
 
-    /// Returns `true` if all calls fail at `now`. A clock that stepped back to before the opening does not prolong the pause.
+    /// Returns `true` if all calls fail at `now`. A clock that stepped back to before the opening
+    /// does not prolong the pause.
     fn is_open(&self, now: Timestamp) -> bool {
         match self.phase {
             CircuitPhase::Open { since, until } => since <= now && now < until,
@@ -210,7 +214,8 @@ pub(super) struct Circuits<C> {
 /// A circuit behind a lock that calls need only while the store fails.
 struct SharedCircuit {
     circuit: Mutex<Circuit>,
-    /// A copy of [`Circuit::packed`]: while the circuit is closed and nothing failed, no call needs the lock.
+    /// A copy of [`Circuit::packed`]: while the circuit is closed and nothing failed, no call needs
+    /// the lock.
     packed: AtomicU64,
     #[cfg(feature = "tracing")]
     log: CircuitLog,
@@ -336,7 +341,8 @@ impl<C> Circuits<C> {
         states.max_by_key(severity).unwrap_or(CircuitState::Closed)
     }
 
-    /// Returns the circuit of a shard, which is created if necessary; `None` if it is that of shard 0.
+    /// Returns the circuit of a shard, which is created if necessary; `None` if it is that of
+    /// shard 0.
     fn other(&self, shard: u32) -> Option<Arc<SharedCircuit>> {
         if shard == 0 {
             return None;
@@ -380,7 +386,8 @@ impl<C> Circuits<C> {
     }
 }
 
-/// A call in flight. When it is dropped before its result is known, a probe is followed by another one.
+/// A call in flight. When it is dropped before its result is known, a probe is followed by another
+/// one.
 pub(super) struct CallGuard<C> {
     circuits: Arc<Circuits<C>>,
     /// The circuit of the call, unless it is that of shard 0.

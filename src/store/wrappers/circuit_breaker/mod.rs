@@ -29,7 +29,8 @@ use crate::{
 
 /// A store that is not called for a while after several failures, one after the other.
 ///
-/// Created by [`circuit_breaker`](crate::store::StoreExt::circuit_breaker). Clones share the circuit.
+/// Created by [`circuit_breaker`](crate::store::StoreExt::circuit_breaker). Clones share the
+/// circuit.
 ///
 /// | state | a call | next state |
 /// |---|---|---|
@@ -69,28 +70,31 @@ use crate::{
 /// Every error counts as a failure, except three kinds:
 ///
 /// - [Contention](Error::is_contended) counts as an answer: a store that lost a race works.
-/// - So does a [write that the server did not take](Error::is_unwritten): it still refuses the clients that are over their limit.
-/// - An error of the [call alone](Error::is_unsupported) counts as neither, so that no client can open the circuit for others. A
-///   probe that ends so is followed by another one.
+/// - So does a [write that the server did not take](Error::is_unwritten): it still refuses the
+///   clients that are over their limit.
+/// - An error of the [call alone](Error::is_unsupported) counts as neither, so that no client can
+///   open the circuit for others. A probe that ends so is followed by another one.
 ///
-/// Refusals are answers. A failure counts only if its call began after the one before it had failed: however many calls wait
-/// for a server that pauses, they are one failure. A result counts only in the state in which its call began. `look`, `settle`
-/// and `reset` count as `acquire` does.
+/// Refusals are answers. A failure counts only if its call began after the one before it had
+/// failed: however many calls wait for a server that pauses, they are one failure. A result counts
+/// only in the state in which its call began. `look`, `settle` and `reset` count as `acquire` does.
 ///
 /// # Deadline
 ///
-/// Put a deadline inside: `.timeout(…).circuit_breaker(…)`. Without it, a store that never answers does not fail, and a probe may
-/// never end.
+/// Put a deadline inside: `.timeout(…).circuit_breaker(…)`. Without it, a store that never answers
+/// does not fail, and a probe may never end.
 ///
 /// # Shards
 ///
-/// A store whose parts fail independently, such as a cluster, has a circuit per [shard](Backend::shard): a dead shard does not
-/// block calls to others. A call with several keys belongs to the shard of the first. Beyond 1024 shards, further ones share
-/// the circuit of shard 0.
+/// A store whose parts fail independently, such as a cluster, has a circuit per
+/// [shard](Backend::shard): a dead shard does not block calls to others. A call with several keys
+/// belongs to the shard of the first. Beyond 1024 shards, further ones share the circuit of
+/// shard 0.
 ///
 /// # Cancellation
 ///
-/// A dropped call counts as neither an answer nor a failure. A dropped probe is followed by another one.
+/// A dropped call counts as neither an answer nor a failure. A dropped probe is followed by another
+/// one.
 #[derive(Debug)]
 #[doc(alias = "breaker")]
 #[must_use]
@@ -145,8 +149,8 @@ impl<S, C> CircuitBreaker<S, C> {
         self.circuits.probes()
     }
 
-    /// Returns the current state. With several [shards](#shards), this is the worst of their states: open if calls to any of
-    /// them are rejected.
+    /// Returns the current state. With several [shards](#shards), this is the worst of their
+    /// states: open if calls to any of them are rejected.
     pub fn state(&self) -> CircuitState
     where
         C: Clock,
@@ -209,8 +213,8 @@ pub enum CircuitState {
 /// | [`seed`](Self::seed) | random | seed of the random part of a pause |
 /// | [`clock`](Self::clock) | the system's | clock of the pauses |
 ///
-/// Each pause is random, from half its length to all of it: 0.5 to 1 s, then 1 to 2 s, and so on. So the nodes of a fleet,
-/// which lost their store at the same time, do not probe at the same time.
+/// Each pause is random, from half its length to all of it: 0.5 to 1 s, then 1 to 2 s, and so on.
+/// So the nodes of a fleet, which lost their store at the same time, do not probe at the same time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -251,8 +255,9 @@ impl Default for CircuitBreakerConfig {
 }
 
 impl<C> CircuitBreakerConfig<C> {
-    /// Sets the number of failures that open the circuit: one after the other, without an answer between them. Behind a
-    /// [deadline](crate::store::StoreExt::timeout) `d`, a silent server is noticed after this number of times `d`.
+    /// Sets the number of failures that open the circuit: one after the other, without an answer
+    /// between them. Behind a [deadline](crate::store::StoreExt::timeout) `d`, a silent server is
+    /// noticed after this number of times `d`.
     ///
     /// # Panics
     ///
@@ -263,8 +268,9 @@ impl<C> CircuitBreakerConfig<C> {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Sets the number of failures that open the circuit: one after the other, without an answer between them. Behind a
-    /// [deadline](crate::store::StoreExt::timeout) `d`, a silent server is noticed after this number of times `d`.
+    /// Sets the number of failures that open the circuit: one after the other, without an answer
+    /// between them. Behind a [deadline](crate::store::StoreExt::timeout) `d`, a silent server is
+    /// noticed after this number of times `d`.
     ///
     /// # Errors
     ///
@@ -316,7 +322,8 @@ impl<C> CircuitBreakerConfig<C> {
         Ok(self)
     }
 
-    /// Sets the seed of the random part of the pauses, for tests that need the same pauses in each run.
+    /// Sets the seed of the random part of the pauses, for tests that need the same pauses in each
+    /// run.
     ///
     /// Nodes of one fleet need different seeds, or they probe at the same time.
     pub fn seed(self, seed: u64) -> Self {

@@ -32,7 +32,8 @@ use crate::{
 
 const SHARDS: usize = 64;
 
-/// The holds for which an idle key stays while there is room, because a key that is known asks for units ahead with its first call.
+/// The holds for which an idle key stays while there is room, because a key that is known asks for
+/// units ahead with its first call.
 const IDLE_HOLDS: u32 = 2;
 
 /// The most keys of a shard that are looked at while it is locked, because they may be idle.
@@ -47,7 +48,8 @@ pub(super) struct Book<Rule> {
     last_rule: Mutex<LastRule<Rule>>,
     /// For pauses. One for all keys, so that a seed determines all of them.
     random: Mutex<Random>,
-    /// A mean of the last round trips in nanoseconds. It only determines how early units are asked for.
+    /// A mean of the last round trips in nanoseconds. It only determines how early units are asked
+    /// for.
     round_trip: AtomicU64,
     /// `true` once the leases were given back: from then on the store decides each call.
     is_closed: AtomicBool,
@@ -198,7 +200,8 @@ impl<Rule: Leasable> Book<Rule> {
         })
     }
 
-    /// Takes in the answer of the store to a request. Returns the decision of the call that waits for it.
+    /// Takes in the answer of the store to a request. Returns the decision of the call that waits
+    /// for it.
     ///
     /// Units above the cost of the call are kept for the key.
     pub(super) fn answered(
@@ -217,7 +220,8 @@ impl<Rule: Leasable> Book<Rule> {
         let Shard { keys, counts } = &mut *shard;
         let has_room = self.is_open() && keys.of_key.len() < self.most;
         let is_known = keys.find_asked(asked).is_some();
-        // Units that nobody can keep end at once, and what such a call gives back goes to the store.
+        // Units that nobody can keep end at once, and what such a call gives back goes to the
+        // store.
         let answer = Answer::new(
             answer,
             match has_room || is_known {
@@ -344,7 +348,8 @@ impl<Rule: Leasable> Book<Rule> {
         }
     }
 
-    /// Forgets some keys whose units have ended. Returns the instant at which the next one is to be looked at; `None` if there are no keys.
+    /// Forgets some keys whose units have ended. Returns the instant at which the next one is to be
+    /// looked at; `None` if there are no keys.
     pub(super) fn forget_idle(&self, now: Timestamp) -> Option<Timestamp> {
         let forget = |shard: &Mutex<Shard<Rule>>| {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);

@@ -33,7 +33,8 @@ pub(super) struct Inner<S, Rule, C> {
     pub(super) config: LeaseConfig<C>,
 }
 
-/// The most times that a call waits for the answer of another one, before it asks the store by itself.
+/// The most times that a call waits for the answer of another one, before it asks the store by
+/// itself.
 const MOST_WAITS: usize = 4;
 
 /// One ask of a call.
@@ -43,7 +44,8 @@ enum Part<Rule> {
     Wait(oneshot::Receiver<Result<(), Error>>),
 }
 
-/// A call with the units that it has spent so far. They are given back when it is dropped, unless it was [finished](Self::finish).
+/// A call with the units that it has spent so far. They are given back when it is dropped, unless
+/// it was [finished](Self::finish).
 pub(super) struct Call<S, Rule, C>
 where
     S: Store<Rule, Answer: Send + 'static> + Backend<Error = Error> + Send + Sync + 'static,
@@ -149,13 +151,15 @@ where
     pub(super) fn prefetch(self: &Arc<Self>, ask: &Ask<'_, Rule>, ahead: Box<Asked<Rule>>) {
         let asks = OwnedAsks::new(&[*ask]);
         let Ok(runtime) = runtime() else {
-            // Without a runtime nothing can go on behind this call. The next call that lacks units asks.
+            // Without a runtime nothing can go on behind this call. The next call that lacks units
+            // asks.
             self.book.failed(&ahead, &Ok(()));
             return;
         };
         self.count_node(ask.policy());
         self.sweep();
-        // If the task ends without an answer, with its runtime or by a panic of the store, others can ask.
+        // If the task ends without an answer, with its runtime or by a panic of the store, others
+        // can ask.
         let mut ahead = Ahead {
             inner: Arc::clone(self),
             asks,
@@ -254,8 +258,9 @@ where
         decisions.of_policies(policies(&asks))
     }
 
-    /// Decides the call. A caller that no longer waits takes nothing: what was spent is given back. Only a request for more than the
-    /// call's own cost goes on then, because others wait for its answer.
+    /// Decides the call. A caller that no longer waits takes nothing: what was spent is given back.
+    /// Only a request for more than the call's own cost goes on then, because others wait for its
+    /// answer.
     pub(super) async fn decide(mut self) -> Result<Decisions, Error> {
         let mut waits = 0;
         while !self.is_refused() {

@@ -6,8 +6,9 @@ use crate::{algorithm::Leasable, error::Error, quota::Written, time::LeaseClock}
 
 /// Settings of [leases](crate::store::Leased).
 ///
-/// A longer hold saves more calls to the store, and costs more of the burst: see [the prices](crate::store::Leased#what-it-costs). It should be
-/// several times the store's round trip, so that units arrive before the last ones are spent.
+/// A longer hold saves more calls to the store, and costs more of the burst: see [the
+/// prices](crate::store::Leased#what-it-costs). It should be several times the store's round trip,
+/// so that units arrive before the last ones are spent.
 ///
 /// | setting | default | meaning |
 /// |---|---|---|
@@ -60,7 +61,8 @@ impl<C> LeaseConfig<C> {
     /// The longest hold.
     const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// Sets how long granted units may be spent, and so how far ahead a node asks for units; zero for no leases.
+    /// Sets how long granted units may be spent, and so how far ahead a node asks for units; zero
+    /// for no leases.
     ///
     /// # Panics
     ///
@@ -71,7 +73,8 @@ impl<C> LeaseConfig<C> {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Sets how long granted units may be spent, and so how far ahead a node asks for units; zero for no leases.
+    /// Sets how long granted units may be spent, and so how far ahead a node asks for units; zero
+    /// for no leases.
     ///
     /// # Errors
     ///
@@ -89,10 +92,11 @@ impl<C> LeaseConfig<C> {
         })
     }
 
-    /// Sets the greatest cost of a call, in units, for which the stricter rule in the store must leave room.
+    /// Sets the greatest cost of a call, in units, for which the stricter rule in the store must
+    /// leave room.
     ///
-    /// A rule that leaves less is an error when it is given to a layer. A call that costs more than what is left of the rule is refused
-    /// without a retry time.
+    /// A rule that leaves less is an error when it is given to a layer. A call that costs more than
+    /// what is left of the rule is refused without a retry time.
     pub fn max_cost(self, units: u64) -> Self {
         Self {
             max_cost: units,
@@ -102,16 +106,19 @@ impl<C> LeaseConfig<C> {
 
     /// Sets the most keys with leases. Calls of further keys are decided by the store.
     ///
-    /// With a token bucket a key takes about 250 bytes, for as long as it is in use, and 570 if it holds leases. Beside them, each of this number of
-    /// keys takes 16 to 32 bytes for its last call: a key takes its place with the second call within a hold.
+    /// With a token bucket a key takes about 250 bytes, for as long as it is in use, and 570 if it
+    /// holds leases. Beside them, each of this number of keys takes 16 to 32 bytes for its last
+    /// call: a key takes its place with the second call within a hold.
     pub fn keys(self, most: usize) -> Self {
         Self { keys: most, ..self }
     }
 
     /// Sets the number of nodes that share the limits, at least 1, so that they are not counted.
     ///
-    /// Otherwise each node counts itself in the store, once in [some seconds](crate::store::NodeCounts::PERIOD), beside a call that it makes anyway. Nothing is
-    /// admitted or refused by this number: it determines what [`undershoot_bound`](crate::store::Leased::undershoot_bound) says.
+    /// Otherwise each node counts itself in the store, once in [some
+    /// seconds](crate::store::NodeCounts::PERIOD), beside a call that it makes anyway. Nothing is
+    /// admitted or refused by this number: it determines what
+    /// [`undershoot_bound`](crate::store::Leased::undershoot_bound) says.
     pub fn nodes(self, number: u64) -> Self {
         Self {
             nodes: Some(number.max(1)),
@@ -119,9 +126,11 @@ impl<C> LeaseConfig<C> {
         }
     }
 
-    /// Sets the seed of the random part of pauses, and of the hash of keys, for tests and simulations: two runs of one schedule are equal.
+    /// Sets the seed of the random part of pauses, and of the hash of keys, for tests and
+    /// simulations: two runs of one schedule are equal.
     ///
-    /// Clients who know the seed can choose keys that count as one. So leave it out where clients choose their keys.
+    /// Clients who know the seed can choose keys that count as one. So leave it out where clients
+    /// choose their keys.
     pub fn seed(self, seed: u64) -> Self {
         Self {
             seed: Some(seed),

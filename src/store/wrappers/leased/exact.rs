@@ -30,7 +30,8 @@ struct InFlight<S, Rule: Leasable, C> {
 }
 
 pin_project! {
-    /// The answer of such a call. Most keys that are called rarely pay for no more than this and the store's own future.
+    /// The answer of such a call. Most keys that are called rarely pay for no more than this and
+    /// the store's own future.
     struct Exact<F, S, Rule: Leasable, C> {
         #[pin]
         answer: F,

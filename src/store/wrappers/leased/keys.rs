@@ -23,9 +23,11 @@ use crate::{
 
 /// The most rules of a key that have leases beside each other.
 const MOST_RULES: usize = 4;
-/// A key is looked at after its hold, because it may be idle, or after this time if that is shorter.
+/// A key is looked at after its hold, because it may be idle, or after this time if that is
+/// shorter.
 const LOOK_AFTER: Duration = Duration::from_secs(10);
-/// The most keys that a new one has looked at, so that its call takes no longer the more keys there are.
+/// The most keys that a new one has looked at, so that its call takes no longer the more keys there
+/// are.
 const LOOKS: usize = 8;
 
 /// The leases of each key of a shard.
@@ -67,7 +69,8 @@ impl<Rule: Leasable> Keys<Rule> {
         leases.iter_mut().find(is_asked)
     }
 
-    /// Returns a rule with all that its leases share. All shards take it from `last`, so that it takes one place in the cache.
+    /// Returns a rule with all that its leases share. All shards take it from `last`, so that it
+    /// takes one place in the cache.
     ///
     /// # Errors
     ///

@@ -31,7 +31,8 @@ pub(super) struct LeasedRule<Rule> {
     pub(super) terms: Terms,
 }
 
-/// The parts of leases that no call reads which they decide. A key without leases and without calls that wait has none.
+/// The parts of leases that no call reads which they decide. A key without leases and without calls
+/// that wait has none.
 #[derive(Default)]
 struct Rest {
     /// The limit and the key to which leases are given back.

@@ -24,14 +24,17 @@ use crate::{
     time::{Clock, LeaseClock},
 };
 
-/// A store that grants units ahead, so that a node decides most calls from memory, and all nodes together never exceed the limit.
+/// A store that grants units ahead, so that a node decides most calls from memory, and all nodes
+/// together never exceed the limit.
 ///
-/// Created by [`leased`](crate::store::StoreExt::leased). A node asks the store for what its callers asked for lately. The store spends these
-/// units, and the node holds them as a *lease* until calls spend them or they end. They end by themselves: a node that dies takes
-/// nothing with it.
+/// Created by [`leased`](crate::store::StoreExt::leased). A node asks the store for what its
+/// callers asked for lately. The store spends these units, and the node holds them as a *lease*
+/// until calls spend them or they end. They end by themselves: a node that dies takes nothing with
+/// it.
 ///
-/// Use it for keys with many calls a second on each node whose limit must hold: money, quotas, fragile capacity. A few calls a second per
-/// key need no leases: such a key is answered as if there were none. A limit for one process needs none either: [`Local`](crate::store::Local)
+/// Use it for keys with many calls a second on each node whose limit must hold: money, quotas,
+/// fragile capacity. A few calls a second per key need no leases: such a key is answered as if
+/// there were none. A limit for one process needs none either: [`Local`](crate::store::Local)
 /// decides in memory.
 ///
 /// ```
@@ -58,23 +61,28 @@ use crate::{
 ///
 /// # What is guaranteed
 ///
-/// - All nodes together admit what the rule admits, at most. That does not depend on delays, lost answers, nodes that die or freeze, or their clocks.
-///   (A store without a clock of its own, as memcached, adds what is refilled during the largest difference between the clocks of the nodes.)
+/// - All nodes together admit what the rule admits, at most. That does not depend on delays, lost
+///   answers, nodes that die or freeze, or their clocks. (A store without a clock of its own, as
+///   memcached, adds what is refilled during the largest difference between the clocks of the
+///   nodes.)
 /// - Several asks of a call are charged together or not at all, by leases and by the store.
 /// - A refusal has the wait of the store, or until this node asks again, if that is later.
 /// - A [hold](LeaseConfig::hold) of zero is the wrapped store, call for call.
 ///
 /// # Memory
 ///
-/// A key takes [memory](LeaseConfig::keys) from its second call within a hold until its units have ended. Then a task forgets it, also if no other call
-/// comes: within three holds and a second, or within 31 seconds where holds are longer than ten. If a new key needs its place, it is forgotten at once. There
-/// is such a task only while there are keys. It needs a runtime of tokio with time enabled.
+/// A key takes [memory](LeaseConfig::keys) from its second call within a hold until its units have
+/// ended. Then a task forgets it, also if no other call comes: within three holds and a second, or
+/// within 31 seconds where holds are longer than ten. If a new key needs its place, it is forgotten
+/// at once. There is such a task only while there are keys. It needs a runtime of tokio with time
+/// enabled.
 ///
 /// # What it costs
 ///
-/// The hold is paid out of the burst, and by nothing else. A bucket of burst C and rate r that is held for h runs as one of burst
-/// C − ⌈r·h⌉ in the store. [`Leasable`] has what the other rules pay. A rule whose burst is too small for the hold and the
-/// [`max_cost`](LeaseConfig::max_cost) is an error when the layer is built.
+/// The hold is paid out of the burst, and by nothing else. A bucket of burst C and rate r that is
+/// held for h runs as one of burst C − ⌈r·h⌉ in the store. [`Leasable`] has what the other rules
+/// pay. A rule whose burst is too small for the hold and the [`max_cost`](LeaseConfig::max_cost) is
+/// an error when the layer is built.
 ///
 /// ```
 /// use std::time::Duration;
@@ -90,8 +98,9 @@ use crate::{
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 ///
-/// If the store has less left than is refilled during the hold, and this node needs it, the key pauses: for up to the hold this node
-/// refuses what its leases do not cover, instead of asking for each unit. Units that expire unspent are admitted later, because the rule refills them.
+/// If the store has less left than is refilled during the hold, and this node needs it, the key
+/// pauses: for up to the hold this node refuses what its leases do not cover, instead of asking for
+/// each unit. Units that expire unspent are admitted later, because the rule refills them.
 ///
 /// # What happens when
 ///
@@ -109,18 +118,20 @@ use crate::{
 /// | a charge above the estimate | It is taken from the leases of this node, and what they lack from the store by force, so that other nodes see the debt. |
 /// | [too many keys](LeaseConfig::keys) | Calls of further keys are decided by the store, one round trip each, and counted as [`crowded`](LeaseStats::crowded). |
 ///
-/// [`remaining`](crate::Decision::remaining) of an admission by a lease [is an estimate](crate::Decision::is_remaining_estimated), and never
-/// more than the stricter rule has.
+/// [`remaining`](crate::Decision::remaining) of an admission by a lease [is an
+/// estimate](crate::Decision::is_remaining_estimated), and never more than the stricter rule has.
 ///
 /// # Place
 ///
 /// Outside of a timeout and a circuit breaker, which the calls to the store need, and inside of
-/// [remembered refusals](crate::store::RememberRefusals) and of the answer to a call that failed. Leases admit while the circuit is open.
+/// [remembered refusals](crate::store::RememberRefusals) and of the answer to a call that failed.
+/// Leases admit while the circuit is open.
 ///
 /// # Cancellation
 ///
-/// A call that is dropped while it waits gives back the units that it took. If it asked the store for more than its own cost, a task takes in
-/// the answer, for later calls. If it asked for its cost alone, that may have been spent, as without leases.
+/// A call that is dropped while it waits gives back the units that it took. If it asked the store
+/// for more than its own cost, a task takes in the answer, for later calls. If it asked for its
+/// cost alone, that may have been spent, as without leases.
 #[must_use]
 pub struct Leased<S, Rule, C = LeaseClock> {
     inner: Arc<Inner<S, Rule, C>>,
@@ -158,16 +169,18 @@ impl<S, Rule: Leasable, C> Leased<S, Rule, C> {
 
     /// Returns how many units all nodes together may admit above a rule: 0.
     ///
-    /// A [reset](Store::reset) and a loss of the store's data begin afresh, and a [grant](crate::Limiter::grant) is above it: see [what happens when](#what-happens-when).
+    /// A [reset](Store::reset) and a loss of the store's data begin afresh, and a
+    /// [grant](crate::Limiter::grant) is above it: see [what happens when](#what-happens-when).
     pub fn overshoot_bound(&self) -> u64 {
         0
     }
 
-    /// Returns how many units a call may lack although the rule has them: how much less than the rule as it is written all nodes together may
-    /// admit at an instant.
+    /// Returns how many units a call may lack although the rule has them: how much less than the
+    /// rule as it is written all nodes together may admit at an instant.
     ///
-    /// That is what the [hold costs](#what-it-costs), and what other nodes hold: each a quarter of the stricter limit at most, beside what calls gave back.
-    /// Their number is [counted](LeaseConfig::nodes). While it is not known, it is the whole limit.
+    /// That is what the [hold costs](#what-it-costs), and what other nodes hold: each a quarter of
+    /// the stricter limit at most, beside what calls gave back. Their number is
+    /// [counted](LeaseConfig::nodes). While it is not known, it is the whole limit.
     ///
     /// ```
     /// use std::time::Duration;
@@ -203,13 +216,15 @@ where
     Rule: Leasable,
     C: Clock,
 {
-    /// Stops leasing, and offers the units that are left to the store, for at most this time; for a clean shutdown. Returns the units
-    /// that the store was offered and answered without an error.
+    /// Stops leasing, and offers the units that are left to the store, for at most this time; for a
+    /// clean shutdown. Returns the units that the store was offered and answered without an error.
     ///
-    /// Later calls are decided by the store. Windows and logs take units back as if they had not been granted. A token bucket
-    /// takes back a grant only if no other call was charged since, because other nodes hold leases behind it; otherwise its units are refilled
-    /// when their time has come. The answer of a store does not contain which of them it took back, so both kinds are in the returned number and
-    /// count as [`returned`](LeaseStats::returned). Nothing is repeated: units whose settlement fails or takes too long count as
+    /// Later calls are decided by the store. Windows and logs take units back as if they had not
+    /// been granted. A token bucket takes back a grant only if no other call was charged since,
+    /// because other nodes hold leases behind it; otherwise its units are refilled when their time
+    /// has come. The answer of a store does not contain which of them it took back, so both kinds
+    /// are in the returned number and count as [`returned`](LeaseStats::returned). Nothing is
+    /// repeated: units whose settlement fails or takes too long count as
     /// [`lost`](LeaseStats::lost), and so do units that calls gave back to leases.
     ///
     /// Needs a runtime of tokio with time enabled.
@@ -435,7 +450,8 @@ where
 }
 
 impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
-    /// Corrects a charge by the leases of this node. Returns the settlement of what the store has to correct.
+    /// Corrects a charge by the leases of this node. Returns the settlement of what the store has
+    /// to correct.
     fn settle_here<'a>(&self, settlement: Settlement<'a, Rule>) -> Option<Settlement<'a, Rule>> {
         let Settlement {
             policy,
@@ -471,7 +487,8 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
     ) -> Settlement<'a, Rule> {
         let Charge { at, cost, .. } = settlement.charge;
         if settlement.is_grant {
-            // A log that is held for longer has its newest entry sooner than its rule as written finds it.
+            // A log that is held for longer has its newest entry sooner than its rule as written
+            // finds it.
             let period = terms
                 .limit
                 .map_or(Duration::ZERO, |limit| limit.quota.period());
@@ -485,7 +502,8 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
         if settlement.actual >= cost || terms.rate.is_none() {
             return settlement;
         }
-        // Not if other nodes hold units behind the charge. The answer of the store does not say if it gave back, so it is counted.
+        // Not if other nodes hold units behind the charge. The answer of the store does not say if
+        // it gave back, so it is counted.
         self.inner.book.unsettled.add(1);
         let charge = settlement.charge.if_last();
         Settlement {

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// The last call of keys without leases, so that a key takes memory for leases with its second call only.
+/// The last call of keys without leases, so that a key takes memory for leases with its second call
+/// only.
 ///
-/// Each key has one place, which others may take from it. A key that was forgotten is answered once more as if there were no leases.
+/// Each key has one place, which others may take from it. A key that was forgotten is answered once
+/// more as if there were no leases.
 pub(super) struct RecentCalls {
     calls: Box<[RecentCall]>,
 }
@@ -43,7 +45,8 @@ impl RecentCalls {
         }
     }
 
-    /// Notes a call, and returns what is known about the former one. The first one within the hold is under way from now on.
+    /// Notes a call, and returns what is known about the former one. The first one within the hold
+    /// is under way from now on.
     pub(super) fn note(&mut self, fingerprint: u64, now: Timestamp, hold: Duration) -> Former {
         let now = Duration::from_nanos(now.as_nanos()).as_millis() as u32;
         let call = self.place(fingerprint);

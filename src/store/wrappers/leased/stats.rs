@@ -2,7 +2,8 @@
 
 /// Counters of [leases](super::Leased) since they were made. Clones share them.
 ///
-/// Units: `granted = spent + left + expired + returned + lost`. With the feature `metrics`, `Publish` shows them.
+/// Units: `granted = spent + left + expired + returned + lost`. With the feature `metrics`,
+/// `Publish` shows them.
 ///
 /// | if it is high | then |
 /// |---|---|
@@ -41,8 +42,9 @@ pub struct LeaseStats {
     pub left: u64,
     /// Units that were not spent in time. The key gets them back by the rule alone.
     pub expired: u64,
-    /// Units that were offered to the store at a [release](super::Leased::release). The store's answer does not contain which of them it
-    /// took back: a token bucket refills the others in time.
+    /// Units that were offered to the store at a [release](super::Leased::release). The store's
+    /// answer does not contain which of them it took back: a token bucket refills the others in
+    /// time.
     pub returned: u64,
     /// Units that nobody can spend any more, because the key was reset.
     pub lost: u64,
@@ -50,9 +52,11 @@ pub struct LeaseStats {
     pub failed: u64,
     /// Keys with leases.
     pub keys: u64,
-    /// Nodes that share the limits, this one included: as they were [counted](super::LeaseConfig::nodes) or set; 0 while it is not known.
+    /// Nodes that share the limits, this one included: as they were
+    /// [counted](super::LeaseConfig::nodes) or set; 0 while it is not known.
     pub nodes: u64,
-    /// The [bound](super::Leased::undershoot_bound) of the rules that were used last, the greatest of them.
+    /// The [bound](super::Leased::undershoot_bound) of the rules that were used last, the greatest
+    /// of them.
     pub undershoot_bound: u64,
     /// The [bound](super::Leased::overshoot_bound), which is 0.
     pub overshoot_bound: u64,

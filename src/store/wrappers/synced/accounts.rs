@@ -54,7 +54,8 @@ pub(super) struct Known<Rule: Syncable> {
     /// Calls that wait for the store.
     pub(super) waiting: Vec<oneshot::Sender<Result<(), Error>>>,
     pub(super) line: Arc<Line>,
-    /// Another one for each time that a key is added: an answer that was asked for before a reset is none for the account afterwards.
+    /// Another one for each time that a key is added: an answer that was asked for before a reset
+    /// is none for the account afterwards.
     pub(super) generation: u64,
     /// When it is due, as the line knows it.
     noted: Due,
@@ -62,7 +63,8 @@ pub(super) struct Known<Rule: Syncable> {
     noted_idle: Option<Timestamp>,
 }
 
-/// The rule of the last call, and what a node may do alone under it. Most keys come under few rules.
+/// The rule of the last call, and what a node may do alone under it. Most keys come under few
+/// rules.
 struct LastRule<Rule> {
     rule: Rule,
     nodes: Option<u64>,
@@ -283,7 +285,8 @@ impl<Rule: Syncable> Known<Rule> {
         }
     }
 
-    /// Does something with the account. Notes in the line if it is due at another instant than before, and when it may be idle.
+    /// Does something with the account. Notes in the line if it is due at another instant than
+    /// before, and when it may be idle.
     #[inline]
     pub(super) fn with<T>(
         &mut self,
@@ -359,7 +362,8 @@ mod tests {
     use super::*;
     use crate::{algorithm::TokenBucket, decision::Cost};
 
-    /// A key that is reset and called again, over and over: nothing grows but the number of the last one.
+    /// A key that is reset and called again, over and over: nothing grows but the number of the
+    /// last one.
     #[test]
     fn ten_thousand_resets_take_no_memory() {
         const IDLE: Duration = Duration::from_secs(1);

@@ -164,7 +164,8 @@ where
     /// Lets tasks serve lines that have none.
     fn serve_all(self: &Arc<Self>, lines: impl IntoIterator<Item = Arc<Line>>) {
         for line in lines {
-            // Without a runtime the units stay here until a call has one: the node is never further ahead than it may be.
+            // Without a runtime the units stay here until a call has one: the node is never further
+            // ahead than it may be.
             let _ = self.serve(&line);
         }
     }
@@ -495,7 +496,8 @@ where
     }
 }
 
-/// Takes the position from a charge, because it is one on the time axis of a view, and not of the store.
+/// Takes the position from a charge, because it is one on the time axis of a view, and not of the
+/// store.
 fn without_position<Rule>(mut settlement: Settlement<'_, Rule>) -> Settlement<'_, Rule> {
     let position = &mut settlement.charge.position;
     // A lease inside knows its own.

@@ -73,9 +73,10 @@ impl<C> SyncConfig<C> {
 
     /// Sets what all nodes together may admit above a limit, as a part of it: 0 to 100 percent.
     ///
-    /// Each node may then be ahead of the store by this part of the limit, divided by the number of the other nodes and rounded down. While the number of
-    /// nodes is not known, and if that leaves less than a unit, the store decides each call. With 0 it always does; then a node decides alone only while it
-    /// cannot reach the store, and repays.
+    /// Each node may then be ahead of the store by this part of the limit, divided by the number of
+    /// the other nodes and rounded down. While the number of nodes is not known, and if that leaves
+    /// less than a unit, the store decides each call. With 0 it always does; then a node decides
+    /// alone only while it cannot reach the store, and repays.
     ///
     /// # Panics
     ///
@@ -103,8 +104,9 @@ impl<C> SyncConfig<C> {
         })
     }
 
-    /// Sets how many units of a key this node may admit that the store does not know yet: at most the limit. All nodes together may then admit so many
-    /// units above the limit as all others may be ahead.
+    /// Sets how many units of a key this node may admit that the store does not know yet: at most
+    /// the limit. All nodes together may then admit so many units above the limit as all others may
+    /// be ahead.
     pub fn most_ahead(self, units: u64) -> Self {
         Self {
             ahead: Ahead::Units(units),
@@ -125,8 +127,9 @@ impl<C> SyncConfig<C> {
 
     /// Sets the usual time between two synchronisations of a key.
     ///
-    /// It is four times as long while less than a tenth of the limit is used, twice as long below a half, and half as long from 80 percent on. A node
-    /// that is half as far ahead as it may be does not wait for it, nor does the first refusal.
+    /// It is four times as long while less than a tenth of the limit is used, twice as long below a
+    /// half, and half as long from 80 percent on. A node that is half as far ahead as it may be
+    /// does not wait for it, nor does the first refusal.
     ///
     /// # Errors
     ///
@@ -143,7 +146,8 @@ impl<C> SyncConfig<C> {
 
     /// Sets the number of nodes that share the limits, at least 1, so that they are not counted.
     ///
-    /// Otherwise each node counts itself in the store, once in [some seconds](crate::store::NodeCounts::PERIOD). Until the others have counted again they do not
+    /// Otherwise each node counts itself in the store, once in [some
+    /// seconds](crate::store::NodeCounts::PERIOD). Until the others have counted again they do not
     /// know of a new node, and may be ahead as if it were not there.
     pub fn nodes(self, number: u64) -> Self {
         Self {
@@ -152,17 +156,19 @@ impl<C> SyncConfig<C> {
         }
     }
 
-    /// Sets the most keys of which this node knows something. Calls of further keys are decided by the store.
+    /// Sets the most keys of which this node knows something. Calls of further keys are decided by
+    /// the store.
     ///
-    /// With a token bucket a key takes about 700 bytes, from its first call until some periods after its last one.
+    /// With a token bucket a key takes about 700 bytes, from its first call until some periods
+    /// after its last one.
     pub fn keys(self, most: usize) -> Self {
         Self { keys: most, ..self }
     }
 
     /// Sets the seed of the number of this node and of the hash of keys, for tests and simulations.
     ///
-    /// Two nodes of one store must not have the same seed: the store would take the units of one for those of the other. Clients who know it can
-    /// choose keys that count as one.
+    /// Two nodes of one store must not have the same seed: the store would take the units of one
+    /// for those of the other. Clients who know it can choose keys that count as one.
     pub fn seed(self, seed: u64) -> Self {
         Self {
             seed: Some(seed),

@@ -102,7 +102,8 @@ impl<Rule> Told<Rule> {
     }
 }
 
-/// Keys that tell the store something. If that ends without an answer, with its runtime or by a panic of the store, they tell it again.
+/// Keys that tell the store something. If that ends without an answer, with its runtime or by a
+/// panic of the store, they tell it again.
 struct Telling<'a, S, Rule, C>
 where
     S: Store<Rule> + Backend<Error = Error> + Send + Sync + 'static,
@@ -269,7 +270,8 @@ pub(super) fn overshoot(bound: &Bound) -> u64 {
     bound.most.saturating_mul(others)
 }
 
-/// Returns how many units a rule refills before all of a key is told: after four periods, or later if the store takes in less than is admitted.
+/// Returns how many units a rule refills before all of a key is told: after four periods, or later
+/// if the store takes in less than is admitted.
 pub(super) fn undershoot(rule: &impl Algorithm, period: Duration, staleness: Duration) -> u64 {
     let look = rule.look(None, Timestamp::default());
     look.quota().map_or(0, |quota| {
@@ -284,7 +286,8 @@ where
     Rule: Syncable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {
-    /// Lets a task tell the store what keys of a line have to tell, as long as there are clones of the wrapper.
+    /// Lets a task tell the store what keys of a line have to tell, as long as there are clones of
+    /// the wrapper.
     ///
     /// # Errors
     ///
@@ -354,7 +357,8 @@ where
                 policy: known.place.0.clone(),
                 key: known.place.1,
                 rule: known.account.rule().clone(),
-                // The store keeps the last number of a node and key, and kinds of rules are told apart from each other.
+                // The store keeps the last number of a node and key, and kinds of rules are told
+                // apart from each other.
                 node: (self.node ^ known.account.rule().state_kind().as_u64()) & ((1 << 53) - 1),
                 number: number(),
                 unsent,
@@ -381,7 +385,8 @@ where
         }
     }
 
-    /// Tells the store what keys have to tell now. Returns `None` if there was nothing, and else if the store has taken it in.
+    /// Tells the store what keys have to tell now. Returns `None` if there was nothing, and else if
+    /// the store has taken it in.
     async fn sync(self: &Arc<Self>, line: &Arc<Line>) -> Option<bool> {
         let sent = self.config.clock.now();
         let mut telling = Telling {
@@ -397,7 +402,8 @@ where
             self.store.sync(&deltas)
         };
         let Some(syncing) = syncing else {
-            // The store cannot take in deltas, so nothing was admitted here, unless the node was cut off.
+            // The store cannot take in deltas, so nothing was admitted here, unless the node was
+            // cut off.
             self.cannot_sync.store(true, Ordering::Relaxed);
             telling.has_ended = true;
             for told in &telling.told {
@@ -444,7 +450,8 @@ where
         }
     }
 
-    /// Takes in the results of all deltas. Returns `false` if one of them failed that can be told again.
+    /// Takes in the results of all deltas. Returns `false` if one of them failed that can be told
+    /// again.
     fn answered(
         &self,
         told: &[Told<Rule>],
@@ -504,7 +511,8 @@ where
         is_whole
     }
 
-    /// Has the store decide the calls of a key for a while, because it cannot take in the units of the key.
+    /// Has the store decide the calls of a key for a while, because it cannot take in the units of
+    /// the key.
     fn leave_to_store(&self, told: &Told<Rule>, now: Timestamp, taken_in: u64) {
         let mut shard = self.accounts.shard_of(told.fingerprint);
         let known = shard.get(told.fingerprint);
@@ -517,7 +525,8 @@ where
         self.counters.dropped.add(unsynced.saturating_sub(taken_in));
     }
 
-    /// Notes that a key could not be told, or that what was sent of one generation of it got no answer.
+    /// Notes that a key could not be told, or that what was sent of one generation of it got no
+    /// answer.
     fn failed(
         &self,
         fingerprint: u64,

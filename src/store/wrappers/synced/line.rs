@@ -13,7 +13,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// The keys of one [part of the store](crate::store::Backend::shard) that wait for it, found by their fingerprints. One call to it is under way at a time.
+/// The keys of one [part of the store](crate::store::Backend::shard) that wait for it, found by
+/// their fingerprints. One call to it is under way at a time.
 #[derive(Default)]
 pub(super) struct Line {
     agenda: Mutex<Agenda<u64>>,

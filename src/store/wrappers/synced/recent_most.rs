@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// The greatest of the values that were noted in the current minute and in the one before, however often it is read.
+/// The greatest of the values that were noted in the current minute and in the one before, however
+/// often it is read.
 ///
-/// So a peak is seen by each of several readers that look once in a minute, and does not stay for ever.
+/// So a peak is seen by each of several readers that look once in a minute, and does not stay for
+/// ever.
 #[derive(Debug, Default)]
 pub(super) struct RecentMost {
     /// The start of the current minute; each begins with a value.

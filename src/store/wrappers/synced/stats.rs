@@ -45,22 +45,25 @@ pub struct SyncStats {
     pub failed: u64,
     /// Units that the store took in.
     pub told: u64,
-    /// Units that were dropped before the store had taken them in, because their key was reset, or because the store does not
-    /// [support](crate::store::Error::is_unsupported) its rule or its state.
+    /// Units that were dropped before the store had taken them in, because their key was reset, or
+    /// because the store does not [support](crate::store::Error::is_unsupported) its rule or its
+    /// state.
     pub dropped: u64,
     /// Units that the store may not know yet.
     pub unsynced: u64,
     /// The age of the oldest of them, in nanoseconds.
     pub staleness_nanos: u64,
-    /// Units that the store will never hear of, because it cannot take in any; they were admitted while it could not be reached.
+    /// Units that the store will never hear of, because it cannot take in any; they were admitted
+    /// while it could not be reached.
     pub lost: u64,
-    /// The most units of a key that other nodes had spent when this node asked, and that it did not know of: in this minute and the one before, however often
-    /// it is read.
+    /// The most units of a key that other nodes had spent when this node asked, and that it did not
+    /// know of: in this minute and the one before, however often it is read.
     pub drift: u64,
-    /// Of what all nodes admitted of a key lately, the part of this node, in thousandths: the least of all keys of which it is known.
+    /// Of what all nodes admitted of a key lately, the part of this node, in thousandths: the least
+    /// of all keys of which it is known.
     ///
-    /// That is so where this node admits 50 units in a period, and something of the limit stays in use: a bucket that is full
-    /// does not show what was spent. Then it is right within a fifth.
+    /// That is so where this node admits 50 units in a period, and something of the limit stays in
+    /// use: a bucket that is full does not show what was spent. Then it is right within a fifth.
     pub least_share: u64,
     /// The mean of these parts.
     pub mean_share: u64,
@@ -68,13 +71,16 @@ pub struct SyncStats {
     pub most_share: u64,
     /// Keys of which this node knows something.
     pub keys: u64,
-    /// Nodes that share the limits, this one included: as they were [counted](super::SyncConfig::nodes) or set; 0 while it is not known.
+    /// Nodes that share the limits, this one included: as they were
+    /// [counted](super::SyncConfig::nodes) or set; 0 while it is not known.
     pub nodes: u64,
-    /// The [bound](super::Synced::overshoot_bound) of the rules that were used last, the greatest of them.
+    /// The [bound](super::Synced::overshoot_bound) of the rules that were used last, the greatest
+    /// of them.
     pub overshoot_bound: u64,
     /// The [other bound](super::Synced::undershoot_bound) of these rules.
     pub undershoot_bound: u64,
-    /// While this node cannot reach the store, the units of a key that it may add to what others admit: its part of the limit, the greatest of all keys.
-    /// All nodes together add one limit at most, beside [`overshoot_bound`](Self::overshoot_bound). 0 while it reaches the store.
+    /// While this node cannot reach the store, the units of a key that it may add to what others
+    /// admit: its part of the limit, the greatest of all keys. All nodes together add one limit at
+    /// most, beside [`overshoot_bound`](Self::overshoot_bound). 0 while it reaches the store.
     pub cut_off_bound: u64,
 }

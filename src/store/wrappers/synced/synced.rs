@@ -22,15 +22,18 @@ use crate::{
     time::{Clock, SystemClock},
 };
 
-/// A store that each node tells later what it admitted, so that it decides from memory, and all nodes together exceed the limit by no more than a
-/// stated bound.
+/// A store that each node tells later what it admitted, so that it decides from memory, and all
+/// nodes together exceed the limit by no more than a stated bound.
 ///
-/// Created by [`synced`](crate::store::StoreExt::synced). A node decides by the rule itself, on the state that the store returned last and what the node has
-/// admitted since. It tells the store in the background, and gets the state in return, with what all other nodes admitted. What exceeds the limit is a loan:
-/// the units are in the store in the end, each of them once, so the key is refused until they are refilled.
+/// Created by [`synced`](crate::store::StoreExt::synced). A node decides by the rule itself, on the
+/// state that the store returned last and what the node has admitted since. It tells the store in
+/// the background, and gets the state in return, with what all other nodes admitted. What exceeds
+/// the limit is a loan: the units are in the store in the end, each of them once, so the key is
+/// refused until they are refilled.
 ///
-/// Use it against abuse and for fairness, for stores that are far or slow, and where an outage should not be felt. Where the limit must hold, take
-/// [leases](crate::store::Leased). A few calls a second per key need neither.
+/// Use it against abuse and for fairness, for stores that are far or slow, and where an outage
+/// should not be felt. Where the limit must hold, take [leases](crate::store::Leased). A few calls
+/// a second per key need neither.
 ///
 /// ```
 /// use std::time::Duration;
@@ -51,9 +54,11 @@ use crate::{
 ///
 /// # What it costs
 ///
-/// With N nodes, each of which may be ahead of the store by U units of a key, all together admit at most (N − 1) · U units above the limit:
-/// [`overshoot_bound`](Self::overshoot_bound). U is hard. At U a call waits until the store was told. Of a bucket, any span of time admits that much more than the
-/// rule; of windows, each window does. Where nobody reaches U, the nodes exceed the limit by what the others admit in a period and the way of a call.
+/// With N nodes, each of which may be ahead of the store by U units of a key, all together admit at
+/// most (N − 1) · U units above the limit: [`overshoot_bound`](Self::overshoot_bound). U is hard.
+/// At U a call waits until the store was told. Of a bucket, any span of time admits that much more
+/// than the rule; of windows, each window does. Where nobody reaches U, the nodes exceed the limit
+/// by what the others admit in a period and the way of a call.
 ///
 /// | | store alone | [leases](crate::store::Leased) | background synchronisation |
 /// |---|---|---|---|
@@ -64,8 +69,9 @@ use crate::{
 /// | the store is down | as the outer wrapper says | the same, after a hold | each node goes on by its part of the limit, and repays |
 /// | a node dies | nothing | its units expire | the store never hears of U units at most |
 ///
-/// A unit that is admitted near the end of a window may count in the next one, because a node knows the clock of the store only up to the way of an answer, and
-/// what it told is counted from its arrival.
+/// A unit that is admitted near the end of a window may count in the next one, because a node knows
+/// the clock of the store only up to the way of an answer, and what it told is counted from its
+/// arrival.
 ///
 /// # What happens when
 ///
@@ -92,13 +98,15 @@ use crate::{
 /// | a key fails, and others are answered | Its units are told again a period later. A call that waits for a [contended](Error::is_contended) key fails; a key for which the server failed is decided alone. |
 /// | after [`flush`](Self::flush) | The store decides each call. Without the store it fails, because nobody would tell the store afterwards. |
 ///
-/// [`remaining`](crate::Decision::remaining) and `Retry-After` are by what this node knows: other nodes may have admitted up to (N − 1) · U units that it does not
-/// know of.
+/// [`remaining`](crate::Decision::remaining) and `Retry-After` are by what this node knows: other
+/// nodes may have admitted up to (N − 1) · U units that it does not know of.
 ///
 /// # A fallback that repays
 ///
-/// With an [overshoot of 0](SyncConfig::overshoot_percent) the store decides each call, while it can be reached. In an outage each node decides by its part of the limit, and tells
-/// the store afterwards. [`fall_back_to`](crate::store::StoreExt::fall_back_to) instead begins an outage with a full part, and forgets what was admitted.
+/// With an [overshoot of 0](SyncConfig::overshoot_percent) the store decides each call, while it
+/// can be reached. In an outage each node decides by its part of the limit, and tells the store
+/// afterwards. [`fall_back_to`](crate::store::StoreExt::fall_back_to) instead begins an outage with
+/// a full part, and forgets what was admitted.
 ///
 /// # Place
 ///
@@ -107,7 +115,8 @@ use crate::{
 ///
 /// # Cancellation
 ///
-/// A call that is dropped while it waits has taken nothing. One that the store decides may have been spent, as without this wrapper.
+/// A call that is dropped while it waits has taken nothing. One that the store decides may have
+/// been spent, as without this wrapper.
 #[must_use]
 pub struct Synced<S, Rule: Syncable, C = SystemClock> {
     inner: Arc<Inner<S, Rule, C>>,
@@ -130,9 +139,10 @@ impl<S, Rule: Syncable, C> Synced<S, Rule, C> {
 
     /// Returns how many units of a key all nodes together may admit above a rule: (N − 1) · U.
     ///
-    /// `None` while the number N of nodes is not known, unless nodes may not be ahead at all. A node that dies takes up to U units more, and a
-    /// [reset](Store::reset) and a loss of the store's data begin afresh. A [grant](crate::Limiter::grant), a clock that steps, and nodes without this wrapper are
-    /// above it: see [what happens when](#what-happens-when).
+    /// `None` while the number N of nodes is not known, unless nodes may not be ahead at all. A
+    /// node that dies takes up to U units more, and a [reset](Store::reset) and a loss of the
+    /// store's data begin afresh. A [grant](crate::Limiter::grant), a clock that steps, and nodes
+    /// without this wrapper are above it: see [what happens when](#what-happens-when).
     ///
     /// ```
     /// use tollgate::{TokenBucket, prelude::*, store::SyncConfig};
@@ -152,12 +162,13 @@ impl<S, Rule: Syncable, C> Synced<S, Rule, C> {
 }
 
 impl<S, Rule: Syncable, C: Clock> Synced<S, Rule, C> {
-    /// Returns how many units a call may lack although the rule has them: what is refilled during four periods, or since the oldest unit that the store
-    /// does not know, if that is longer.
+    /// Returns how many units a call may lack although the rule has them: what is refilled during
+    /// four periods, or since the oldest unit that the store does not know, if that is longer.
     ///
-    /// A node tells the store after four periods at most, beside the way of a call, as long as the store takes in what there is to tell. If another node has told
-    /// something meanwhile, the store takes the units to be spent after that, although a bucket that was full had refilled them already. Looks at all keys of which
-    /// this node knows something.
+    /// A node tells the store after four periods at most, beside the way of a call, as long as the
+    /// store takes in what there is to tell. If another node has told something meanwhile, the
+    /// store takes the units to be spent after that, although a bucket that was full had refilled
+    /// them already. Looks at all keys of which this node knows something.
     ///
     /// ```
     /// use tollgate::{TokenBucket, prelude::*, store::SyncConfig};
@@ -187,10 +198,11 @@ where
     Rule: Syncable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {
-    /// Tells the store all that it does not know, for at most this time; for a clean shutdown. Returns the units that it may still not know.
+    /// Tells the store all that it does not know, for at most this time; for a clean shutdown.
+    /// Returns the units that it may still not know.
     ///
-    /// Later calls are decided by the store, and fail if it cannot be reached: what this node admitted by itself would be lost with it. So stop taking
-    /// requests first, and flush then.
+    /// Later calls are decided by the store, and fail if it cannot be reached: what this node
+    /// admitted by itself would be lost with it. So stop taking requests first, and flush then.
     ///
     /// ```
     /// use std::time::Duration;

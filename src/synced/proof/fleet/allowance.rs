@@ -3,24 +3,32 @@
 /// What happens in a schedule beside calls, deaths and failures of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::synced::proof) enum Operation {
-    /// A node resets a key. The limit may be exceeded by the units that the store has at that instant, and by those of this node that
-    /// never come to the store. The units of others come later.
+    /// A node resets a key. The limit may be exceeded by the units that the store has at that
+    /// instant, and by those of this node that never come to the store. The units of others come
+    /// later.
     Reset,
-    /// A call costs less in the end, and counts as if it had cost that from its begin. Nothing more is allowed.
+    /// A call costs less in the end, and counts as if it had cost that from its begin. Nothing more
+    /// is allowed.
     Refund,
-    /// A call costs more in the end. Nothing more is allowed, and the units above are counted for no limit.
+    /// A call costs more in the end. Nothing more is allowed, and the units above are counted for
+    /// no limit.
     Surcharge,
     /// A node grants units to a key. The limit may be exceeded by so many.
     Grant,
-    /// The clock of a node steps. Until an answer sets what it knows of the clock of the store, it may be ahead by the units that it may be ahead
-    /// otherwise; and what it charges by the wrong time may be given back although it has been refilled. A step back allows that of windows alone.
+    /// The clock of a node steps. Until an answer sets what it knows of the clock of the store, it
+    /// may be ahead by the units that it may be ahead otherwise; and what it charges by the wrong
+    /// time may be given back although it has been refilled. A step back allows that of windows
+    /// alone.
     NodeClock,
-    /// The clock of the store steps. Forward, a bucket is refilled at once, and another window may begin. The meter goes by the same clock. Of
-    /// a window, a node may not have heard of that, as if its own clock had stepped. Back, nothing more is allowed.
+    /// The clock of the store steps. Forward, a bucket is refilled at once, and another window may
+    /// begin. The meter goes by the same clock. Of a window, a node may not have heard of that, as
+    /// if its own clock had stepped. Back, nothing more is allowed.
     StoreClock,
-    /// A node without the wrapper has a call decided by the store. All such nodes together are one more node, which is never ahead.
+    /// A node without the wrapper has a call decided by the store. All such nodes together are one
+    /// more node, which is never ahead.
     Plain,
-    /// A node has settings of its own. The bound is what all nodes may be ahead but the one that may be ahead least.
+    /// A node has settings of its own. The bound is what all nodes may be ahead but the one that
+    /// may be ahead least.
     Setting,
 }
 
@@ -41,8 +49,8 @@ impl Operation {
 #[derive(Debug, Default)]
 pub(in crate::synced::proof) struct Allowance {
     units: u64,
-    /// Deltas that a reset dropped while they were told, each with the number of its node, its own number, and its units. They are
-    /// allowed as long as the store does not take them in.
+    /// Deltas that a reset dropped while they were told, each with the number of its node, its own
+    /// number, and its units. They are allowed as long as the store does not take them in.
     dropped: Vec<((u64, u64), u64)>,
 }
 

@@ -334,7 +334,8 @@ impl<R: Syncable> Fleet<'_, R> {
         self.wake(node, key);
     }
 
-    /// Returns `true` if a message was sent before the key was reset, whose answer is none for the account of after that.
+    /// Returns `true` if a message was sent before the key was reset, whose answer is none for the
+    /// account of after that.
     fn is_of_before(&self, message: usize) -> bool {
         let Sent {
             node,

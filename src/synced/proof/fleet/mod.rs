@@ -1,4 +1,5 @@
-//! A fleet in one thread: nodes that decide alone and tell a store later, a network that delays, loses and repeats, and the store. Nothing sleeps.
+//! A fleet in one thread: nodes that decide alone and tell a store later, a network that delays,
+//! loses and repeats, and the store. Nothing sleeps.
 
 mod allowance;
 mod messages;
@@ -98,7 +99,8 @@ pub(super) struct Node<R: Syncable> {
     /// Charges that may be corrected.
     open: Vec<Open>,
     setting: Setting,
-    /// The greatest number of units that it may be ahead under any of its rules; 0 while the number of nodes is unknown.
+    /// The greatest number of units that it may be ahead under any of its rules; 0 while the number
+    /// of nodes is unknown.
     most: u64,
     is_closed: bool,
     life: u64,
@@ -342,8 +344,8 @@ impl<'r, R: Syncable> Fleet<'r, R> {
         }
     }
 
-    /// Returns how far all nodes together may exceed the limit, beside what operations allow: each as far as it may be ahead, but for
-    /// the one that admits last.
+    /// Returns how far all nodes together may exceed the limit, beside what operations allow: each
+    /// as far as it may be ahead, but for the one that admits last.
     pub(super) fn ahead(&self) -> u64 {
         let each = || self.nodes.iter().map(|node| node.setting.most);
         let least = match self.count(Operation::Plain) {
@@ -393,7 +395,8 @@ impl<'r, R: Syncable> Fleet<'r, R> {
         self.nodes[node].book.get(0)?.share_permille()
     }
 
-    /// Has a node admit nothing more, and tell all it has to, for so long. Returns what it may not have told.
+    /// Has a node admit nothing more, and tell all it has to, for so long. Returns what it may not
+    /// have told.
     pub(super) fn flush(&mut self, node: usize, within: u64) -> u64 {
         self.nodes[node].is_closed = true;
         for _ in 0..20 {

@@ -1,4 +1,5 @@
-//! Corrections, grants, resets, steps of clocks, and nodes without the wrapper: with what each of them allows.
+//! Corrections, grants, resets, steps of clocks, and nodes without the wrapper: with what each of
+//! them allows.
 
 use super::{Call, Event, Fleet, Node, Operation, Purpose, Sent};
 use crate::{
@@ -328,7 +329,8 @@ impl<R: Syncable> Fleet<'_, R> {
         is_misled.fill(true);
     }
 
-    /// Returns the instant of an admission, as the meter counts time: with all steps forward of the clock of the store.
+    /// Returns the instant of an admission, as the meter counts time: with all steps forward of the
+    /// clock of the store.
     pub(super) fn metered_at(&self) -> u64 {
         self.now + self.stepped
     }

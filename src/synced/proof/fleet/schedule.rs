@@ -134,7 +134,8 @@ impl<R: Syncable> Fleet<'_, R> {
         call
     }
 
-    /// Lets everything come to its end: nobody calls, nothing is lost, and what nodes have to tell is told.
+    /// Lets everything come to its end: nobody calls, nothing is lost, and what nodes have to tell
+    /// is told.
     pub(in crate::synced::proof) fn end(&mut self) {
         (self.network.loss, self.network.repeat, self.down_until) = (0, 0, 0);
         self.network.timeout = 4 * self.network.delay + 1;

@@ -1,4 +1,5 @@
-//! Checks that each key, policy and kind of rule has a state of its own, also after a reset or a change of the rule.
+//! Checks that each key, policy and kind of rule has a state of its own, also after a reset or a
+//! change of the rule.
 
 use std::{fmt::Debug, net::IpAddr};
 

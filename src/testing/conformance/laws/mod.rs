@@ -41,19 +41,21 @@ pub enum Law {
     Reset,
     /// A change of the rule creates no units.
     Change,
-    /// Rules of several [kinds](crate::algorithm::Algorithm::state_kind) on one key have one limit each, in any order of
-    /// calls, and a reset clears the states of all kinds.
+    /// Rules of several [kinds](crate::algorithm::Algorithm::state_kind) on one key have one limit
+    /// each, in any order of calls, and a reset clears the states of all kinds.
     Kinds,
     /// Concurrent callers share one limit.
     Race,
     /// A dropped call is charged at most once, and blocks no other.
     Cancel,
-    /// A fault is reported, costs at most one charge, and has no lasting effect. Checked only if the suite
-    /// can [cause one](super::Suite::fault).
+    /// A fault is reported, costs at most one charge, and has no lasting effect. Checked only if
+    /// the suite can [cause one](super::Suite::fault).
     Fault,
-    /// Each node is counted once, in its period and policy. Nothing is checked of a store that [cannot count](crate::store::Store::count_node).
+    /// Each node is counted once, in its period and policy. Nothing is checked of a store that
+    /// [cannot count](crate::store::Store::count_node).
     Nodes,
-    /// Units that nodes admitted by themselves are added once. Nothing is checked of a store that [takes no deltas](crate::store::Store::sync).
+    /// Units that nodes admitted by themselves are added once. Nothing is checked of a store that
+    /// [takes no deltas](crate::store::Store::sync).
     Sync,
     /// The store decides as its rule does, in random sequences of calls.
     Timeline,
@@ -137,7 +139,8 @@ impl Law {
         }
     }
 
-    /// Returns `true` if the law can be checked by counting admitted calls, without comparing numbers.
+    /// Returns `true` if the law can be checked by counting admitted calls, without comparing
+    /// numbers.
     pub(crate) const fn only_counts(self) -> bool {
         matches!(
             self,

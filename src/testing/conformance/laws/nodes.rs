@@ -22,7 +22,8 @@ const FIRST: u64 = 1000;
 
 /// Checks of counted nodes.
 impl<R: Algorithm + Debug> Checker<'_, R> {
-    /// Checks that each node is counted once, in its period and policy. A store that cannot count has nothing to check.
+    /// Checks that each node is counted once, in its period and policy. A store that cannot count
+    /// has nothing to check.
     pub(crate) async fn nodes(&mut self) -> CheckResult {
         let Some(rule) = self.suite.rules.first() else {
             return Ok(());
@@ -120,7 +121,8 @@ impl<R: Algorithm<State: Send + 'static> + Debug> Checker<'_, R> {
             for (n, (node, number, units)) in before.into_iter().chain(after).enumerate() {
                 let stands = self.look(&alice, rule).await?;
                 if n == before.len() {
-                    // Until the bucket is full again: units that were spent before are refilled with it.
+                    // Until the bucket is full again: units that were spent before are refilled
+                    // with it.
                     let wait = stands.reset_after().saturating_mul(2);
                     if self.can_wait(wait) {
                         self.pass(wait).await;
@@ -160,7 +162,8 @@ impl<R: Algorithm<State: Send + 'static> + Debug> Checker<'_, R> {
         Ok(())
     }
 
-    /// Sends deltas of two keys by one call, and compares the states, which come back in their order.
+    /// Sends deltas of two keys by one call, and compares the states, which come back in their
+    /// order.
     async fn sync_several(&mut self, rule: &R, units: u64) -> CheckResult {
         let carol_and_dave = [self.subject("carol"), self.subject("dave")];
         let mut at = Timestamp::default();

@@ -181,7 +181,8 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
     }
 }
 
-/// Returns the states of a rule after all calls were refunded: each right after the call, or all at the end.
+/// Returns the states of a rule after all calls were refunded: each right after the call, or all at
+/// the end.
 fn refunded<R: Algorithm>(rule: &R, burst: &Burst) -> [Option<R::State>; 2] {
     [1, burst.calls].map(|together| {
         let mut state = None;
@@ -202,8 +203,8 @@ fn refunded<R: Algorithm>(rule: &R, burst: &Burst) -> [Option<R::State>; 2] {
 
 /// Returns the states after some calls came `later` than others, and then all were refunded.
 ///
-/// Some rules refund less of a charge that refill has partly restored. The amount depends on the number of later calls and
-/// on the order of refunds.
+/// Some rules refund less of a charge that refill has partly restored. The amount depends on the
+/// number of later calls and on the order of refunds.
 fn refunded_separately<R: Algorithm>(
     rule: &R,
     burst: &Burst,

@@ -156,7 +156,8 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
             .map(|_| (timeline.who(may_change), timeline.units()))
             .collect();
         if self.suite.settles_back {
-            // With two charges of one key, the result depends on the order in which they are settled back.
+            // With two charges of one key, the result depends on the order in which they are
+            // settled back.
             who.sort_by_key(|((who, _), _)| *who);
             who.dedup_by_key(|((who, _), _)| *who);
         }

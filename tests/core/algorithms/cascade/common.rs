@@ -44,7 +44,8 @@ impl Bucket {
         rate(self.amount, self.period, self.burst.max(self.initial)).interval
     }
 
-    /// The lower bound of the filling: a forced debt saturates at 2^62 units, which is 48 years for most rules.
+    /// The lower bound of the filling: a forced debt saturates at 2^62 units, which is 48 years for
+    /// most rules.
     pub(crate) fn longest_debt(&self) -> BigRational {
         let unit = rate(self.amount, self.period, self.burst.max(self.initial)).unit;
         whole(-(1_i64 << 62)) * unit
@@ -75,7 +76,8 @@ pub(crate) trait Oracle<S: ?Sized> {
     fn settle(&mut self, setting: &S, charge: &Charge, now: u64, actual: u64);
 }
 
-/// Runs a timeline on the rules and on their oracle. Switches to another rule where the timeline says so.
+/// Runs a timeline on the rules and on their oracle. Switches to another rule where the timeline
+/// says so.
 pub(crate) fn equals<S, A: Algorithm + Debug>(
     settings: &[S],
     select_rule: impl Fn(&S) -> A,
@@ -141,8 +143,8 @@ pub(crate) fn equals<S, A: Algorithm + Debug>(
     }
 }
 
-/// Buckets whose levels are exact. With `whole_intervals`, only those whose interval is a whole number of
-/// nanoseconds.
+/// Buckets whose levels are exact. With `whole_intervals`, only those whose interval is a whole
+/// number of nanoseconds.
 pub(crate) fn bucket(whole_intervals: bool) -> impl Strategy<Value = Bucket> {
     let amounts = prop_oneof![
         4 => 1..20_u64,

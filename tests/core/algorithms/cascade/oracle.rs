@@ -17,7 +17,8 @@ pub(super) fn cascade(buckets: &[Bucket]) -> Cascade {
     rules.fold(first, Cascade::then)
 }
 
-/// The filling of each bucket in nanoseconds, and the instant of its last write. Empty for an unknown key.
+/// The filling of each bucket in nanoseconds, and the instant of its last write. Empty for an
+/// unknown key.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Fillings(Vec<(BigRational, u64)>);
 
@@ -185,8 +186,8 @@ impl Oracle<Vec<Bucket>> for Fillings {
             }
             paid.0 = corrected;
         } else {
-            // The part of the charge that is after the last write, in whole nanoseconds, if the charge began when it
-            // was made.
+            // The part of the charge that is after the last write, in whole nanoseconds, if the
+            // charge began when it was made.
             let least = (whole(charge.cost) * bucket.interval()).floor();
             let ahead = whole(charge.at.as_nanos()) + least - whole(paid.1);
             let back = back.min(ahead);

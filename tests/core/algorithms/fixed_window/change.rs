@@ -96,8 +96,8 @@ fn a_clock_before_the_window_carries_over_to_the_window_start() {
 }
 
 proptest! {
-    /// With any sequence of rules, each window admits at most the limit of the rule in force. The carried-over count
-    /// is included from the first call under that rule.
+    /// With any sequence of rules, each window admits at most the limit of the rule in force. The
+    /// carried-over count is included from the first call under that rule.
     #[test]
     fn rule_changes_admit_no_extra_units(
         rules in prop::collection::vec(settings(), 1..4),
@@ -139,8 +139,8 @@ proptest! {
         }
     }
 
-    /// A refused call carries the count over to the same window as an admitted call does. A look reports the same
-    /// numbers before.
+    /// A refused call carries the count over to the same window as an admitted call does. A look
+    /// reports the same numbers before.
     #[test]
     fn the_first_call_carries_over_whether_admitted_or_refused(
         (old, new) in (settings(), settings()),

@@ -1,4 +1,5 @@
-//! Compares the fixed window with an oracle that keeps a list of all windows and divides big integers.
+//! Compares the fixed window with an oracle that keeps a list of all windows and divides big
+//! integers.
 
 use num_bigint::BigInt;
 use num_integer::Integer;
@@ -26,7 +27,8 @@ struct Window {
 #[derive(Default)]
 struct Oracle(Vec<Window>);
 
-/// Returns the start and the end of the window that contains an instant, if some window starts at `anchor`.
+/// Returns the start and the end of the window that contains an instant, if some window starts at
+/// `anchor`.
 fn holding(at: &BigInt, length: u64, anchor: &BigInt) -> [BigInt; 2] {
     let start = (at - anchor).div_floor(&BigInt::from(length)) * length + anchor;
     let end = &start + length;
@@ -45,7 +47,8 @@ fn window_of(rule: &Setting, at: &BigInt, begun: &BigInt) -> Window {
 }
 
 impl Oracle {
-    /// Returns the window that counts a call, and `true` if it takes over the count of another rule.
+    /// Returns the window that counts a call, and `true` if it takes over the count of another
+    /// rule.
     fn find(&self, rule: &Setting, now: &BigInt) -> (Window, bool) {
         let Some(last) = self.0.last() else {
             return (window_of(rule, now, now), false);

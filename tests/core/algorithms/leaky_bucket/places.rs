@@ -207,14 +207,15 @@ proptest! {
         }
     }
 
-    /// No call departs before an earlier one that was not cancelled, or less than its intervals after it. This holds
-    /// also if clocks step back and rules change.
+    /// No call departs before an earlier one that was not cancelled, or less than its intervals
+    /// after it. This holds also if clocks step back and rules change.
     #[test]
     fn no_call_departs_before_an_earlier_one(first in 0..6_usize, ops in ops(true)) {
         let mut rules = rules();
         rules.rotate_left(first);
         let (mut rule, mut now, mut written, mut state) = (rules[0], BEGIN, 0, None);
-        // The rule, the charge, and the departure on a clock that stands still instead of stepping back.
+        // The rule, the charge, and the departure on a clock that stands still instead of stepping
+        // back.
         let mut unsettled: Vec<(LeakyBucket, Charge, u64)> = Vec::new();
         let mut settled = Vec::new();
         for op in ops {
@@ -251,8 +252,8 @@ proptest! {
         }
     }
 
-    /// After the cancellation of all waiting calls, in any order and at any time, the queue is as before their
-    /// arrival.
+    /// After the cancellation of all waiting calls, in any order and at any time, the queue is as
+    /// before their arrival.
     #[test]
     fn a_queue_whose_waiting_calls_are_all_cancelled_is_idle(
         rule in prop::sample::select(["10/s queue=50", "7/1s queue=60", "3/1s queue=60", "600/7m queue=50"].to_vec()),
@@ -285,7 +286,8 @@ proptest! {
     }
 }
 
-/// Clients that hang up, in any order: the state stays small, and the limit holds. In order and backwards, the queue is idle at the end.
+/// Clients that hang up, in any order: the state stays small, and the limit holds. In order and
+/// backwards, the queue is idle at the end.
 #[test]
 fn two_thousand_waiting_calls_that_are_cancelled_leave_a_small_state() {
     const WAITING: usize = 2000;
@@ -323,7 +325,8 @@ fn two_thousand_waiting_calls_that_are_cancelled_leave_a_small_state() {
     }
 }
 
-/// A position in the middle is not given out again while another call waits after it. It is free once none does.
+/// A position in the middle is not given out again while another call waits after it. It is free
+/// once none does.
 #[test]
 fn a_cancelled_position_in_the_middle_is_freed_when_it_is_the_last() {
     let (rule, mut state) = (bucket("10/s queue=3"), None);
@@ -349,8 +352,8 @@ fn a_cancelled_position_in_the_past_delays_no_call() {
     assert_eq!(delay(&step(&rule, &mut state, now, 1)), Some(0));
 }
 
-/// Also after its departure, the last call is corrected as if it had had the actual cost, less the time that has
-/// passed.
+/// Also after its departure, the last call is corrected as if it had had the actual cost, less the
+/// time that has passed.
 #[test]
 fn the_last_call_is_corrected_at_its_departure() {
     let rule = bucket("10/s queue=9");
@@ -389,7 +392,8 @@ fn a_forced_charge_starts_now_if_the_queue_is_idle() {
     }
 }
 
-/// In a pair of rules the departure is not stored. A call is refunded only if it certainly departs last.
+/// In a pair of rules the departure is not stored. A call is refunded only if it certainly departs
+/// last.
 #[test]
 fn in_a_pair_only_a_call_alone_at_its_instant_is_refunded() {
     let rule = (bucket("10/s queue=3"), TokenBucket::per_second(100));

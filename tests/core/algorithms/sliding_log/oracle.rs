@@ -40,7 +40,8 @@ impl Oracle {
         (limit - self.count(length, at)).max(BigInt::zero())
     }
 
-    /// Returns the wait from `now` until there is room for `units`. It ends when some call leaves the window.
+    /// Returns the wait from `now` until there is room for `units`. It ends when some call leaves
+    /// the window.
     fn until(&self, setting: Setting, now: u64, units: &BigInt) -> Option<BigInt> {
         let at = BigInt::from(self.at(now));
         let ends = self

@@ -81,7 +81,8 @@ fn a_log_has_no_more_entries_than_its_limit() {
     }
     assert_eq!(longest, 300);
 
-    // Forced charges for calls that the log has lost join later ones, and a full log keeps its length.
+    // Forced charges for calls that the log has lost join later ones, and a full log keeps its
+    // length.
     let (rule, mut lost) = (SlidingLog::per_minute(5), None);
     for second in [10, 30, 20, 5, 40, 50] {
         let at = Timestamp::from_nanos(second * SECOND);

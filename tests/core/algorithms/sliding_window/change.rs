@@ -25,7 +25,8 @@ fn after_a_change_calls_count_as_if_made_at_the_end_of_their_old_slice() {
     assert_eq!(remaining(&quarters, &state, 67_500_000_000), 70);
     assert_eq!(remaining(&quarters, &state, 75 * SECOND), 100);
     spend(&whole, &mut state, MINUTE, 1);
-    // After the change they may have come up to the end of the minute, so they count in full until 105 s.
+    // After the change they may have come up to the end of the minute, so they count in full until
+    // 105 s.
     assert_eq!(remaining(&quarters, &state, 105 * SECOND), 39);
     assert_eq!(remaining(&quarters, &state, 112_500_000_000), 69);
     assert_eq!(remaining(&quarters, &state, 120 * SECOND), 99);
@@ -68,7 +69,8 @@ fn a_settlement_after_a_change_corrects_the_charged_slices() {
 }
 
 proptest! {
-    /// After a change, the old counts remain at least as long as if the new rule had counted each call when it came.
+    /// After a change, the old counts remain at least as long as if the new rule had counted each
+    /// call when it came.
     #[test]
     fn a_change_of_slices_releases_no_call_early(
         from in 1..=60_u64, to in 1..=60_u64, gaps in prop::collection::vec(0..20 * SECOND, 1..30), later in 0..MINUTE,

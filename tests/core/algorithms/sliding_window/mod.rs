@@ -1,5 +1,5 @@
-//! The sliding window: the laws, worked examples, its text and its bytes. `timelines` compares it with the oracle,
-//! `worst_case` checks the documented maximum.
+//! The sliding window: the laws, worked examples, its text and its bytes. `timelines` compares it
+//! with the oracle, `worst_case` checks the documented maximum.
 
 mod bytes;
 mod change;
@@ -154,7 +154,8 @@ fn a_refused_call_passes_in_the_slice_in_which_enough_has_left() {
     spend(&rule, &mut state, 0, 30);
     spend(&rule, &mut state, 15 * SECOND, 70);
     let refused = rule.step(&mut state, at(20 * SECOND), Cost::new(65).unwrap());
-    // The 30 and half of the 70 have to leave. That is in the middle of the slice that begins at 75 s.
+    // The 30 and half of the 70 have to leave. That is in the middle of the slice that begins at 75
+    // s.
     let retry = Some(Duration::from_millis(62_500));
     assert_eq!(refused.decision().retry_after(), retry);
     assert_eq!(

@@ -1,5 +1,5 @@
-//! The sliding window in the slow obvious way: all calls ever admitted, counted anew for each question, in big
-//! rationals.
+//! The sliding window in the slow obvious way: all calls ever admitted, counted anew for each
+//! question, in big rationals.
 
 use std::collections::BTreeMap;
 
@@ -138,8 +138,8 @@ impl View {
         self.estimate(at) + BigInt::from(cost) <= BigRational::from_integer(self.rule.amount.into())
     }
 
-    /// Returns the wait until the first instant at which `holds` is true. It stays true from some instant on, at most
-    /// two windows from now.
+    /// Returns the wait until the first instant at which `holds` is true. It stays true from some
+    /// instant on, at most two windows from now.
     fn wait(&self, holds: impl Fn(&BigInt) -> bool) -> BigInt {
         let (mut early, mut due) = (
             self.at.clone() - 1,

@@ -1,7 +1,8 @@
-//! Compares the token bucket with an oracle in rational arithmetic, written in the slow obvious way.
+//! Compares the token bucket with an oracle in rational arithmetic, written in the slow obvious
+//! way.
 //!
-//! Invariants, on adversarial timelines (boundaries to the nanosecond, bursts at one instant, idle gaps of centuries,
-//! clock steps back, costs above the capacity, rule changes):
+//! Invariants, on adversarial timelines (boundaries to the nanosecond, bursts at one instant, idle
+//! gaps of centuries, clock steps back, costs above the capacity, rule changes):
 //!
 //! - The verdict and all numbers equal the oracle's.
 //! - A call is refused one nanosecond before `retry_after`, and admitted at it.
@@ -224,8 +225,9 @@ proptest! {
         let mut state: Option<TokenBucketState> = None;
         let mut oracle = Oracle::default();
         let (mut now, mut retry, mut remaining) = (start, 0, 0);
-        // Numbers are compared only while one rule is in force, because a fraction that carries over is rounded to
-        // the grid of the new rule. `rule_changes_admit_no_extra_units` covers changes.
+        // Numbers are compared only while one rule is in force, because a fraction that carries
+        // over is rounded to the grid of the new rule. `rule_changes_admit_no_extra_units` covers
+        // changes.
         for op in ops {
             match op {
                 Op::Spend { wait, cost } => {
@@ -830,7 +832,8 @@ fn a_forced_debt_is_repaid_over_time() {
     assert!(refused.reset_after() == Duration::from_secs(25));
 }
 
-/// A bucket whose initial fill is not its burst is forgotten some time after it was full. Looks do not delay that.
+/// A bucket whose initial fill is not its burst is forgotten some time after it was full. Looks do
+/// not delay that.
 #[test]
 fn reset_after_of_a_full_bucket_decreases_with_time() {
     for (initial, wait) in [(5, 601), (0, 601), (20, 600)] {

@@ -1,7 +1,7 @@
 //! The table while it grows: a set is split, and keys move to the new one.
 //!
-//! New keys that are inserted meanwhile look at all slots, whose states loom cannot all try: `tests/local/growth.rs` does that with threads of
-//! the system.
+//! New keys that are inserted meanwhile look at all slots, whose states loom cannot all try:
+//! `tests/local/growth.rs` does that with threads of the system.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Every interleaving of a few threads in the store in memory: one program, as each one optimizes the store again.
+//! Every interleaving of a few threads in the store in memory: one program, as each one optimizes
+//! the store again.
 
 mod growth;
 mod map;

@@ -1,4 +1,5 @@
-//! Keys of the map: single asks, under the lock of a slot alone, beside all that takes the lock of a shard.
+//! Keys of the map: single asks, under the lock of a slot alone, beside all that takes the lock of
+//! a shard.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Several keys in a full store: a key that is evicted while a call for it is decided keeps its own usage, not a neighbour's.
+//! Several keys in a full store: a key that is evicted while a call for it is decided keeps its own
+//! usage, not a neighbour's.
 //!
 //! All keys of so small a store belong to the same two sets.
 
@@ -25,7 +26,8 @@ fn bucket(burst: u64) -> TokenBucket {
     TokenBucket::per_second(1).burst(burst)
 }
 
-/// Creates a full store. K holds one token, which is all that it may spend under any rule, and is the next key to be evicted.
+/// Creates a full store. K holds one token, which is all that it may spend under any rule, and is
+/// the next key to be evicted.
 fn full(capacity: usize) -> Store {
     let store = Store::new(capacity, AtCapacity::InheritDebts, &TestClock::still());
     assert!(store.ask(&bucket(30), Y, 10).is_admitted());
@@ -142,7 +144,8 @@ fn a_key_evicted_while_it_is_looked_at_keeps_its_own_usage() {
     });
 }
 
-/// K has used 27 under the longer rule, and one under the shorter rule, which refunds it and then sees an expired state.
+/// K has used 27 under the longer rule, and one under the shorter rule, which refunds it and then
+/// sees an expired state.
 #[test]
 fn a_refund_by_a_shorter_rule_does_not_change_a_longer_one() {
     fn spends(store: &Store) {

@@ -211,7 +211,8 @@ fn no_key_expires_before_its_kind_has_a_length() {
     }
 }
 
-/// All numbers of kinds are taken; the kind of the last one, which K has, grows when a longer rule arrives.
+/// All numbers of kinds are taken; the kind of the last one, which K has, grows when a longer rule
+/// arrives.
 #[test]
 fn no_key_expires_before_a_longer_rule_that_charged_it() {
     model(3, || {

@@ -96,7 +96,8 @@ impl Flawed {
         }
     }
 
-    /// Charges one ask after the other, and settles the earlier ones back if a later one is refused.
+    /// Charges one ask after the other, and settles the earlier ones back if a later one is
+    /// refused.
     async fn one_after_the_other(&self, asks: &[Owned]) -> Decisions {
         let mut decisions: Vec<Decision> = Vec::new();
         for ask in asks {

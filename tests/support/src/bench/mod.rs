@@ -1,4 +1,5 @@
-//! Benchmarks that compare contenders in one run: they take turns, and each round gives one ratio per peer.
+//! Benchmarks that compare contenders in one run: they take turns, and each round gives one ratio
+//! per peer.
 #![allow(
     clippy::disallowed_methods,
     clippy::float_arithmetic,

@@ -8,14 +8,15 @@ use super::Cost;
 pub struct Mode {
     /// `true` for `cargo bench`. Otherwise a smoke test, which only shows that everything runs.
     pub full: bool,
-    /// `--all`: runs also the races that a benchmark leaves out of a whole run, because they would take long.
+    /// `--all`: runs also the races that a benchmark leaves out of a whole run, because they would
+    /// take long.
     pub all: bool,
     filters: Vec<String>,
 }
 
 impl Mode {
-    /// Reads the arguments. `cargo bench -- NAME…` runs the races whose names contain one of the words. With `--test`
-    /// or without `--bench`, everything runs once and briefly.
+    /// Reads the arguments. `cargo bench -- NAME…` runs the races whose names contain one of the
+    /// words. With `--test` or without `--bench`, everything runs once and briefly.
     pub fn from_args() -> Self {
         let args: Vec<String> = env::args().skip(1).collect();
         let has = |flag: &str| args.iter().any(|arg| arg == flag);
@@ -86,7 +87,8 @@ pub struct Race<'a> {
     pub targets: &'static [(&'static str, &'static str)],
 }
 
-/// Lets contenders take turns (A B C, B C A, …). Returns the results of `turn` for each of them, in the order of the rounds.
+/// Lets contenders take turns (A B C, B C A, …). Returns the results of `turn` for each of them, in
+/// the order of the rounds.
 ///
 /// `turn` gets the contender and the round. The first round warms up and is not returned.
 pub fn take_turns<T>(

@@ -87,8 +87,8 @@ impl Etcd {
         format!("http://{}", self.address())
     }
 
-    /// Returns the answer of the JSON gateway to a call such as `("/v3/kv/range", r#"{"key": "Zm9v"}"#)`. Keys and
-    /// values are in base64.
+    /// Returns the answer of the JSON gateway to a call such as
+    /// `("/v3/kv/range", r#"{"key": "Zm9v"}"#)`. Keys and values are in base64.
     ///
     /// # Panics
     ///

@@ -38,7 +38,8 @@ impl Deref for Haproxy {
 impl Haproxy {
     /// Starts an HAProxy, and waits until it answers `GET /`.
     ///
-    /// The configuration reads the address to listen on from the variable `LISTEN`. Further variables are set as given.
+    /// The configuration reads the address to listen on from the variable `LISTEN`. Further
+    /// variables are set as given.
     pub fn start(configuration: &Path, variables: &[(&str, String)]) -> Self {
         let configuration = configuration.display().to_string();
         let commands = SocketAddr::from(([127, 0, 0, 1], free_port()));
@@ -63,7 +64,8 @@ impl Haproxy {
         Self { server, commands }
     }
 
-    /// Lets the master start a new worker with the configuration (`SIGUSR2`), and waits until the old worker is gone.
+    /// Lets the master start a new worker with the configuration (`SIGUSR2`), and waits until the
+    /// old worker is gone.
     pub fn reload(&self) {
         let before = self.workers();
         self.signal("USR2");
@@ -78,7 +80,8 @@ impl Haproxy {
         });
     }
 
-    /// Waits until it asks its peers for no more of their counts. Before, it tells none to the next process.
+    /// Waits until it asks its peers for no more of their counts. Before, it tells none to the next
+    /// process.
     pub fn wait_for_peers(&self) {
         wait_until(
             "an end of the first exchange",

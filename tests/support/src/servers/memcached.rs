@@ -127,7 +127,8 @@ impl Memcached {
         MemcachedOptions::default()
     }
 
-    /// Returns the answer to a command of the text protocol on a new connection, without the last line break.
+    /// Returns the answer to a command of the text protocol on a new connection, without the last
+    /// line break.
     ///
     /// Data follows the command line: `"set k 0 0 5\r\nhello"`.
     ///

@@ -1,11 +1,12 @@
-//! Real servers for tests and benchmarks. They run on free ports of the loopback, and end when their handles are
-//! dropped.
+//! Real servers for tests and benchmarks. They run on free ports of the loopback, and end when
+//! their handles are dropped.
 //!
-//! All functions block the calling thread, and panic if the expected state is not reached in time. Handles are
-//! `Send + Sync` and take `&self`: concurrent work runs on another thread (`tokio::task::spawn_blocking`, or a runtime
-//! with several threads).
+//! All functions block the calling thread, and panic if the expected state is not reached in time.
+//! Handles are `Send + Sync` and take `&self`: concurrent work runs on another thread
+//! (`tokio::task::spawn_blocking`, or a runtime with several threads).
 //!
-//! Programs are looked up on the `PATH`. `test.sh` installs missing ones, and puts a Valkey into `target/servers/`.
+//! Programs are looked up on the `PATH`. `test.sh` installs missing ones, and puts a Valkey into
+//! `target/servers/`.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
 mod cluster;

@@ -50,8 +50,8 @@ pub(super) fn program(name: &str) -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
-/// Set by `test.sh`. With the value `all`, programs that are optional elsewhere are required; with `none`, no test may start a
-/// server.
+/// Set by `test.sh`. With the value `all`, programs that are optional elsewhere are required; with
+/// `none`, no test may start a server.
 const WHICH: &str = "TOLLGATE_TEST_SERVERS";
 
 /// Reports that a test runs without a missing program.
@@ -83,8 +83,9 @@ pub fn client(name: &str) -> Option<PathBuf> {
 
 /// Returns a port of the loopback that is free and that this process has not returned before.
 ///
-/// It is not one of the ports for outgoing connections, as port 0 would be. Otherwise, while a server is down, a
-/// client that retries its port could get the same port as its source port and connect to itself.
+/// It is not one of the ports for outgoing connections, as port 0 would be. Otherwise, while a
+/// server is down, a client that retries its port could get the same port as its source port and
+/// connect to itself.
 pub fn free_port() -> u16 {
     const FIRST: u16 = 10_000;
     const COUNT: u16 = 20_000;
@@ -150,8 +151,8 @@ impl Drop for Folder {
     }
 }
 
-/// Returns the folder of all data: in memory, if there is room. Servers that wait for the disk at each write are as slow as other
-/// work on that disk makes them.
+/// Returns the folder of all data: in memory, if there is room. Servers that wait for the disk at
+/// each write are as slow as other work on that disk makes them.
 fn data() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let room = rustix::fs::statvfs(memory).map_or(0, |memory| memory.f_bavail * memory.f_frsize);

@@ -42,7 +42,8 @@ struct Settings {
     answers: Flow,
     /// Connections with a lower number never forward anything again.
     first_alive: usize,
-    /// Each connection holds the generation in which it was accepted, and is closed when that changes.
+    /// Each connection holds the generation in which it was accepted, and is closed when that
+    /// changes.
     generation: Arc<()>,
 }
 
@@ -69,7 +70,8 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy in front of `target`, which need not run yet. It forwards everything without delay.
+    /// Starts a proxy in front of `target`, which need not run yet. It forwards everything without
+    /// delay.
     pub fn start(target: SocketAddr) -> Self {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -147,8 +149,8 @@ impl Proxy {
         );
     }
 
-    /// Leaves all open connections half-open: neither bytes nor the end of the connection arrive any more, in either
-    /// direction. New connections work.
+    /// Leaves all open connections half-open: neither bytes nor the end of the connection arrive
+    /// any more, in either direction. New connections work.
     pub fn abandon(&self) {
         let accepted = self.accepted();
         self.settings
@@ -218,7 +220,8 @@ async fn forward(
     Ok(())
 }
 
-/// Forwards one direction. It continues to read while earlier bytes wait, so that delays do not reduce throughput.
+/// Forwards one direction. It continues to read while earlier bytes wait, so that delays do not
+/// reduce throughput.
 async fn pipe(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,

@@ -11,11 +11,12 @@ use super::{
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// In milliseconds: a master that is silent for longer is suspected. Long enough for a busy machine.
+/// In milliseconds: a master that is silent for longer is suspected. Long enough for a busy
+/// machine.
 const DOWN_AFTER: &str = "1000";
 
-/// Five running servers, killed when dropped. A process runs one cluster or sentinel group at a time: the next one
-/// waits for the drop.
+/// Five running servers, killed when dropped. A process runs one cluster or sentinel group at a
+/// time: the next one waits for the drop.
 #[derive(Debug)]
 pub struct Sentinel {
     nodes: [Redis; 2],
@@ -36,8 +37,8 @@ impl Sentinel {
         Self::start_of(Redis::options(), RedisOptions::bare(), None)
     }
 
-    /// Starts a group that communicates by TLS on ports of its own. The other ports are only for the tests. The
-    /// sentinels require the password.
+    /// Starts a group that communicates by TLS on ports of its own. The other ports are only for
+    /// the tests. The sentinels require the password.
     pub fn start_by_tls(tls: &Tls, password: &str) -> Self {
         let sentinel = RedisOptions::bare().password(password);
         Self::start_of(Redis::options(), sentinel, Some(tls))
@@ -45,7 +46,8 @@ impl Sentinel {
 
     fn start_of(options: RedisOptions, sentinel: RedisOptions, tls: Option<&Tls>) -> Self {
         let turn = Turn::take();
-        // Starts a server with its own arguments, and returns the port at which the others reach it.
+        // Starts a server with its own arguments, and returns the port at which the others reach
+        // it.
         let start = |options: RedisOptions, first: &dyn Fn(&Path) -> Vec<String>| {
             let tls = tls.map(|tls| Tls {
                 port: free_port(),
@@ -126,8 +128,8 @@ impl Sentinel {
         self.sentinels.iter().map(Redis::url).collect()
     }
 
-    /// Returns a URL with all sentinels, at the ports for tests, and the master's name. It begins with `start`, such
-    /// as `redis-sentinel://`.
+    /// Returns a URL with all sentinels, at the ports for tests, and the master's name. It begins
+    /// with `start`, such as `redis-sentinel://`.
     pub fn url(&self, start: &str) -> String {
         let addresses = self
             .sentinels
@@ -136,8 +138,8 @@ impl Sentinel {
         format!("{start}{}/{}", addresses.join(","), Self::MASTER)
     }
 
-    /// Waits until all running sentinels name one master, which considers itself the master, and know its replica and
-    /// each other.
+    /// Waits until all running sentinels name one master, which considers itself the master, and
+    /// know its replica and each other.
     pub fn settle(&self) {
         wait_until("settled sentinels", LIMIT, || self.look().map(drop));
     }

@@ -37,8 +37,8 @@ pub fn wait_until<T>(
 
 /// Returns the delay with which a tokio sleep wakes on an idle machine: the longest of forty.
 ///
-/// A test of a deadline allows ten times this much. It measures real time, also inside a runtime whose time is
-/// paused.
+/// A test of a deadline allows ten times this much. It measures real time, also inside a runtime
+/// whose time is paused.
 pub fn idle_wakeup() -> Duration {
     const SLEEP: Duration = Duration::from_millis(5);
     let measure = || {
@@ -104,8 +104,9 @@ impl Drop for Sleeper {
     }
 }
 
-/// Returns the time by which a call that began at `start` may miss its deadline: ten times the longest delay of a
-/// wake-up, on the idle machine and since `start`. If the machine stalls, the sleepers are late, too.
+/// Returns the time by which a call that began at `start` may miss its deadline: ten times the
+/// longest delay of a wake-up, on the idle machine and since `start`. If the machine stalls, the
+/// sleepers are late, too.
 pub fn slack_since(start: Instant) -> Duration {
     static IDLE: LazyLock<Duration> = LazyLock::new(idle_wakeup);
     static WATCH: Once = Once::new();

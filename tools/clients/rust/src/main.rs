@@ -1,4 +1,5 @@
-//! The Rust clients: `clients NAME`, with a list of `[url, key]` in JSON as its input. See `clients.py`.
+//! The Rust clients: `clients NAME`, with a list of `[url, key]` in JSON as its input. See
+//! `clients.py`.
 use std::{env, error::Error, io};
 
 use reqwest_middleware::ClientBuilder;

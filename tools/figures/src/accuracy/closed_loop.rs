@@ -13,7 +13,8 @@ pub(super) struct ClosedLoop {
     pub(super) admitted: u64,
     /// The most admitted calls in any window.
     pub(super) most: u64,
-    /// Admitted calls above the limit, by the exact count of the calls that the rule admitted before.
+    /// Admitted calls above the limit, by the exact count of the calls that the rule admitted
+    /// before.
     pub(super) wrongly_admitted: u64,
     /// Refused calls that would not have been above it.
     pub(super) wrongly_refused: u64,

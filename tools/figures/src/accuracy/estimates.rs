@@ -24,7 +24,8 @@ pub(super) struct Summary {
     pub(super) error: f64,
     /// The mean of (estimate − perfect) / perfect.
     pub(super) bias: f64,
-    /// Calls that are above the limit of the perfect window, and those of them that are not above the estimate's.
+    /// Calls that are above the limit of the perfect window, and those of them that are not above
+    /// the estimate's.
     pub(super) over: u64,
     pub(super) let_through: u64,
     /// The others, and those of them that the estimate puts above the limit.

@@ -7,10 +7,12 @@ use tollgate::{
 
 use crate::window_count::{endless, used};
 
-/// A full hour, at which figures begin. Windows of the calendar that divide an hour begin there too.
+/// A full hour, at which figures begin. Windows of the calendar that divide an hour begin there
+/// too.
 pub(super) const NOON: Timestamp = Timestamp::from_nanos(43_200_000_000_000);
 
-/// A call costs so many units of a rule that only counts, so that its estimate has three digits after the point.
+/// A call costs so many units of a rule that only counts, so that its estimate has three digits
+/// after the point.
 pub(super) const UNITS: u64 = 1000;
 
 /// A rule, and a form of it that never refuses.

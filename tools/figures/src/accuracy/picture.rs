@@ -5,7 +5,8 @@ use tollgate::Quota;
 use super::{estimates::Estimates, estimator::UNITS, traffic::Traffic};
 use crate::chart::{Axis, Line, Panel, Picture, Series};
 
-/// The windows that the curves show, of which the first has begun at the beginning of the second part.
+/// The windows that the curves show, of which the first has begun at the beginning of the second
+/// part.
 const SHOWN: u64 = 8;
 const SKIPPED: u64 = 10;
 

@@ -118,7 +118,8 @@ fn steady(rate: f64, end: f64, random: &mut Random) -> Vec<f64> {
     calls
 }
 
-/// Returns Poisson calls at 0.2 to 1.8 of a rate, which is drawn anew after a sixth to two thirds of a window.
+/// Returns Poisson calls at 0.2 to 1.8 of a rate, which is drawn anew after a sixth to two thirds
+/// of a window.
 fn modulated(rate: f64, window: f64, end: f64, random: &mut Random) -> Vec<f64> {
     let (mut calls, mut begin) = (Vec::new(), 0.0);
     while begin < end {
@@ -136,7 +137,8 @@ fn modulated(rate: f64, window: f64, end: f64, random: &mut Random) -> Vec<f64> 
 }
 
 impl Clumps {
-    /// Adds 0.2 to 0.6 of the limit within a thirtieth of a window, half a window to a whole one after the last clump.
+    /// Adds 0.2 to 0.6 of the limit within a thirtieth of a window, half a window to a whole one
+    /// after the last clump.
     fn add(&mut self, limit: Quota, window: f64, end: f64, calls: &mut Vec<f64>) -> bool {
         self.next += window * between(&mut self.random, 0.5, 1.0);
         let count = limit.amount() as f64 * between(&mut self.random, 0.2, 0.6);

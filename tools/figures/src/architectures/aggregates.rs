@@ -1,8 +1,9 @@
 //! Lagging aggregates of events.
 //!
-//! A node decides by the last aggregate that it has read, and by what it has admitted since then. Each call is an event to the aggregator,
-//! which charges the admitted ones, recognises those that come twice, and publishes the keys that have changed to all nodes from time to time.
-//! An aggregate replaces what the node knew of the key.
+//! A node decides by the last aggregate that it has read, and by what it has admitted since then.
+//! Each call is an event to the aggregator, which charges the admitted ones, recognises those that
+//! come twice, and publishes the keys that have changed to all nodes from time to time. An
+//! aggregate replaces what the node knew of the key.
 
 use std::{
     collections::{BTreeSet, HashSet},

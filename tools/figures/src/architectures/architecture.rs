@@ -25,7 +25,8 @@ pub(super) trait Architecture: Send + Sync {
     /// Adds what was counted elsewhere to the counts of the run.
     fn finish(&self) {}
 
-    /// Returns the most units of a key that the fleet may admit above the limit, if there is a hard bound above 0.
+    /// Returns the most units of a key that the fleet may admit above the limit, if there is a hard
+    /// bound above 0.
     fn overshoot_bound(&self) -> Option<u64> {
         None
     }

@@ -1,7 +1,7 @@
 //! The load balancers limit, before a call comes to a node.
 //!
-//! As HAProxy does with its peers, a balancer sends each entry that it has changed to all others, which replace theirs: entries are not
-//! added up, the last one wins.
+//! As HAProxy does with its peers, a balancer sends each entry that it has changed to all others,
+//! which replace theirs: entries are not added up, the last one wins.
 
 use std::sync::{Arc, Mutex};
 

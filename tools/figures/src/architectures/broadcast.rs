@@ -1,7 +1,8 @@
 //! Chatty servers: each node sends what it has admitted to all others.
 //!
-//! A node that has admitted something sends it after a while, with all that it admits meanwhile. The others charge it by force, even into
-//! debt. Each message takes time of the node that receives it, and its own calls wait.
+//! A node that has admitted something sends it after a while, with all that it admits meanwhile.
+//! The others charge it by force, even into debt. Each message takes time of the node that receives
+//! it, and its own calls wait.
 
 use std::{
     collections::BTreeMap,

@@ -54,7 +54,8 @@ pub(crate) struct FleetFigure {
 /// The most calls of all fleets: some minutes.
 const MOST_CALLS: f64 = 20e6;
 
-/// Calls for one node of a fleet that grows with its load, in millionths of the limit of each greedy key.
+/// Calls for one node of a fleet that grows with its load, in millionths of the limit of each
+/// greedy key.
 const LOAD_OF_NODE: u64 = 1_200_000;
 
 const NODES: [u64; 8] = [1, 2, 5, 10, 20, 50, 100, 200];

@@ -1,8 +1,9 @@
 //! Kafka, as a way by which nodes tell each other later. Modelled on `examples/kafka`.
 //!
-//! A node produces what it admitted to a topic. An aggregator reads the topic, adds everything up by the rules, and writes the totals of the keys that
-//! have changed to a second topic, which all nodes read. A node decides on the totals that it has read, and on its own changes that are not in
-//! them yet. Changes have numbers, so one that is delivered twice is recognised.
+//! A node produces what it admitted to a topic. An aggregator reads the topic, adds everything up
+//! by the rules, and writes the totals of the keys that have changed to a second topic, which all
+//! nodes read. A node decides on the totals that it has read, and on its own changes that are not
+//! in them yet. Changes have numbers, so one that is delivered twice is recognised.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,7 +1,8 @@
 //! A lock round the key, in the store.
 //!
-//! One request takes the lock and reads the state; another one writes the state and gives the lock back. So a lock is held for a round trip.
-//! Calls wait for it in the order in which they came to the store. A call that has waited until its deadline takes no lock.
+//! One request takes the lock and reads the state; another one writes the state and gives the lock
+//! back. So a lock is held for a round trip. Calls wait for it in the order in which they came to
+//! the store. A call that has waited until its deadline takes no lock.
 
 use std::{
     collections::VecDeque,

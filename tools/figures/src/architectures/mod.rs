@@ -1,7 +1,8 @@
 //! Architectures: how the nodes of a fleet share a limit.
 //!
-//! Each architecture is one file that implements `Architecture`, and a variant of `Kind`. It decides by the rules of tollgate; the file models
-//! only how counts travel. Leases and background synchronisation are the real wrappers of tollgate, on a simulated store.
+//! Each architecture is one file that implements `Architecture`, and a variant of `Kind`. It
+//! decides by the rules of tollgate; the file models only how counts travel. Leases and background
+//! synchronisation are the real wrappers of tollgate, on a simulated store.
 //!
 //! | file | architecture |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! The pictures of the fleet. Those of background synchronisation are of their own, because so many lines are hard to tell apart.
+//! The pictures of the fleet. Those of background synchronisation are of their own, because so many
+//! lines are hard to tell apart.
 
 use super::{kind::Kind, score::Score};
 use crate::chart::{Axis, Line, Panel, Picture, Series};

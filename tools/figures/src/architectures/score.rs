@@ -14,17 +14,21 @@ pub struct Score {
     pub admitted: u64,
     /// Calls that were not answered by their deadline; they were refused.
     pub failed: u64,
-    /// The calls that one exact limiter admits of the same calls, each at the instant at which the fleet decided it.
+    /// The calls that one exact limiter admits of the same calls, each at the instant at which the
+    /// fleet decided it.
     pub exact: u64,
-    /// Admitted calls above what the limit allows: an exact limiter that sees only what the fleet has admitted refuses so many.
+    /// Admitted calls above what the limit allows: an exact limiter that sees only what the fleet
+    /// has admitted refuses so many.
     pub over_admitted: u64,
-    /// The most units by which the admissions of a key exceeded the limit at an instant of the whole run. A bucket repays what is above.
+    /// The most units by which the admissions of a key exceeded the limit at an instant of the
+    /// whole run. A bucket repays what is above.
     pub overshoot: u64,
     /// The bound of the architecture for that; `None` without a hard bound above 0.
     pub overshoot_bound: Option<u64>,
     /// Refused and failed calls that the exact limiter admits.
     pub wrongly_refused: u64,
-    /// Units of the limit that no call got: for each key, what the exact limiter admits and the fleet does not, on balance.
+    /// Units of the limit that no call got: for each key, what the exact limiter admits and the
+    /// fleet does not, on balance.
     pub withheld: u64,
     /// The admitted calls of greedy keys, and what the exact limiter admits of these keys.
     pub of_greedy: (u64, u64),
@@ -66,7 +70,8 @@ impl Score {
         };
         let meters = || Meters::new(&settings.rule);
         let (mut of_all, mut of_admitted, mut with_excess) = (meters(), meters(), meters());
-        // Of each key, what the exact limiter admits, and what the fleet has admitted within the limit.
+        // Of each key, what the exact limiter admits, and what the fleet has admitted within the
+        // limit.
         let mut balances = vec![(0_u64, 0_u64); settings.keys() as usize];
         let mut waits = Vec::new();
         for call in &record {

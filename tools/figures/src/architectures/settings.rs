@@ -36,7 +36,8 @@ pub struct FleetSettings {
     pub message: Duration,
     /// The time between two broadcasts of a node.
     pub broadcast: Duration,
-    /// The most units of a key that a node may admit before it has told them, with background synchronisation.
+    /// The most units of a key that a node may admit before it has told them, with background
+    /// synchronisation.
     pub most_ahead: u64,
     /// The time between two aggregates.
     pub aggregate: Duration,

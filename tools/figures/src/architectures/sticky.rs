@@ -1,7 +1,7 @@
 //! Sticky sessions: all calls of a key go to one node, which decides alone.
 //!
-//! In the middle of the run a node is added, and later it is taken away. A key that moves begins with a full bucket on its new node. A node
-//! that a key leaves keeps its state.
+//! In the middle of the run a node is added, and later it is taken away. A key that moves begins
+//! with a full bucket on its new node. A node that a key leaves keeps its state.
 
 use std::sync::{Arc, Mutex};
 

@@ -40,7 +40,8 @@ impl<T: Transport> SyncedNodes<T> {
         }
     }
 
-    /// Records a decision at the instant by which the rule made it: by the clock of the store, as the node knows it.
+    /// Records a decision at the instant by which the rule made it: by the clock of the store, as
+    /// the node knows it.
     fn answered(&self, (node, arrival): (usize, Arrival), decision: Decision, answered: u64) {
         let decided = Timeline::instant(decision.at());
         let world = &self.world;

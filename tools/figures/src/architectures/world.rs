@@ -1,4 +1,5 @@
-//! The parts that all architectures share: time, the network, machines, counts, and the record of the calls.
+//! The parts that all architectures share: time, the network, machines, counts, and the record of
+//! the calls.
 
 use std::{
     sync::{

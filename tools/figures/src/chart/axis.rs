@@ -20,7 +20,8 @@ impl Axis {
         }
     }
 
-    /// Returns an axis with a logarithmic scale and ticks at powers of ten, from and to numbers above 0.
+    /// Returns an axis with a logarithmic scale and ticks at powers of ten, from and to numbers
+    /// above 0.
     pub(crate) fn log(label: &str, from: f64, to: f64) -> Self {
         Self {
             is_log: true,

@@ -50,7 +50,8 @@ pub struct Contention {
     pub calls_over_time: Vec<[f64; BackoffKind::ALL.len()]>,
 }
 
-/// Runs all races. `progress` is called after each cell, with the part of the work that is done, from 0 to 1.
+/// Runs all races. `progress` is called after each cell, with the part of the work that is done,
+/// from 0 to 1.
 ///
 /// # Errors
 ///
@@ -115,7 +116,8 @@ impl Contention {
         self.cells.iter().filter(move |cell| cell.kind == kind)
     }
 
-    /// Fits exponents of growth to the cells with at least 10 clients; `None` if there are less than two of them.
+    /// Fits exponents of growth to the cells with at least 10 clients; `None` if there are less
+    /// than two of them.
     pub fn exponents(&self, kind: BackoffKind, of: impl Fn(&Cell) -> f64) -> Option<Exponent> {
         let cells = self.of(kind).filter(|cell| cell.clients >= 10);
         let points: Vec<_> = cells.map(|cell| (cell.clients as f64, of(cell))).collect();

@@ -10,7 +10,8 @@ pub struct Exponent {
 }
 
 impl Exponent {
-    /// Fits the law to points with coordinates above zero; `None` if they have less than two different abscissas.
+    /// Fits the law to points with coordinates above zero; `None` if they have less than two
+    /// different abscissas.
     pub fn fit(points: &[(f64, f64)]) -> Option<Self> {
         let logs: Vec<_> = points
             .iter()

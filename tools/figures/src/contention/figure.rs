@@ -123,7 +123,8 @@ impl ContentionFigure {
         picture
     }
 
-    /// Draws how many writes arrive in each interval, until nearly all have arrived of the kinds with jitter.
+    /// Draws how many writes arrive in each interval, until nearly all have arrived of the kinds
+    /// with jitter.
     fn over_time(&self, contention: &Contention, picture: &mut Picture) {
         let all = &contention.calls_over_time;
         let shown = all.len().min(600);

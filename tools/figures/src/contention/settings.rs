@@ -35,8 +35,9 @@ impl BackoffKind {
 
     /// Returns the delays of one client, by tollgate's own back-off; `None` if it does not wait.
     ///
-    /// The delay after failure `k`, counted from 1, grows with `2ᵏ` as in the simulation of the source. Tollgate counts attempts from 0, so
-    /// its first delay is left out. A decorrelated delay depends on the one before it, and not on a count.
+    /// The delay after failure `k`, counted from 1, grows with `2ᵏ` as in the simulation of the
+    /// source. Tollgate counts attempts from 0, so its first delay is left out. A decorrelated
+    /// delay depends on the one before it, and not on a count.
     pub(super) fn delays(self, contenders: &Contenders, seed: u64) -> Option<Delays> {
         let (base, cap) = (contenders.base, contenders.cap);
         let backoff = match self {

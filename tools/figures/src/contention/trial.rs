@@ -39,8 +39,8 @@ impl Way {
     }
 }
 
-/// Runs one race: each client reads the version, writes if nobody has written since, and otherwise backs off and begins again, until its
-/// write has succeeded.
+/// Runs one race: each client reads the version, writes if nobody has written since, and otherwise
+/// backs off and begins again, until its write has succeeded.
 pub fn trial(contenders: &Contenders, kind: BackoffKind, clients: usize, number: usize) -> Trial {
     let purpose = |what| format!("{what}, {} {clients} {number}", kind.name());
     let mut way = Way {

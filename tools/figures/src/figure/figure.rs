@@ -4,7 +4,8 @@ use super::{products::Products, progress::Progress};
 
 /// A figure and its parameters.
 ///
-/// Its fields are the flags of its command, so it derives [`clap::Args`]. The default of each flag is the figure of the pages.
+/// Its fields are the flags of its command, so it derives [`clap::Args`]. The default of each flag
+/// is the figure of the pages.
 pub(crate) trait Figure: Send + Sync {
     /// Returns the name of the figure, which is also its command.
     fn name(&self) -> &'static str;

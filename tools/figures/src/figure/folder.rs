@@ -25,7 +25,8 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Writes all files to temporary files, and only then renames them, so that no file is half-written.
+    /// Writes all files to temporary files, and only then renames them, so that no file is
+    /// half-written.
     pub(crate) fn write(&self, products: &Products) -> Result<(), String> {
         let files = products.0.iter().map(|(name, bytes)| {
             let mut file = self.temporary()?;

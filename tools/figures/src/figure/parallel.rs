@@ -9,7 +9,8 @@ use std::{
     thread,
 };
 
-/// Does some work for each item, on all cores, in the order of the items. Returns the results in this order.
+/// Does some work for each item, on all cores, in the order of the items. Returns the results in
+/// this order.
 ///
 /// # Errors
 ///

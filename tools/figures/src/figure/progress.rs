@@ -59,7 +59,8 @@ pub(crate) struct Progress<'a> {
 }
 
 impl Progress<'_> {
-    /// Shows that `done` of `whole` steps are made. Steps may be reported from several threads, in any order.
+    /// Shows that `done` of `whole` steps are made. Steps may be reported from several threads, in
+    /// any order.
     pub(crate) fn step(&self, done: u64, whole: u64) {
         let parts = PARTS.min(done.saturating_mul(PARTS) / whole.max(1));
         let before = self.shown.fetch_max(parts, Ordering::Relaxed);

@@ -6,7 +6,8 @@ use super::Meter;
 
 /// In any span of time, at most the burst and what is refilled may be admitted.
 ///
-/// The most that any span that ends now has above what was refilled is the level of a bucket that leaks at the rate.
+/// The most that any span that ends now has above what was refilled is the level of a bucket that
+/// leaks at the rate.
 pub(super) struct BucketMeter {
     quota: Quota,
     burst: u128,

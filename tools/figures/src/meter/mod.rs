@@ -10,7 +10,8 @@ use self::{bucket::BucketMeter, log::LogMeter, window::WindowMeter};
 
 /// Measures the admissions of one key, in the order of their times.
 pub trait Meter: Send {
-    /// Returns by how many units the limit is exceeded if so many more are admitted; 0 if it is not.
+    /// Returns by how many units the limit is exceeded if so many more are admitted; 0 if it is
+    /// not.
     fn excess(&self, at: Timestamp, units: u64) -> u64;
 
     /// Counts units that were admitted.

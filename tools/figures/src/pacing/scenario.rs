@@ -45,7 +45,8 @@ impl Scenario {
         }
     }
 
-    /// Returns a title, as in `pauses of 1 s from 4 s and from 6 s; launched 0.3 s into a second of the clock`.
+    /// Returns a title, as in
+    /// `pauses of 1 s from 4 s and from 6 s; launched 0.3 s into a second of the clock`.
     pub(super) fn title(&self) -> String {
         let seconds = |tenths: u64| tenths as f64 / 10.0;
         let [first, second] = self.pauses.map(seconds);

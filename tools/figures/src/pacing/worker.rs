@@ -49,7 +49,8 @@ pub(super) fn run(of: &Pacing, scenario: &Scenario, rule: &AnyRule) -> Result<Ru
 }
 
 impl Run {
-    /// Returns the tenths of a second without an item, from the launch to the finish and outside of pauses.
+    /// Returns the tenths of a second without an item, from the launch to the finish and outside of
+    /// pauses.
     pub(super) fn idle_tenths(&self, scenario: &Scenario) -> usize {
         let tenths = (0..).zip(&self.tenths);
         let idle = |(tenth, items): &(u64, &u64)| **items == 0 && !scenario.is_paused(*tenth);

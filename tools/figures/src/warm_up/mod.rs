@@ -45,7 +45,8 @@ const MOST_CALLS: u64 = 100_000_000;
 struct Pause {
     length: u64,
     first: Second,
-    /// The seconds from the end of the pause to the first second at the full rate; `None` if it is not reached.
+    /// The seconds from the end of the pause to the first second at the full rate; `None` if it is
+    /// not reached.
     full_after: Option<u64>,
     spaced_first: u64,
 }

@@ -28,7 +28,8 @@ pub(super) fn under_load(rule: &WarmUp, seconds: u64) -> Vec<Second> {
         .collect()
 }
 
-/// Puts a key under load for `warm` seconds, lets it rest, and puts it under load until it would be warm from cold.
+/// Puts a key under load for `warm` seconds, lets it rest, and puts it under load until it would be
+/// warm from cold.
 pub(super) fn after_pause(rule: &WarmUp, warm: u64, pause: u64) -> Vec<Second> {
     let mut state = None;
     for second in 0..warm {
@@ -66,11 +67,12 @@ fn full_second(rule: &WarmUp, state: &mut Option<State>, second: u64) -> Second 
 
 type State = <WarmUp as Algorithm>::State;
 
-/// Returns the stored tokens above the threshold, as a part of those between the threshold and the maximum; below 0 under the threshold.
+/// Returns the stored tokens above the threshold, as a part of those between the threshold and the
+/// maximum; below 0 under the threshold.
 ///
-/// A rule reads the states of another one, with their warmth as time. So a rule whose curve is longer, and so fast that its
-/// allowance shows the warmth to many digits, is the thermometer. It reads the state in the second in which it was written, in which
-/// `passed` calls count.
+/// A rule reads the states of another one, with their warmth as time. So a rule whose curve is
+/// longer, and so fast that its allowance shows the warmth to many digits, is the thermometer. It
+/// reads the state in the second in which it was written, in which `passed` calls count.
 fn cold_share(rule: &WarmUp, state: Option<&State>, now: Timestamp, passed: u64) -> f64 {
     let cold = rule.cold_thousandths();
     let factor = cold as f64 / 1000.0;

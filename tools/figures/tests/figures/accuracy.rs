@@ -163,7 +163,8 @@ fn a_greedy_client_gets_what_it_gets_from_the_slow_model() {
     let kinds = KINDS.into_iter().chain([("token_bucket", Kind::Tokens)]);
     for ((name, kind), row) in kinds.zip(table.rows()) {
         assert_eq!(row.text("estimator"), name);
-        // The client begins up to a microsecond earlier, and calls every 5 ms instead of as soon as it may.
+        // The client begins up to a microsecond earlier, and calls every 5 ms instead of as soon as
+        // it may.
         let begin = (row.number("begins_at_ms") * 1000.0) as u64;
         let mut limiter = Limiter::new(limit, kind);
         let mut now = begin;

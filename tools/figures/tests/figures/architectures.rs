@@ -58,7 +58,8 @@ fn sticky_sessions_are_exact_while_nothing_scales() {
     }
 }
 
-/// With as many calls as each node admits by itself, `n` nodes admit `n` times, to the call. The time begins with a calendar second.
+/// With as many calls as each node admits by itself, `n` nodes admit `n` times, to the call. The
+/// time begins with a calendar second.
 #[test]
 fn nodes_without_sync_admit_n_times() {
     for nodes in [1, 2, 5, 20] {
@@ -85,7 +86,8 @@ fn a_lock_never_admits_too_much_and_is_the_bottleneck() {
             assert_eq!(score.failed > 0, load == 200, "{score:?}");
         }
     }
-    // One lock is held for a round trip of at least 1 ms: it serves less than 1,000 calls in a second.
+    // One lock is held for a round trip of at least 1 ms: it serves less than 1,000 calls in a
+    // second.
     let one_key = FleetSettings {
         greedy: 1,
         polite: 0,
@@ -186,7 +188,8 @@ fn duplicates_are_recognised() {
 const SYNCED: [Kind; 3] = [Kind::Synced50ms, Kind::Synced200ms, Kind::Synced1s];
 const KAFKA: [Kind; 2] = [Kind::Kafka20ms, Kind::Kafka500ms];
 
-/// B1 by another meter, for several bounds and rules. A bound of 1 is reached, so a smaller one would be noticed.
+/// B1 by another meter, for several bounds and rules. A bound of 1 is reached, so a smaller one
+/// would be noticed.
 #[test]
 fn synced_nodes_keep_their_bound() {
     let mut reached = 0;
@@ -211,7 +214,8 @@ fn synced_nodes_keep_their_bound() {
     assert!(reached > 0, "the bound is tight");
 }
 
-/// Without being ahead, each call is one call to the store, at the same instant, with the same answer.
+/// Without being ahead, each call is one call to the store, at the same instant, with the same
+/// answer.
 #[test]
 fn nodes_that_may_not_be_ahead_are_the_central_store() {
     for rule in [BUCKET, WINDOW] {
@@ -248,7 +252,8 @@ fn a_synced_node_alone_is_exact() {
     }
 }
 
-/// The rows of a kind in each sweep of the tables that are checked in, in order. Another test draws them again.
+/// The rows of a kind in each sweep of the tables that are checked in, in order. Another test draws
+/// them again.
 fn checked_in(kind: Kind) -> Vec<Point> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../figures");
     let tables = ["fleet.csv", "fleet_windows.csv"].map(|name| drawn::read_table(&folder, name));

@@ -79,8 +79,9 @@ fn calls_over_time_are_all_calls() {
     }
 }
 
-/// Each mean of the figure and that of the model differ by less than four standard errors of their difference. For 20 right means, all are
-/// within with a probability of 99.9 %; the seeds are fixed.
+/// Each mean of the figure and that of the model differ by less than four standard errors of their
+/// difference. For 20 right means, all are within with a probability of 99.9 %; the seeds are
+/// fixed.
 #[test]
 fn the_means_are_those_of_a_model_of_its_own() {
     let contention = simulate(&contenders(&[6, 30]), |_| {}).expect("a race");
@@ -184,7 +185,8 @@ fn the_figure_is_drawn_from_its_flags() {
     }
 }
 
-/// The slow model: time in milliseconds as floats, the next event by a look at all clients, and random numbers of its own.
+/// The slow model: time in milliseconds as floats, the next event by a look at all clients, and
+/// random numbers of its own.
 mod model {
     use super::BackoffKind;
 

@@ -14,7 +14,8 @@ fn admitted(calls: &[Call], from: u64, to: u64) -> u64 {
     calls.iter().filter(is_admitted).count() as u64
 }
 
-/// During an outage only granted units are spent, and they end after the hold. Afterwards it is as before.
+/// During an outage only granted units are spent, and they end after the hold. Afterwards it is as
+/// before.
 #[test]
 fn an_outage_is_bridged_by_what_was_granted() {
     for seed in 1..=5 {
@@ -38,7 +39,8 @@ fn an_outage_is_bridged_by_what_was_granted() {
     }
 }
 
-/// After the store has lost its data, there is at most one burst more: here the bucket was full again anyway.
+/// After the store has lost its data, there is at most one burst more: here the bucket was full
+/// again anyway.
 #[test]
 fn lost_data_of_a_full_bucket_cost_nothing() {
     run(&named("lost-data"));

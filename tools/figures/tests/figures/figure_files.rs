@@ -76,7 +76,8 @@ fn extreme_parameters_are_drawn() {
     }
 }
 
-/// Asserts that a command fails with one line that contains a part, and leaves no file and no folder behind.
+/// Asserts that a command fails with one line that contains a part, and leaves no file and no
+/// folder behind.
 #[track_caller]
 fn fails(words: &str, part: &str) {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,5 @@
-//! Limiters written the obvious way, in fractions of big integers. They share nothing with the rules.
+//! Limiters written the obvious way, in fractions of big integers. They share nothing with the
+//! rules.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -16,7 +17,8 @@ pub(crate) fn float(number: &BigRational) -> f64 {
     number.to_f64().expect("a finite number")
 }
 
-/// A limit on a window. Times are whole numbers of some unit since the beginning of a window of the calendar.
+/// A limit on a window. Times are whole numbers of some unit since the beginning of a window of the
+/// calendar.
 #[derive(Clone, Copy)]
 pub(crate) struct Limit {
     pub(crate) amount: u64,

@@ -67,7 +67,8 @@ impl Keys {
         self.map.get_mut(key)
     }
 
-    /// Must be called after a key's state was written, because it may be forgettable sooner than before.
+    /// Must be called after a key's state was written, because it may be forgettable sooner than
+    /// before.
     #[inline]
     pub(super) fn written(&mut self, key: &[u8], rules: &Rules) {
         if let (Some(cap), Some(known)) = (&mut self.cap, self.map.get_mut(key)) {
@@ -127,8 +128,8 @@ impl Cap {
 
     /// Forgets a key whose state no longer matters at `now`. Returns `true` if there was one.
     ///
-    /// A key that still matters returns to the queue, and is not checked again before it is written or time has
-    /// passed. So the amortized cost of a call is constant.
+    /// A key that still matters returns to the queue, and is not checked again before it is written
+    /// or time has passed. So the amortized cost of a call is constant.
     fn forget_one(&mut self, map: &mut Map, now: Timestamp, rules: &Rules) -> bool {
         if self.stale {
             self.sort(map, rules);

@@ -1,7 +1,7 @@
 //! Decides each call with the bare rule, at the time of the call. Per key, time never goes back.
 //!
-//! It does not use the store in memory, in which time never goes back for all keys together: recorded calls may be
-//! out of order across keys.
+//! It does not use the store in memory, in which time never goes back for all keys together:
+//! recorded calls may be out of order across keys.
 
 pub mod answer;
 mod keys;
@@ -85,7 +85,8 @@ impl Replay {
 
     /// Returns the decision that `cost` would get, without spending it.
     ///
-    /// The verdict and the waits are those of a step on a copy. The remaining units are the current ones.
+    /// The verdict and the waits are those of a step on a copy. The remaining units are the current
+    /// ones.
     pub fn look(&mut self, call: Call<'_>, cost: Cost) -> Answer {
         let Call { at, key, class } = call;
         let mut unknown = Known::default();

@@ -1,6 +1,7 @@
 //! Records of CSV (RFC 4180). A malformed record costs only the line in which it begins.
 //!
-//! It does not use the reader of `csv`, in which an open quote consumes all lines up to the next quote or the end.
+//! It does not use the reader of `csv`, in which an open quote consumes all lines up to the next
+//! quote or the end.
 
 use std::io::{self, ErrorKind, Read};
 

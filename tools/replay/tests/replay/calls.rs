@@ -320,7 +320,8 @@ fn malformed_last_lines_are_reported_by_number() {
     }
 }
 
-/// In RFC 4180 a quoted field may contain line breaks, so a stray quote could consume all lines up to the next one.
+/// In RFC 4180 a quoted field may contain line breaks, so a stray quote could consume all lines up
+/// to the next one.
 #[test]
 fn a_stray_quote_costs_only_its_own_line() {
     let answers = |keys: &[&str]| -> Vec<String> {

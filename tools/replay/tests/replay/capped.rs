@@ -132,7 +132,8 @@ fn a_clock_that_steps_back_forgets_no_key() {
 fn the_one_forgettable_key_is_found_among_many() {
     let keys = 200;
     let mut input = String::new();
-    // The last key is full again a millisecond after the first second, the previous one after two, and so on.
+    // The last key is full again a millisecond after the first second, the previous one after two,
+    // and so on.
     for n in 0..keys {
         input += &format!("{},k{n},1\n", (keys - n) * 1_000_000);
     }

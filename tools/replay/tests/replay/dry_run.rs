@@ -1,4 +1,5 @@
-//! One access log through a layer with a candidate, and through `--compare`: a dry run of tomorrow counts as a replay of yesterday.
+//! One access log through a layer with a candidate, and through `--compare`: a dry run of tomorrow
+//! counts as a replay of yesterday.
 
 use std::convert::Infallible;
 
@@ -63,7 +64,8 @@ fn read(line: &str) -> (&str, Timestamp) {
     (host, Timestamp::from_nanos(at * 1_000_000_000))
 }
 
-/// Sends each line through a layer, with the clock at the line's time. Returns the report of the candidate.
+/// Sends each line through a layer, with the clock at the line's time. Returns the report of the
+/// candidate.
 fn through_a_layer(live: &str, next: &str, log: &str) -> DryRunReport {
     // A store's time never falls, so it begins with the log.
     let clock = ManualClock::new(Timestamp::from_nanos(ONE_PM * 1_000_000_000));

@@ -141,8 +141,8 @@ fn a_closed_output_ends_the_program_quietly() {
     let mut stdin = child.stdin.take().expect("its input is piped");
     let mut stdout = child.stdout.take().expect("its output is piped");
     let writer = std::thread::spawn(move || {
-        // More than all buffers hold, so that the program notices the closed output. At the end its input is closed,
-        // too.
+        // More than all buffers hold, so that the program notices the closed output. At the end its
+        // input is closed, too.
         let lines = "1,somebody,1\n".repeat(1000);
         (0..1000).all(|_| stdin.write_all(lines.as_bytes()).is_ok())
     });

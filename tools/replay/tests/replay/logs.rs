@@ -173,7 +173,8 @@ fn formats_of_real_logs_are_parsed() {
         // Quotes as escaped by Apache and by nginx, and a backslash before the last quote.
         r#"::1 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 1 "-" "say \"hi\" and \\""#,
         r#"::1 - - [10/Oct/2000:13:55:36 -0700] "GET /\"quoted\" HTTP/1.1" 200 1 "\"" "\x22hi\x22 \x5C""#,
-        // Additional words after the user agent, an aborted request, and a user with spaces and brackets.
+        // Additional words after the user agent, an aborted request, and a user with spaces and
+        // brackets.
         r#"::1 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 499 0 "-" "curl" 0.005 "10.0.0.1""#,
         r#"::1 - - [10/Oct/2000:13:55:36 -0700] "-" 408 -"#,
         r#"::1 - - [10/Oct/2000:13:55:36 -0700] "-" - - "-" "-""#,

@@ -36,8 +36,8 @@ impl Rule {
     }
 }
 
-/// The filling of a key in nanoseconds, with its instant. The last charge: its instant, its cost, and the instant at
-/// which the bucket would be full again after it, rounded down.
+/// The filling of a key in nanoseconds, with its instant. The last charge: its instant, its cost,
+/// and the instant at which the bucket would be full again after it, rounded down.
 #[derive(Clone, Default)]
 struct Bucket {
     held: Option<(BigRational, u64)>,
@@ -110,8 +110,8 @@ impl Bucket {
                 let end = end.max(whole(charged_at) + back.floor());
                 back = back.min((end - whole(since)).max(BigRational::zero()));
             }
-            // As if it had never been charged: refill above the burst is lost when it comes. A full bucket is
-            // unchanged.
+            // As if it had never been charged: refill above the burst is lost when it comes. A full
+            // bucket is unchanged.
             if whole(now) < full_at {
                 let new = (&held + back).min(rule.full());
                 self.held = Some((new.max(held), since));
@@ -141,7 +141,8 @@ enum Line {
     Rule(Rule),
 }
 
-/// Generates rules whose interval is a whole number of nanoseconds, so that states carry over exactly.
+/// Generates rules whose interval is a whole number of nanoseconds, so that states carry over
+/// exactly.
 fn whole_rules() -> impl Strategy<Value = Rule> {
     (1..1000_u64, 1..200_000_000_u64, 1..12_u64).prop_map(|(amount, interval, burst)| Rule {
         amount,

@@ -128,7 +128,8 @@ fn windows_are_those_of_the_calendar() {
     assert_eq!(verdicts, ["allow", "deny", "allow", "deny"].map(Some));
 }
 
-/// The offset of a key's window depends on the digest of its `Key`, as in `Local` and every other store.
+/// The offset of a key's window depends on the digest of its `Key`, as in `Local` and every other
+/// store.
 #[test]
 fn spread_windows_equal_those_of_stores() {
     use tollgate::{AnyRule, Cost, Timestamp, algorithm::Algorithm, key::Key};

@@ -69,8 +69,8 @@ impl Svg {
         texts.map(|element| &*element.text).collect()
     }
 
-    /// Returns the start, width and height of the bars of a series. Skips the legend's square, which is the first of
-    /// its color.
+    /// Returns the start, width and height of the bars of a series. Skips the legend's square,
+    /// which is the first of its color.
     fn bars(&self, series: usize) -> Vec<[i32; 4]> {
         let rects = self.0.iter().filter(|element| element.name == "rect");
         let own = rects.filter(|rect| rect.get("fill") == COLOURS[series]);
@@ -112,7 +112,8 @@ fn unescaped(text: &str) -> String {
 
 #[test]
 fn series_are_stacked_over_time() {
-    // One request a second passes. There are four in the first second, two in the fifth, one in the tenth.
+    // One request a second passes. There are four in the first second, two in the fifth, one in the
+    // tenth.
     let input = "0,a,1\n100,a,1\n200,a,1\n300,a,1\n4000000000,a,1\n4000000001,a,1\n9000000000,a,1\n\
                  9000000000,a,1,look\n9000000000,a,1,refund\n9000000000,b,9,look\n";
     let svg = picture(
@@ -142,7 +143,8 @@ fn series_are_stacked_over_time() {
     for bars in [&admitted, &refused] {
         assert!(bars.windows(2).all(|two| two[0][0] < two[1][0]), "in order");
     }
-    // Bars of refused requests are above the admitted ones of the same time: three times as high, and as high.
+    // Bars of refused requests are above the admitted ones of the same time: three times as high,
+    // and as high.
     for (admitted, refused, times) in [(admitted[0], refused[0], 3), (admitted[1], refused[1], 1)] {
         assert_eq!([admitted[0], admitted[2]], [refused[0], refused[2]]);
         assert_eq!(refused[1] + refused[3], admitted[1]);

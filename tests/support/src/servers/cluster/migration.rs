@@ -9,8 +9,8 @@ impl Cluster {
         self.begin_migration(slot, to).finish();
     }
 
-    /// Starts to migrate a slot. From then on, its master redirects requests for keys that it does not have to `to`
-    /// (`ASK`).
+    /// Starts to migrate a slot. From then on, its master redirects requests for keys that it does
+    /// not have to `to` (`ASK`).
     pub fn begin_migration<'a>(&'a self, slot: u16, to: &'a Redis) -> Migration<'a> {
         let from = self.master_of(slot);
         assert_ne!(from.port(), to.port(), "slot {slot} is there already");

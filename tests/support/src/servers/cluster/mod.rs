@@ -16,12 +16,12 @@ use super::{
 const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;
 const LIMIT: Duration = Duration::from_secs(60);
-/// In milliseconds: a node that is silent for longer is suspected. Long enough for a busy machine, on which all six
-/// may stall for a while.
+/// In milliseconds: a node that is silent for longer is suspected. Long enough for a busy machine,
+/// on which all six may stall for a while.
 const NODE_TIMEOUT: &str = "2000";
 
-/// Six running servers, killed when dropped. A process runs one cluster or sentinel group at a time: the next one
-/// waits for the drop.
+/// Six running servers, killed when dropped. A process runs one cluster or sentinel group at a
+/// time: the next one waits for the drop.
 #[derive(Debug)]
 pub struct Cluster {
     /// The original masters first.
@@ -51,7 +51,8 @@ impl Cluster {
             .set("cluster-replica-validity-factor", "0")
             .set("cluster-allow-replica-migration", "no");
         let start = || {
-            // The port for connections between nodes. The default is 10000 above the other port, which may be in use.
+            // The port for connections between nodes. The default is 10000 above the other port,
+            // which may be in use.
             let bus = |_: &_| vec!["--cluster-port".to_owned(), free_port().to_string()];
             options.clone().start_as(bus)
         };
@@ -119,8 +120,8 @@ impl Cluster {
         self.nodes.iter().filter(|node| node.is_running())
     }
 
-    /// Waits until all running nodes consider the cluster healthy and agree on the owners of the slots, and the
-    /// replicas are linked. No node may be paused.
+    /// Waits until all running nodes consider the cluster healthy and agree on the owners of the
+    /// slots, and the replicas are linked. No node may be paused.
     pub fn settle(&self) {
         wait_until("a settled cluster", LIMIT, || self.is_settled());
     }
@@ -169,8 +170,8 @@ impl Cluster {
         });
     }
 
-    /// Makes a planned failover to the replica of a master (`CLUSTER FAILOVER`). No write is lost, and the master
-    /// continues as a replica. Returns the new master.
+    /// Makes a planned failover to the replica of a master (`CLUSTER FAILOVER`). No write is lost,
+    /// and the master continues as a replica. Returns the new master.
     pub fn hand_over(&self, master: &Redis) -> &Redis {
         let replica = self.partner_of(master);
         replica.command(&["CLUSTER", "FAILOVER"]);

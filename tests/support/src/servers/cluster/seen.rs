@@ -72,8 +72,8 @@ pub(super) fn itself(node: &Redis) -> Seen {
     seen.expect("a node knows itself")
 }
 
-/// Returns an error unless all running nodes consider the cluster healthy, know all others, agree which `masters` of
-/// them have all slots, and the replicas are linked.
+/// Returns an error unless all running nodes consider the cluster healthy, know all others, agree
+/// which `masters` of them have all slots, and the replicas are linked.
 pub(super) fn is_settled(nodes: &[Redis], masters: usize) -> Result<(), String> {
     let running: Vec<_> = nodes.iter().filter(|node| node.is_running()).collect();
     // By port: whether it is a master, and its slots.

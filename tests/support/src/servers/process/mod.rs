@@ -38,11 +38,12 @@ impl Program {
     }
 }
 
-/// Checks that the process with this id, and no other one, serves this address. Otherwise returns a description of
-/// the current state.
+/// Checks that the process with this id, and no other one, serves this address. Otherwise returns a
+/// description of the current state.
 type Answers = dyn Fn(SocketAddr, u32) -> Result<(), String> + Send + Sync;
 
-/// A process that serves a port of the loopback. When dropped, it is killed and its files are removed.
+/// A process that serves a port of the loopback. When dropped, it is killed and its files are
+/// removed.
 pub struct Server {
     program: Program,
     arguments: Vec<String>,
@@ -59,8 +60,8 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Starts `program` with the arguments for a port and a folder, and waits until it `answers`. If another process
-    /// has taken the port, another one is tried.
+    /// Starts `program` with the arguments for a port and a folder, and waits until it `answers`.
+    /// If another process has taken the port, another one is tried.
     ///
     /// # Panics
     ///
@@ -160,7 +161,8 @@ impl Server {
         self.folder.path().join("log")
     }
 
-    /// Suspends the process (`SIGSTOP`): connections stay open, new ones are accepted, and nothing is answered.
+    /// Suspends the process (`SIGSTOP`): connections stay open, new ones are accepted, and nothing
+    /// is answered.
     pub fn pause(&self) {
         self.signal("STOP");
         self.wait_for_state("a stopped process", |state| state == "T");
@@ -172,8 +174,8 @@ impl Server {
         self.wait_for_state("a process that goes on", |state| state != "T");
     }
 
-    /// Kills the process (`SIGKILL`), even if it is paused. Connections are closed, and new ones refused. Does
-    /// nothing if the process is not running.
+    /// Kills the process (`SIGKILL`), even if it is paused. Connections are closed, and new ones
+    /// refused. Does nothing if the process is not running.
     pub fn kill(&self) {
         if let Some(mut child) = self.child().take() {
             let _ = child.kill();
@@ -194,7 +196,8 @@ impl Server {
         self.restart();
     }
 
-    /// Returns the user and kernel processor time of the process since its start, in steps of 10 ms.
+    /// Returns the user and kernel processor time of the process since its start, in steps of 10
+    /// ms.
     pub fn cpu_time(&self) -> Duration {
         // proc(5): fields 14 and 15 are in ticks, of which Linux has a hundred a second.
         let statistics = self.statistics();

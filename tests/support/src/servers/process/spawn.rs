@@ -8,8 +8,8 @@ use std::{
     thread,
 };
 
-/// Returns a command that the kernel kills when the thread that started it ends, if `setpriv` (util-linux) is
-/// installed. `setpriv` executes the program in the same process.
+/// Returns a command that the kernel kills when the thread that started it ends, if `setpriv`
+/// (util-linux) is installed. `setpriv` executes the program in the same process.
 pub(super) fn bound_to_us(program: &Path) -> Command {
     static SETPRIV: OnceLock<bool> = OnceLock::new();
     let bound = ["--pdeathsig", "KILL"];
@@ -25,8 +25,8 @@ pub(super) fn bound_to_us(program: &Path) -> Command {
     command
 }
 
-/// Starts a process from a thread that lives as long as this process, because a handle may outlive the thread of its
-/// test.
+/// Starts a process from a thread that lives as long as this process, because a handle may outlive
+/// the thread of its test.
 pub(super) fn spawn(command: Command) -> io::Result<Child> {
     type Order = (Command, mpsc::Sender<io::Result<Child>>);
     static SPAWNER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
