@@ -285,7 +285,7 @@ fn faults_of_the_server() -> Vec<(String, Refusal)> {
         of(ForwardedFor::try_trusting(["10.0.0.0/8"]).unwrap()),
         of(Forwarded::hops(1)),
         of(plan()),
-        of(plan().or(Header::new("x-api-key"))),
+        of(plan().tagged("plan")),
         of((Header::new("x-api-key").or_shared("nobody"), PeerIp::new())),
         of(PeerIp::new().or_refuse(StatusCode::NOT_FOUND)),
         of(PeerIp::new().tagged("peer").labelled()),

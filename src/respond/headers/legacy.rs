@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::{
     DRAFT06, Headers, PolicyEntry, X_RATELIMIT,
-    upstream::{Nearness, UpstreamLimit},
+    existing::{Nearness, UpstreamLimit},
     value::{self, MAX_INTEGER, push_number},
 };
 use crate::decision::Decision;

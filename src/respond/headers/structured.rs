@@ -1,7 +1,8 @@
 //! A parser of structured fields (RFC 9651), as far as rate limit fields have them.
 //!
-//! It is strict: it accepts only valid fields. It rejects Inner Lists, Dates and Display Strings,
-//! because no rate limit field has them.
+//! It is strict: it accepts only valid fields. It rejects Inner Lists, Dates and Display Strings, because no rate limit field has them.
+
+use std::fmt;
 
 /// A member of a List, with its parameters.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ impl<'a> Member<'a> {
 }
 
 /// A value without parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum BareItem<'a> {
     /// An Integer of at least 0.
     Number(u64),
@@ -36,6 +37,15 @@ pub(super) enum BareItem<'a> {
     String(&'a str),
     /// Any other value, as it was sent.
     Other(&'a str),
+}
+
+impl fmt::Display for BareItem<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) | Self::Decimal(number) => number.fmt(f),
+            Self::String(text) | Self::Other(text) => f.write_str(text),
+        }
+    }
 }
 
 impl<'a> BareItem<'a> {

@@ -738,7 +738,7 @@ mod tests {
         assert!(log.has_returned(at(190)));
         assert!(!log.has_returned(at(1_000)));
         // What fails after that is logged at once.
-        assert_eq!(log.due("a", "refused", at(1_001)), Some(10));
+        assert_eq!(log.due("a", "refused", at(1_001)), Some(1));
         // A clock that steps back brings no return sooner.
         assert!(!log.has_returned(at(0)));
         assert!(log.has_returned(at(1_061)));

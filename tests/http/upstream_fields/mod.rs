@@ -1,6 +1,7 @@
-//! Responses that have rate limit fields already: of any format, in several lines, and of any
-//! bytes.
+//! Responses that have rate limit fields already: of any format, in several lines, and of any bytes.
 
+mod many;
+mod parts;
 mod shapes;
 mod strict;
 
@@ -16,7 +17,7 @@ use tollgate::{
 
 use self::{
     shapes::shapes,
-    strict::{Read, lines, read},
+    strict::{Read, lines, named_limits, read},
 };
 
 const FORMATS: [Headers; 5] = [
@@ -104,6 +105,7 @@ fn checked(headers: &HeaderMap, format: Headers, setting: UpstreamFields) -> Rea
         match format {
             Headers::Legacy => assert!(read.legacy.unwrap()[2].is_none_or(|reset| reset >= UNIX)),
             Headers::Draft06 => assert!(read.draft06.unwrap()[2].is_none_or(|reset| reset < UNIX)),
+            Headers::Draft => drop(named_limits(headers)),
             _ => {}
         }
     }
@@ -131,8 +133,7 @@ fn there_is_one_valid_set_of_fields_and_the_setting_says_whose() {
                         let formats = [Headers::Draft, Headers::Draft06, Headers::Legacy];
                         let mut least = formats.map(|format| read.least(format));
                         least[0] = least[0].or(read.least(Headers::Draft07));
-                        let [lists, _, draft06, legacy] = shape.least;
-                        assert_eq!(least, [lists, draft06, legacy], "{what}");
+                        assert_eq!(least, shape.least, "{what}");
                     }
                     UpstreamFields::Keep | UpstreamFields::Replace => {
                         assert_eq!(read.least(format), Some(50), "{what}");
@@ -143,16 +144,22 @@ fn there_is_one_valid_set_of_fields_and_the_setting_says_whose() {
                     }
                     _ => {
                         let index = match format {
-                            Headers::Draft => 0,
-                            Headers::Draft07 => 1,
-                            Headers::Draft06 => 2,
-                            _ => 3,
+                            Headers::Draft | Headers::Draft07 => 0,
+                            Headers::Draft06 => 1,
+                            _ => 2,
                         };
                         let least = shape.least[index].map_or(50, |theirs| theirs.min(50));
                         assert_eq!(read.least(format), Some(least), "{what}");
                         let own = annotated(HeaderMap::new(), format, setting, "api", 50);
                         // Fields of other formats are not touched.
-                        for name in before.keys().filter(|name| !own.contains_key(*name)) {
+                        let is_draft06 = format == Headers::Draft06;
+                        let is_own = |name: &HeaderName| {
+                            own.contains_key(name)
+                                || is_draft06
+                                    && name == "ratelimit-policy"
+                                    && !before.contains_key("ratelimit")
+                        };
+                        for name in before.keys().filter(|name| !is_own(name)) {
                             let lines = |headers: &HeaderMap| {
                                 headers.get_all(name).iter().cloned().collect::<Vec<_>>()
                             };
@@ -199,7 +206,8 @@ fn fields_are_written_in_the_format_of_the_layer() {
         [
             "ratelimit-policy: 100;w=60",
             "ratelimit-policy: 20;w=10, 30",
-            "ratelimit: limit=20, remaining=3, reset=9",
+            // Without its policy and its window, so both are ours.
+            "ratelimit: limit=100, remaining=1, reset=30",
         ]
     );
     // As many remain: the later reset is the stricter one.
@@ -219,8 +227,7 @@ fn fields_are_written_in_the_format_of_the_layer() {
     }
 }
 
-/// A client that takes a delta for a Unix time retries at once, and one that takes a Unix time for
-/// a delta never.
+/// A client that takes a delta for a Unix time retries at once, and one that takes a Unix time for a delta never.
 #[test]
 fn a_reset_is_converted_to_the_form_of_the_layer() {
     for (sent, format, expected) in [
@@ -350,6 +357,8 @@ proptest! {
         let read = checked(&same, format, UpstreamFields::Stricter);
         prop_assert!(read.least(format).unwrap() <= remaining, "{:?}", same);
         if let (Headers::Draft, Some(members)) = (format, read.draft) {
+            let limits = named_limits(&same);
+            prop_assert!(limits["outer"][1].is_some(), "{:?}", same);
             let is_ours = |name: &str| members.iter().any(|(member, _)| member == name);
             prop_assert!(is_ours("outer") && (setting == UpstreamFields::Keep || is_ours("api")), "{:?}", same);
         }

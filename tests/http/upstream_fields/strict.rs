@@ -1,7 +1,8 @@
 //! A strict client, on the parser of another crate.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::HeaderMap;
 use sfv::{BareItem, Dictionary, List, ListEntry, Parser};
 use tollgate::respond::Headers;
@@ -84,6 +85,41 @@ fn check_policies(value: &str) {
     });
     let kinds: HashSet<bool> = is_named.collect();
     assert_eq!(kinds.len(), 1, "names and numbers: {value}");
+}
+
+/// A member of `RateLimit` and one of `RateLimit-Policy`: their units and seconds.
+pub(super) type Limit = [Option<(u64, Option<u64>)>; 2];
+
+/// Reads the limits of the current draft, by name and partition; panics if one is in a List twice.
+pub(super) fn named_limits(headers: &HeaderMap) -> BTreeMap<String, Limit> {
+    let mut limits: BTreeMap<String, Limit> = BTreeMap::new();
+    let fields = [("ratelimit", "r", "t"), ("ratelimit-policy", "q", "w")];
+    for (index, (name, units, seconds)) in fields.into_iter().enumerate() {
+        let Some(value) = joined(headers, name) else {
+            continue;
+        };
+        for entry in Parser::new(&value).parse::<List>().expect(&value) {
+            let ListEntry::Item(item) = entry else {
+                panic!("an Inner List: {value}")
+            };
+            let mut id = item
+                .bare_item
+                .as_string()
+                .expect(&value)
+                .as_str()
+                .to_owned();
+            if let Some(partition) = item.params.get("pk") {
+                let partition = partition.as_byte_sequence().expect(&value);
+                id += &format!(";pk=:{}:", STANDARD.encode(partition));
+            }
+            let units = integer(&item.params[units]);
+            let seconds = item.params.get(seconds).map(integer);
+            let part = &mut limits.entry(id).or_default()[index];
+            assert!(part.is_none(), "a name twice: {value}");
+            *part = Some((units, seconds));
+        }
+    }
+    limits
 }
 
 /// Reads three fields with a number each.
