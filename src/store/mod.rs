@@ -53,6 +53,8 @@ mod traits;
 mod transactional;
 mod wrappers;
 
+#[cfg(feature = "tokio")]
+pub(crate) use self::engine::Counter;
 #[cfg(any(feature = "introspect", all(feature = "http-body", feature = "tokio")))]
 pub(crate) use self::engine::stats;
 pub use self::{
@@ -74,7 +76,7 @@ pub use self::{
 };
 pub(crate) use self::{
     ask::{AskParts, Spend},
-    engine::{Counter, Progress, Steps, StepsFuture, run},
+    engine::{Progress, Steps, StepsFuture, run},
     wrappers::BlockFuture,
 };
 #[cfg(feature = "tokio")]
