@@ -1,6 +1,8 @@
-//! The values of `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-08 to -11).
+//! The values of `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-08 to
+//! -11).
 //!
-//! Both are Lists (RFC 9651 §3.1) of Strings with parameters. Only this file writes them, and only `existing` reads them.
+//! Both are Lists (RFC 9651 §3.1) of Strings with parameters. Only this file writes them, and only
+//! `existing` reads them.
 
 use http::HeaderValue;
 
@@ -187,7 +189,8 @@ impl PolicyHeader {
 pub(in crate::respond) struct CachedPolicyHeader(FirstInterned<PolicyHeader>);
 
 impl CachedPolicyHeader {
-    /// Returns the header of this entry; `None` for an entry that differs from the first, and when the cache is full.
+    /// Returns the header of this entry; `None` for an entry that differs from the first, and when
+    /// the cache is full.
     #[inline]
     pub(super) fn get(&self, entry: &PolicyEntry<'_>) -> Option<&'static PolicyHeader> {
         let matches = |header: &PolicyHeader| header.matches(entry);

@@ -41,9 +41,11 @@ use crate::{decision::Decision, error::Error, outcome::Outcome, policy::Policy, 
 /// | `LegacyDelta` | `legacy-delta` | as `Legacy`, with the reset as seconds from now |
 /// | `None` | `none` | none; `Retry-After` stays |
 ///
-/// `Draft` reports every policy, the nearest to exhaustion first. Stacked layers add theirs; if two of them have the same
-/// name by mistake, the one that leaves less is reported. [`UpstreamFields`](crate::respond::UpstreamFields) has the rules for fields of an upstream. The other formats report the policy that is nearest to
-/// exhaustion (draft-07 reports all of them in `RateLimit-Policy`), and their reset counts down to a full quota.
+/// `Draft` reports every policy, the nearest to exhaustion first. Stacked layers add theirs; if two
+/// of them have the same name by mistake, the one that leaves less is reported.
+/// [`UpstreamFields`](crate::respond::UpstreamFields) has the rules for fields of an upstream. The
+/// other formats report the policy that is nearest to exhaustion (draft-07 reports all of them in
+/// `RateLimit-Policy`), and their reset counts down to a full quota.
 ///
 /// # Examples
 ///
@@ -110,8 +112,8 @@ impl fmt::Display for Headers {
 
 /// The rate limit fields of one response, computed with the decision.
 ///
-/// [`Http`](crate::respond::Http) and [`Grpc`](crate::respond::Grpc) add them to the response of an admitted request. A
-/// responder that wraps one of the two passes them through:
+/// [`Http`](crate::respond::Http) and [`Grpc`](crate::respond::Grpc) add them to the response of an
+/// admitted request. A responder that wraps one of the two passes them through:
 ///
 /// ```
 /// use http::{Request, Response, header::SERVER, HeaderValue};
@@ -151,7 +153,8 @@ impl fmt::Display for Headers {
 #[derive(Debug)]
 pub struct Fields(FieldValues);
 
-/// The values of the fields. Values of rare formats are boxed, because the response future holds them.
+/// The values of the fields. Values of rare formats are boxed, because the response future holds
+/// them.
 #[derive(Debug)]
 enum FieldValues {
     /// The current draft with one policy, whose header is cached.
@@ -210,7 +213,8 @@ impl Fields {
         Self(FieldValues::new(outcome, headers, upstream).unwrap_or(FieldValues::Nothing))
     }
 
-    /// Merges the fields with those of an upstream or an inner layer, as [`UpstreamFields`] specifies.
+    /// Merges the fields with those of an upstream or an inner layer, as [`UpstreamFields`]
+    /// specifies.
     #[inline]
     pub(super) fn write(self, headers: &mut HeaderMap) {
         match self.0 {
@@ -325,9 +329,9 @@ pub(super) const GRPC_RETRY_PUSHBACK: HeaderName =
 
 /// The header names to list in `Access-Control-Expose-Headers` (WHATWG Fetch, CORS protocol).
 ///
-/// Browsers hide other fields from scripts of other origins. The list contains every field that this crate writes under
-/// any setting. Naming a field that is never sent does no harm.
-/// With tower-http: `CorsLayer::new().expose_headers(EXPOSED_HEADERS)`.
+/// Browsers hide other fields from scripts of other origins. The list contains every field that
+/// this crate writes under any setting. Naming a field that is never sent does no harm. With
+/// tower-http: `CorsLayer::new().expose_headers(EXPOSED_HEADERS)`.
 ///
 /// # Examples
 ///

@@ -1,6 +1,7 @@
 //! A parser of structured fields (RFC 9651), as far as rate limit fields have them.
 //!
-//! It is strict: it accepts only valid fields. It rejects Inner Lists, Dates and Display Strings, because no rate limit field has them.
+//! It is strict: it accepts only valid fields. It rejects Inner Lists, Dates and Display Strings,
+//! because no rate limit field has them.
 
 use std::fmt;
 

@@ -9,10 +9,11 @@ use super::{
     value,
 };
 
-/// The treatment of rate limit fields that a response already has, for example from a proxied upstream.
+/// The treatment of rate limit fields that a response already has, for example from a proxied
+/// upstream.
 ///
-/// Clients cannot read two sets of numbers in one field. So the response has one valid set in the format of the layer, with
-/// any upstream.
+/// Clients cannot read two sets of numbers in one field. So the response has one valid set in the
+/// format of the layer, with any upstream.
 ///
 /// | | the response has |
 /// |---|---|
@@ -20,19 +21,25 @@ use super::{
 /// | `Keep` | the upstream's fields of any format, as they are; this layer's, if none of them can be read |
 /// | `Replace` | this layer's fields alone |
 ///
-/// `Stricter` is about the fields of this layer's own [format](crate::respond::Headers); fields with other names stay as they are.
+/// `Stricter` is about the fields of this layer's own [format](crate::respond::Headers); fields
+/// with other names stay as they are.
 ///
-/// - In `Draft`, the members of all layers are joined in one List. Of limits with one name and partition, that which leaves less is
-///   kept. A limit of draft-07 becomes a member named `upstream`.
-/// - In the other formats, there is room for one limit: the one with fewer remaining units, then with the later reset. It is written in this
-///   layer's format, with the reset in Unix seconds or as seconds from now as the format has it.
-/// - An upstream may send a limit in parts. A policy alone leaves at most its quota, so `r` of this layer's limit of that name is no
-///   more. Without `t`, the reset is the policy's window; a number that is not sent at all is this layer's.
-/// - Draft-06 has `RateLimit-Policy`, too: it stays beside the upstream's limit, and is removed beside this layer's.
+/// - In `Draft`, the members of all layers are joined in one List. Of limits with one name and
+///   partition, that which leaves less is kept. A limit of draft-07 becomes a member named
+///   `upstream`.
+/// - In the other formats, there is room for one limit: the one with fewer remaining units, then
+///   with the later reset. It is written in this layer's format, with the reset in Unix seconds or
+///   as seconds from now as the format has it.
+/// - An upstream may send a limit in parts. A policy alone leaves at most its quota, so `r` of this
+///   layer's limit of that name is no more. Without `t`, the reset is the policy's window; a number
+///   that is not sent at all is this layer's.
+/// - Draft-06 has `RateLimit-Policy`, too: it stays beside the upstream's limit, and is removed
+///   beside this layer's.
 /// - Fields that cannot be read are removed.
 ///
-/// An inner layer of this crate is an upstream, too. So with several layers, set `Keep` or `Replace` on the innermost one. A response without fields of
-/// this layer keeps the upstream's: with [`Headers::None`](crate::respond::Headers::None), and for exempt requests.
+/// An inner layer of this crate is an upstream, too. So with several layers, set `Keep` or
+/// `Replace` on the innermost one. A response without fields of this layer keeps the upstream's:
+/// with [`Headers::None`](crate::respond::Headers::None), and for exempt requests.
 ///
 /// # Examples
 ///
@@ -55,7 +62,8 @@ pub enum UpstreamFields {
     Replace,
 }
 
-/// Prepares the fields of a response for those of a layer; returns `true` if the layer must not add its own.
+/// Prepares the fields of a response for those of a layer; returns `true` if the layer must not add
+/// its own.
 #[inline]
 pub(super) fn prepare(headers: &mut HeaderMap, upstream: UpstreamFields) -> bool {
     match upstream {

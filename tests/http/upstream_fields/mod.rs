@@ -1,4 +1,5 @@
-//! Responses that have rate limit fields already: of any format, in several lines, and of any bytes.
+//! Responses that have rate limit fields already: of any format, in several lines, and of any
+//! bytes.
 
 mod many;
 mod parts;
@@ -227,7 +228,8 @@ fn fields_are_written_in_the_format_of_the_layer() {
     }
 }
 
-/// A client that takes a delta for a Unix time retries at once, and one that takes a Unix time for a delta never.
+/// A client that takes a delta for a Unix time retries at once, and one that takes a Unix time for
+/// a delta never.
 #[test]
 fn a_reset_is_converted_to_the_form_of_the_layer() {
     for (sent, format, expected) in [
