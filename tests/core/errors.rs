@@ -476,10 +476,7 @@ async fn errors_of_memcached_say_what_was_wrong_what_was_expected_and_what_to_do
 /// Returns the arguments of each call in a source file that makes an error, without comments and
 /// tests.
 fn errors_in(source: &str) -> Vec<String> {
-    let source = source
-        .split("#[cfg(test)]\nmod tests")
-        .next()
-        .unwrap_or_default();
+    let source = source.split("\nmod tests {").next().unwrap_or_default();
     let code: Vec<_> = source
         .lines()
         .filter(|line| !line.trim_start().starts_with("//"))

@@ -84,21 +84,32 @@ use crate::{store::Error, time::Timestamp};
 ///     }
 ///
 ///     async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, Error> {
-///         let (mut table, now) = (self.table.lock().unwrap(), self.clock.now()); let there =
-///         table.read(key, now); if there.value.as_ref().map(|(version, _)| version) !=
-///         swap.expected { return Ok(Swapped::Lost(Some(there))); } // No two writes bear the same
-///         version, also when the key was removed in between. table.writes += 1; let version =
-///         table.writes; match swap.value { Some(value) => { let row = Row { version, value:
-///         value.to_vec(), until: now.saturating_add(swap.keep) }; table.rows.insert(key.to_vec(),
-///         row); } None => drop(table.rows.remove(key)), } Ok(Swapped::Done(Some(version))) } }
+///         let (mut table, now) = (self.table.lock().unwrap(), self.clock.now());
+///         let there = table.read(key, now);
+///         if there.value.as_ref().map(|(version, _)| version) != swap.expected {
+///             return Ok(Swapped::Lost(Some(there)));
+///         }
+///         // No two writes bear the same version, also when the key was removed in between.
+///         table.writes += 1;
+///         let version = table.writes;
+///         match swap.value {
+///             Some(value) => {
+///                 let row = Row { version, value: value.to_vec(), until: now.saturating_add(swap.keep) };
+///                 table.rows.insert(key.to_vec(), row);
+///             }
+///             None => drop(table.rows.remove(key)),
+///         }
+///         Ok(Swapped::Done(Some(version)))
+///     }
+/// }
 ///
 /// # #[tokio::main]
 /// # async fn main() {
-/// let clock = ManualClock::default(); let shelf = Shelf { table: Mutex::default(), clock:
-/// clock.clone() }; let store = Optimistic::<_,
-/// AnyRule>::builder_on(shelf).clock(clock.clone()).build(); // Several keys are not spent at once:
-/// the earlier ones are settled back where a later one refuses. let suite =
-/// Suite::new(store).clock(clock).spawn(tokio::spawn).settling_back();
+/// let clock = ManualClock::default();
+/// let shelf = Shelf { table: Mutex::default(), clock: clock.clone() };
+/// let store = Optimistic::<_, AnyRule>::builder_on(shelf).clock(clock.clone()).build();
+/// // Several keys are not spent at once: the earlier ones are settled back where a later one refuses.
+/// let suite = Suite::new(store).clock(clock).spawn(tokio::spawn).settling_back();
 /// # let suite = suite.timelines(2);
 /// let report = suite.run().await.unwrap();
 /// assert_eq!(report.left_out(), [Law::Fault]);
