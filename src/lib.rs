@@ -31,8 +31,9 @@
 //!
 //! # What a client sees
 //!
-//! An admitted response has `RateLimit` fields with the requests that are left. A refusal is a 429 with a problem document. A client
-//! that waits for `Retry-After` is admitted, if no other request of the same key comes first.
+//! An admitted response has `RateLimit` fields with the requests that are left. A refusal is a 429
+//! with a problem document. A client that waits for `Retry-After` is admitted, if no other request
+//! of the same key comes first.
 //!
 //! ```text
 //! HTTP/1.1 429 Too Many Requests

@@ -857,7 +857,8 @@ fn comments_wrap_at_a_hundred_columns() {
             let comment = line.trim_start();
             let Some(comment) = comment.strip_prefix("//") else {
                 // An attribute begins an example that needs a feature.
-                in_example = line.contains("doc = \"```");
+                in_example |= line.contains("doc = \"```");
+                in_example &= !line.ends_with(['{', '}', ';']);
                 continue;
             };
             let comment = comment.trim_start_matches(['/', '!']).trim();

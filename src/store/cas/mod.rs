@@ -116,8 +116,9 @@ use crate::{store::Error, time::Timestamp};
 /// # }
 /// ```
 ///
-/// Run the suite on two connections, too, through [`Alternating`](crate::testing::Alternating): `Optimistic` combines the calls for a key, so one
-/// connection does not show whether `swap` compares.
+/// Run the suite on two connections, too, through [`Alternating`](crate::testing::Alternating):
+/// `Optimistic` combines the calls for a key, so one connection does not show whether `swap`
+/// compares.
 ///
 /// # Cancellation
 ///

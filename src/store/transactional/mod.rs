@@ -89,7 +89,8 @@ use crate::{
 /// # }
 /// ```
 ///
-/// This map keeps every key for ever. A real store removes a state some time after [`Change::until`](Change::until).
+/// This map keeps every key for ever. A real store removes a state some time after
+/// [`Change::until`](Change::until).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot decide calls under the rule `{Rule}` in a transaction",
     note = "implement `Transact<{Rule}>` for it: two functions, of which the page of `tollgate::store::Transact` has an example"
