@@ -215,9 +215,13 @@ fn metrics_have_types_and_descriptions() {
     };
     assert_eq!(
         of("gauge"),
-        ["tollgate_local_capacity", "tollgate_local_keys"]
+        [
+            "tollgate_layer_collisions",
+            "tollgate_local_capacity",
+            "tollgate_local_keys"
+        ]
     );
-    assert_eq!(of("counter").len(), 13, "{:?}", of("counter"));
+    assert_eq!(of("counter").len(), 12, "{:?}", of("counter"));
     for name in scrape.types.keys() {
         assert!(scrape.helps.contains_key(name), "{name}");
     }
