@@ -84,7 +84,7 @@ impl SameState {
             let mut other = None;
             let limit = registered.get_or_init(|| {
                 let limit = UnnamedLimit::register(store, rule);
-                other = limit.another();
+                other = limit.others().pop();
                 Some(limit)
             });
             #[cfg(feature = "tracing")]
@@ -112,15 +112,15 @@ impl Registration {
     /// Returns the number of limits with another rule on the same states.
     pub(super) fn collisions(&self) -> u64 {
         let limit = self.0.get().and_then(Option::as_ref);
-        limit.map_or(0, |limit| limit.collisions() as u64)
+        limit.map_or(0, |limit| limit.others().len() as u64)
     }
 }
 
 /// A limit without a name that has decided a request. While it is there, its entry is listed.
-struct UnnamedLimit(Entry);
+struct UnnamedLimit(UnnamedEntry);
 
 #[derive(Clone, PartialEq)]
-struct Entry {
+struct UnnamedEntry {
     /// The numbers of the store, and of the kind of the states.
     states: (u64, u64),
     /// The text of the rule.
@@ -128,15 +128,15 @@ struct Entry {
 }
 
 /// The entries of all such limits, one for each: equal ones stand for different limits.
-static UNNAMED: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+static UNNAMED: Mutex<Vec<UnnamedEntry>> = Mutex::new(Vec::new());
 
-fn unnamed_limits() -> MutexGuard<'static, Vec<Entry>> {
+fn unnamed_limits() -> MutexGuard<'static, Vec<UnnamedEntry>> {
     UNNAMED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl UnnamedLimit {
     fn register(store: StoreId, rule: &impl Algorithm) -> Self {
-        let entry = Entry {
+        let entry = UnnamedEntry {
             states: (store.number(), rule.state_kind().as_u64()),
             rule: format!("{rule:?}").into(),
         };
@@ -144,22 +144,12 @@ impl UnnamedLimit {
         Self(entry)
     }
 
-    /// Returns `true` for the entry of a limit with another rule on the same states.
-    fn collides_with(&self, other: &Entry) -> bool {
-        other.states == self.0.states && other.rule != self.0.rule
-    }
-
-    fn collisions(&self) -> usize {
+    /// Returns the rules of limits with another rule on the same states.
+    fn others(&self) -> Vec<Arc<str>> {
         let limits = unnamed_limits();
-        let others = limits.iter().filter(|other| self.collides_with(other));
-        others.count()
-    }
-
-    /// Returns the rule of one of these.
-    fn another(&self) -> Option<Arc<str>> {
-        let limits = unnamed_limits();
-        let mut others = limits.iter().filter(|other| self.collides_with(other));
-        others.next().map(|other| Arc::clone(&other.rule))
+        let on_same_states = limits.iter().filter(|other| other.states == self.0.states);
+        let rules = on_same_states.map(|other| Arc::clone(&other.rule));
+        rules.filter(|rule| *rule != self.0.rule).collect()
     }
 }
 
