@@ -1,10 +1,10 @@
 //! The state that a request keeps until its response, as a type: the most that one of its limits
 //! needs.
 //!
-//! What a limit does after the admission is a type (`ChargeAtOnce`, `Reserve`, `LookFirst`), and
-//! what a request keeps follows from the types of all limits: `()` for layers without such limits,
-//! whose path pays nothing. Bounds that only some layers need, such as a store that is `Send` or a
-//! responder that can refuse late, stand on the implementations for those types.
+//! The step after the admission is a type of the limit (`ChargeAtOnce`, `Reserve`, `LookFirst`),
+//! and what a request keeps follows from the types of all limits: `()` for layers without such
+//! limits, whose path pays nothing. Bounds that only some layers need, such as a store that is
+//! `Send` or a responder that can refuse late, stand on the implementations for those types.
 
 /// One of [`KeepNothing`], [`KeepCharges`] and [`ChargeLater`], each of which includes those before
 /// it.

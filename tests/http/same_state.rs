@@ -157,7 +157,7 @@ async fn a_dry_run_that_is_applied_twice_is_noticed() {
     }
 }
 
-/// What is remembered of a dry run is not shown.
+/// The states that an outcome remembers of a dry run are not shown.
 #[tokio::test]
 async fn a_hidden_dry_run_is_no_part_of_the_outcome() {
     let layer = RateLimitLayer::new(per_hour(10)).named("dry").dry_run();

@@ -1,4 +1,4 @@
-//! Who decides: the store, its floors, its peer. All of them over one connection that all tasks
+//! The contenders: the store, its floors, its peer. Each has one connection that all tasks
 //! share, under the same limit, which is never reached.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};

@@ -1,4 +1,4 @@
-//! Who takes part in the benchmark of the store in Redis, and how they are measured.
+//! The contenders of the benchmark of the store in Redis, and their measurement.
 //!
 //! | file | |
 //! |---|---|

@@ -317,7 +317,7 @@ const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset
 
 /// The fields of draft-06: the limit, the remaining units and the reset.
 const DRAFT06: [HeaderName; 3] = [RATELIMIT_LIMIT, RATELIMIT_REMAINING, RATELIMIT_RESET];
-/// The same fields as `X-RateLimit-*`.
+/// The limit, the remaining units and the reset of one policy, as `X-RateLimit-*`.
 const X_RATELIMIT: [HeaderName; 3] = [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET];
 
 pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");

@@ -78,7 +78,7 @@ impl<Rule> Default for WaitingBatch<Rule> {
 
 type ScriptTurn<Rule> = engine::QueueTurn<u32, WaitingBatch<Rule>>;
 
-/// How a call is sent: alone, or with a batch.
+/// The path of a call: alone, or with a batch.
 enum SendPath<'a, Rule> {
     /// Sent by its caller, because no other call is in flight. No other call waits for it, so the
     /// caller may stop polling.

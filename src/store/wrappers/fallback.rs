@@ -79,7 +79,7 @@ use crate::{
 ///
 /// # Repaying
 ///
-/// What was admitted in an outage is not told to the remote store. To have it repaid, take
+/// The remote store does not learn of admissions in an outage. To have them repaid, take
 /// [`synced`](crate::store::Synced#a-fallback-that-repays) with an overshoot of 0 instead of this,
 /// or inside of it for rules without a part:
 ///

@@ -602,7 +602,7 @@ proptest! {
         calls.check_distances()?;
     }
 
-    /// Who gives his place back leaves the key as if the call had not been made, or colder.
+    /// A refunded call leaves the key as if the call had not been made, or colder.
     #[test]
     fn a_place_given_back_speeds_nobody_up(
         setting in settings(), before in prop::collection::vec((1..6_u64, 0..3_u64), 1..12),
