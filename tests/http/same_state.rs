@@ -282,7 +282,9 @@ async fn rules_are_compared_by_all_that_they_are() {
         "token-bucket 3/1h & fixed-window 1000/1d",
         "token-bucket 100/1h & fixed-window 1000/1d",
     ];
-    let rules = texts.map(|text| text.parse::<AnyRule>().unwrap());
+    // Without tokio no layer has a rule that delays.
+    let mut rules = texts.map(|text| text.parse::<AnyRule>().unwrap()).to_vec();
+    rules.retain(|rule| cfg!(feature = "tokio") || !rule.may_delay());
     let mut collisions = 0;
     for (index, first) in rules.iter().enumerate() {
         for second in &rules[index..] {
