@@ -1,13 +1,14 @@
 //! A window that slides over the counters of its slices.
 
 mod packed;
+mod slices;
 mod step;
 mod wire;
 
 use std::{fmt, num::NonZeroU64};
 
 pub(super) use self::step::SlidingWindowState;
-use self::{packed::bits_of, step::Slices};
+use self::{packed::bits_of, slices::Slices};
 use super::rule::{RuleWords, of_quota, text};
 use crate::{error::Error, quota::Quota};
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use super::{
     SlidingWindow, SlidingWindowState,
-    step::{SlicePosition, Slices, empty_in, until_free},
+    slices::{SlicePosition, Slices, empty_in, until_free},
 };
 use crate::{
     algorithm::{
