@@ -10,22 +10,14 @@
 //! block of every client up, and would answer with inherited usage.
 
 mod blockable;
+mod step;
+mod wire;
+
+use std::time::Duration;
 
 pub use self::blockable::Blockable;
-
-use std::{num::NonZeroU64, time::Duration};
-
-use super::{
-    Algorithm, StateKind, Step,
-    codec::{Codec, put_instant, tag, take_byte, take_instant, take_tag},
-    scripted::{ScriptTuple, Scripted, in_micros, instant, only},
-};
-use crate::{
-    decision::{Charge, Cost, Decision, Numbers, Verdict},
-    error::Error,
-    quota::Quota,
-    time::Timestamp,
-};
+use self::step::BlockState;
+use crate::error::Error;
 
 /// A block, which refuses a key for some time. [`Blocks`](crate::store::Blocks) makes it with one
 /// charge, for all nodes that share the store at once.
@@ -63,7 +55,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// The name of the [kind of state](StateKind).
+    /// The name of the [kind of state](super::StateKind).
     const NAME: &'static str = "block";
     /// The first byte of an encoded state.
     pub(super) const TAG: u8 = 0x59;
@@ -110,139 +102,5 @@ impl Block {
     /// Returns the duration of the block.
     pub const fn duration(&self) -> Duration {
         Duration::from_millis(self.millis)
-    }
-}
-
-/// The state of a blocked key.
-// `packed(4)` like the states of rules: 12 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, packed(4))]
-pub struct BlockState {
-    /// The instant from which on the key is not blocked.
-    until: Timestamp,
-    /// Reserved for penalties that grow: 0 today.
-    level: u8,
-}
-
-/// The limit that decisions report: a key that is not blocked takes one charge, as under a limit
-/// of 1.
-const LIMIT: (NonZeroU64, Quota) = (NonZeroU64::MIN, Quota::new(1, Duration::from_millis(1)));
-
-/// Returns the decision about a key that is blocked for another `left`.
-fn decision(verdict: Verdict, now: Timestamp, cost: u64, left: Duration) -> Decision {
-    Decision::new(verdict, now, cost)
-        .with_limit(LIMIT.0, LIMIT.1)
-        .with_numbers(Numbers {
-            remaining: u64::from(left.is_zero()),
-            reset_after: left,
-            more_after: left,
-        })
-}
-
-impl Algorithm for Block {
-    type State = BlockState;
-
-    /// If the clock steps back, the end of an earlier block stays as it is.
-    fn step(&self, state: &mut Option<BlockState>, now: Timestamp, cost: Cost) -> Step {
-        let before = state.filter(|state| { state.until } > now);
-        let until = now.saturating_add(self.duration());
-        if let Some(BlockState { until: end, .. }) = before
-            && (!self.extends || end >= until)
-        {
-            let left = end.saturating_since(now);
-            let wait = match self.extends {
-                true => end
-                    .saturating_since(until)
-                    .saturating_add(Duration::from_nanos(1)),
-                false => left,
-            };
-            let refusal = decision(Verdict::Refuse, now, cost.get(), left);
-            return Step::Kept(refusal.with_retry_after(Some(wait)));
-        }
-        let level = before.map_or(0, |state| state.level);
-        *state = Some(BlockState { until, level });
-        let left = until.saturating_since(now);
-        Step::Wrote(decision(Verdict::Allow, now, cost.get(), left))
-    }
-
-    /// Refuses while the key is blocked. The rule's own duration does not matter.
-    fn look(&self, state: Option<&BlockState>, now: Timestamp) -> Decision {
-        let left = state.map_or(Duration::ZERO, |state| {
-            { state.until }.saturating_since(now)
-        });
-        let verdict = match left.is_zero() {
-            true => Verdict::Allow,
-            false => Verdict::Refuse,
-        };
-        decision(verdict, now, 0, left).with_retry_after(Some(left))
-    }
-
-    /// Does nothing: a block is removed or extended, but never corrected.
-    fn settle(&self, _: &mut Option<BlockState>, _: &Charge, _: Timestamp, _: u64) {}
-
-    fn forgettable_at(&self, state: &BlockState) -> Timestamp {
-        state.until
-    }
-
-    #[inline]
-    fn state_kind(&self) -> StateKind {
-        const { StateKind::named(Self::NAME) }
-    }
-
-    /// `None`, because charges are never refunded.
-    fn grant_slack(&self) -> Option<u64> {
-        None
-    }
-
-    fn as_block(&self) -> Option<&Block> {
-        Some(self)
-    }
-}
-
-impl BlockState {
-    /// Returns `true` if the first byte is that of a block, in any version of the encoding.
-    pub(super) fn begins(bytes: &[u8]) -> bool {
-        let first = bytes.first().map(|byte| tag::family(*byte));
-        first == Some(tag::family(Block::TAG))
-    }
-}
-
-impl Codec for BlockState {
-    fn encode(&self, bytes: &mut Vec<u8>) {
-        bytes.push(Block::TAG);
-        put_instant(bytes, self.until);
-        bytes.push(self.level);
-    }
-
-    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
-        take_tag(bytes, Block::TAG)?;
-        Ok(Self {
-            until: take_instant(bytes)?,
-            level: take_byte(bytes)?,
-        })
-    }
-}
-
-impl Scripted for Block {
-    fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
-        // At most 365 days, so it fits.
-        let micros = self.millis as i64 * 1000;
-        parts.push(vec![Self::KIND, micros, self.extends.into()]);
-        Ok(())
-    }
-
-    fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<BlockState> {
-        let &[Self::KIND, until, level] = only(parts)? else {
-            return None;
-        };
-        Some(BlockState {
-            until: instant(until)?,
-            level: u8::try_from(level).ok()?,
-        })
-    }
-
-    fn state_parts(&self, state: &BlockState, parts: &mut Vec<Option<ScriptTuple>>) {
-        let until = in_micros(state.until);
-        parts.push(Some(vec![Self::KIND, until, state.level.into()]));
     }
 }
