@@ -203,7 +203,7 @@ fn charge_part(charge: &Charge, actual: u64) -> ScriptTuple {
     ]
 }
 
-/// Returns the only tuple of a state.
+/// Returns the tuple of a state that has one; `None` if it is missing.
 pub(super) fn only(parts: &[Option<ScriptTuple>]) -> Option<&[i64]> {
     parts.first()?.as_deref()
 }

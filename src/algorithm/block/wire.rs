@@ -42,7 +42,7 @@ impl Scripted for Block {
     }
 
     fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<BlockState> {
-        let &[Self::KIND, until, level] = only(parts)? else {
+        let [Self::KIND, until, level] = *only(parts)? else {
             return None;
         };
         Some(BlockState {

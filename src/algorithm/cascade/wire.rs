@@ -8,7 +8,7 @@ use crate::{
     algorithm::{
         bucket::BucketLevel,
         codec::{Codec, damaged, put_number, take_number, take_tag},
-        scripted::{ScriptTuple, Scripted, in_micros, instant},
+        scripted::{ScriptTuple, Scripted, in_micros, instant, only},
     },
     error::Error,
 };
@@ -46,10 +46,7 @@ impl Scripted for Cascade {
 
     /// Reads the buckets that this rule has, and ignores others.
     fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<CascadeState> {
-        let Some([Some(part)]) = parts.first_chunk() else {
-            return None;
-        };
-        let Some((&Self::KIND, numbers)) = part.split_first() else {
+        let Some((&Self::KIND, numbers)) = only(parts)?.split_first() else {
             return None;
         };
         let known = numbers.chunks(3);

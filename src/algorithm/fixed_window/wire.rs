@@ -9,7 +9,7 @@ use crate::{
         Counted, Slicing,
         codec::{Codec, damaged, put_instant, put_number, take_instant, take_number, take_tag},
         scripted::{
-            MICRO, ScriptTuple, Scripted, count, fitting, in_micros, instant, micros, natural,
+            MICRO, ScriptTuple, Scripted, count, fitting, in_micros, instant, micros, natural, only,
         },
     },
     error::Error,
@@ -85,10 +85,7 @@ impl Scripted for FixedWindow {
     }
 
     fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<FixedWindowState> {
-        let Some([Some(part)]) = parts.first_chunk() else {
-            return None;
-        };
-        let [Self::KIND, start, end, count] = part[..] else {
+        let [Self::KIND, start, end, count] = *only(parts)? else {
             return None;
         };
         let (start, end, count) = (instant(start)?, instant(end)?, natural(count)?);

@@ -8,7 +8,7 @@ use crate::{
     algorithm::{
         codec::{Codec, damaged, put_instant, put_number, take_instant, take_number, take_tag},
         rate::ScriptRate,
-        scripted::{MICRO, ScriptTuple, Scripted, fitting, in_micros, instant, micros},
+        scripted::{MICRO, ScriptTuple, Scripted, fitting, in_micros, instant, micros, only},
         ticks::Ticks,
     },
     error::Error,
@@ -102,10 +102,8 @@ impl Scripted for LeakyBucket {
     }
 
     fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<LeakyBucketState> {
-        let Some([Some(part)]) = parts.first_chunk() else {
-            return None;
-        };
-        let (&[Self::KIND, at, backlog, gain, sole], slots) = part.split_first_chunk()? else {
+        let (&[Self::KIND, at, backlog, gain, sole], slots) = only(parts)?.split_first_chunk()?
+        else {
             return None;
         };
         let mut refunded = RefundedSlots::default();

@@ -4,7 +4,7 @@ use super::{Color, ThreeColor, step::ThreeColorState};
 use crate::{
     algorithm::{
         codec::{Codec, put_instant, take_instant, take_tag},
-        scripted::{ScriptTuple, Scripted, in_micros, instant},
+        scripted::{ScriptTuple, Scripted, in_micros, instant, only},
         ticks::Ticks,
     },
     error::Error,
@@ -37,10 +37,7 @@ impl Scripted for ThreeColor {
     }
 
     fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<ThreeColorState> {
-        let Some([Some(part)]) = parts.first_chunk() else {
-            return None;
-        };
-        let [Self::KIND, at, committed, committed_gain, peak, peak_gain] = part[..] else {
+        let [Self::KIND, at, committed, committed_gain, peak, peak_gain] = *only(parts)? else {
             return None;
         };
         Some(ThreeColorState {

@@ -12,7 +12,7 @@ use crate::{
         codec::{Codec, put_instant, put_number, take_instant, take_number, take_tag},
         rate::ScriptRate,
         scripted::{
-            MICRO, ScriptTuple, Scripted, count, fitting, in_micros, instant, micros, natural,
+            MICRO, ScriptTuple, Scripted, count, fitting, in_micros, instant, micros, natural, only,
         },
         ticks::Ticks,
     },
@@ -126,10 +126,7 @@ impl Scripted for TokenBucket {
     }
 
     fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<TokenBucketState> {
-        let Some([Some(part)]) = parts.first_chunk() else {
-            return None;
-        };
-        let (at, level, gain, refunded) = match part[..] {
+        let (at, level, gain, refunded) = match *only(parts)? {
             [Self::KIND, at, level, gain] => (at, level, gain, Refunded::NONE),
             [Self::KIND, at, level, gain, micros, until] => {
                 let nanos = natural(micros)? * MICRO;
