@@ -19,7 +19,7 @@ pub mod time;
 pub mod algorithm;
 #[path = "../../../src/error.rs"]
 pub mod error;
-#[path = "../../../src/quota.rs"]
+#[path = "../../../src/quota/mod.rs"]
 pub mod quota;
 
 // The inline module only sets the directory of its files.
