@@ -6,6 +6,18 @@
 //! Rules are pure: they read no clock, take no lock and draw no random number. So a store can run a
 //! step again for the same request after a lost race.
 
+// | file | |
+// |---|---|
+// | `mod` | the trait of rules, the result of a step, and the kind of a state |
+// | `registry`, `<name>/` | the list of algorithms, and a folder for each |
+// | `rule` | constructors and text, which all algorithms share |
+// | `bucket`, `two_buckets`, `warmth` | arithmetic that some algorithms share |
+// | `rate`, `ticks`, `arithmetic` | numbers below it: rates, the unit of time, products of words |
+// | `all`, `any`, `block/` | rules of rules: several at once, one that text chooses, one or a block |
+// | `packed` | states in a word, for the store in memory |
+// | `codec`, `scripted`, `counted` | the bounds of other stores: bytes, numbers for a script, totals |
+// | `leasable`, `syncable` | the bounds of fleets |
+
 mod all;
 mod any;
 mod arithmetic;
@@ -24,6 +36,19 @@ mod syncable;
 mod ticks;
 mod two_buckets;
 mod warmth;
+
+registry::algorithms!(modules);
+
+pub use self::{
+    all::All,
+    any::AnyRule,
+    block::{Block, Blockable},
+    codec::Codec,
+    counted::{Counted, CountedRule, Slicing},
+    leasable::{Leasable, Validity},
+    scripted::Scripted,
+    syncable::Syncable,
+};
 
 #[cfg(feature = "tokio")]
 pub(crate) use self::codec::{put_number, tag::FRAME, take_number, take_tag};
@@ -51,19 +76,6 @@ use crate::{
     decision::{Charge, Cost, Decision},
     time::Timestamp,
 };
-
-pub use self::{
-    all::All,
-    any::AnyRule,
-    block::{Block, Blockable},
-    codec::Codec,
-    counted::{Counted, CountedRule, Slicing},
-    leasable::{Leasable, Validity},
-    scripted::Scripted,
-    syncable::Syncable,
-};
-
-registry::algorithms!(modules);
 
 /// A rule, which decides on a call from the state of its key.
 ///
