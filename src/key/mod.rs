@@ -49,18 +49,11 @@ mod header;
 pub mod introspect;
 mod missing_key;
 mod target;
-
-use std::{
-    fmt,
-    hash::{Hash, Hasher},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+mod text;
 
 #[doc(no_inline)]
 pub use ipnet::IpNet;
 
-#[cfg(feature = "introspect")]
-pub(crate) use self::header::{bearer_token, has_bearer_scheme, only_value};
 #[cfg(feature = "introspect")]
 #[cfg_attr(docsrs, doc(cfg(feature = "introspect")))]
 pub use self::introspect::Introspect;
@@ -75,6 +68,14 @@ pub use self::{
     header::{BearerToken, Cookie, Header},
     missing_key::{MissingKey, OperatorHelp},
     target::{Host, Method, Path},
+};
+
+#[cfg(feature = "introspect")]
+pub(crate) use self::header::{bearer_token, has_bearer_scheme, only_value};
+
+use std::{
+    hash::{Hash, Hasher},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 /// The identity of a client: a small `Copy` value, equal on every node.
@@ -125,6 +126,63 @@ impl Key {
         meta: meta(KeyKind::Global, 0),
     };
 
+    /// Creates a key of bytes, which never equals a key of text.
+    pub fn bytes(input: &[u8]) -> Self {
+        Self::new(KeyKind::Bytes, input)
+    }
+
+    /// Creates a key that several clients share, by name.
+    ///
+    /// It never equals a key that a client could send.
+    pub fn shared(name: &str) -> Self {
+        Self::new(KeyKind::Shared, name.as_bytes())
+    }
+
+    /// Creates a key of several parts.
+    ///
+    /// Lists of different parts give different keys. Allocates only for more than four parts.
+    pub fn join<I>(parts: I) -> Self
+    where
+        I: IntoIterator<Item: Into<Self>>,
+    {
+        let mut joined = smallvec::SmallVec::<[u8; JOINED]>::new();
+        for part in parts {
+            let part: Self = part.into();
+            joined.extend_from_slice(&part.head().to_le_bytes());
+            joined.extend_from_slice(part.content(&mut [0; INLINE]));
+        }
+        Self::new(KeyKind::Joined, &joined)
+    }
+
+    /// Allows the content to be printed and stored in readable form.
+    ///
+    /// The key still equals the one without a label. Input above 40 bytes stays a digest.
+    #[must_use]
+    pub fn labelled(mut self) -> Self {
+        self.meta |= LABELLED;
+        self
+    }
+
+    /// Returns `true` if the content may be printed.
+    pub fn is_labelled(&self) -> bool {
+        self.meta & LABELLED != 0
+    }
+
+    /// Returns a digest of 64 bits, equal on every node and in every version.
+    ///
+    /// It is the first eight bytes of the BLAKE3 digest of kind, length and content. Rules use it
+    /// to spread keys over time.
+    pub fn digest(&self) -> u64 {
+        let mut input = [0; HEAD + INLINE];
+        let content = &mut [0; INLINE];
+        let content = self.content(content);
+        input[..HEAD].copy_from_slice(&self.head().to_le_bytes());
+        input[HEAD..HEAD + content.len()].copy_from_slice(content);
+        let digest = blake3::hash(&input[..HEAD + content.len()]);
+        let first = digest.as_bytes().first_chunk().copied();
+        u64::from_le_bytes(first.unwrap_or_default())
+    }
+
     #[inline]
     fn new(kind: KeyKind, input: &[u8]) -> Self {
         if input.len() > INLINE {
@@ -164,34 +222,6 @@ impl Key {
         key
     }
 
-    /// Creates a key of bytes, which never equals a key of text.
-    pub fn bytes(input: &[u8]) -> Self {
-        Self::new(KeyKind::Bytes, input)
-    }
-
-    /// Creates a key that several clients share, by name.
-    ///
-    /// It never equals a key that a client could send.
-    pub fn shared(name: &str) -> Self {
-        Self::new(KeyKind::Shared, name.as_bytes())
-    }
-
-    /// Creates a key of several parts.
-    ///
-    /// Lists of different parts give different keys. Allocates only for more than four parts.
-    pub fn join<I>(parts: I) -> Self
-    where
-        I: IntoIterator<Item: Into<Self>>,
-    {
-        let mut joined = smallvec::SmallVec::<[u8; JOINED]>::new();
-        for part in parts {
-            let part: Self = part.into();
-            joined.extend_from_slice(&part.head().to_le_bytes());
-            joined.extend_from_slice(part.content(&mut [0; INLINE]));
-        }
-        Self::new(KeyKind::Joined, &joined)
-    }
-
     /// Returns a hash for this process alone, in a few instructions. Clients that choose their keys
     /// can cause collisions.
     #[inline]
@@ -211,21 +241,6 @@ impl Key {
             ^ folded(e ^ ODD[2], (self.meta & !LABELLED) ^ ODD[0])
     }
 
-    /// Returns a digest of 64 bits, equal on every node and in every version.
-    ///
-    /// It is the first eight bytes of the BLAKE3 digest of kind, length and content. Rules use it
-    /// to spread keys over time.
-    pub fn digest(&self) -> u64 {
-        let mut input = [0; HEAD + INLINE];
-        let content = &mut [0; INLINE];
-        let content = self.content(content);
-        input[..HEAD].copy_from_slice(&self.head().to_le_bytes());
-        input[HEAD..HEAD + content.len()].copy_from_slice(content);
-        let digest = blake3::hash(&input[..HEAD + content.len()]);
-        let first = digest.as_bytes().first_chunk().copied();
-        u64::from_le_bytes(first.unwrap_or_default())
-    }
-
     /// Returns 128 bits of the BLAKE3 digest of kind, length and content, keyed with a secret.
     pub(crate) fn digest_under(&self, secret: &[u8; 32]) -> [u8; DIGEST] {
         let mut hasher = blake3::Hasher::new_keyed(secret);
@@ -233,20 +248,6 @@ impl Key {
         hasher.update(self.content(&mut [0; INLINE]));
         let digest = hasher.finalize();
         digest.as_bytes().first_chunk().copied().unwrap_or_default()
-    }
-
-    /// Allows the content to be printed and stored in readable form.
-    ///
-    /// The key still equals the one without a label. Input above 40 bytes stays a digest.
-    #[must_use]
-    pub fn labelled(mut self) -> Self {
-        self.meta |= LABELLED;
-        self
-    }
-
-    /// Returns `true` if the content may be printed.
-    pub fn is_labelled(&self) -> bool {
-        self.meta & LABELLED != 0
     }
 
     /// Returns the byte of the [kind](Self::kind), and the length of the content in bytes above it.
@@ -396,99 +397,5 @@ impl KeyKind {
             7 => Self::Shared,
             _ => Self::Global,
         }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Global => "global",
-            Self::Text => "text",
-            Self::Bytes => "bytes",
-            Self::Number => "number",
-            Self::V4 | Self::V6 => "ip",
-            Self::Joined => "joined",
-            Self::Shared => "shared",
-        }
-    }
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({}", KeyKind::from_byte(self.kind()).name())?;
-        if self.is_labelled() {
-            f.write_str(" ")?;
-            write_content(f, self.kind(), self.content(&mut [0; INLINE]))?;
-        }
-        f.write_str(")")
-    }
-}
-
-fn write_content(f: &mut fmt::Formatter<'_>, head: u8, content: &[u8]) -> fmt::Result {
-    if head & DIGESTED != 0 {
-        return content.iter().try_for_each(|byte| write!(f, "{byte:02x}"));
-    }
-    match KeyKind::from_byte(head) {
-        KeyKind::Number => {
-            let number = content.try_into().map_or(0, u64::from_le_bytes);
-            write!(f, "{number}")
-        }
-        KeyKind::V4 => {
-            let octets: [u8; 4] = content.try_into().unwrap_or_default();
-            write!(f, "{}", Ipv4Addr::from(octets))
-        }
-        KeyKind::V6 => {
-            let octets: [u8; 16] = content.try_into().unwrap_or_default();
-            write!(f, "{}", Ipv6Addr::from(octets))
-        }
-        KeyKind::Joined => write_parts(f, content),
-        KeyKind::Global | KeyKind::Text | KeyKind::Bytes | KeyKind::Shared => {
-            write!(f, "{}", content.escape_ascii())
-        }
-    }
-}
-
-fn write_parts(f: &mut fmt::Formatter<'_>, mut parts: &[u8]) -> fmt::Result {
-    let mut comma = "";
-    while let [head, len, rest @ ..] = parts {
-        let (content, rest) = rest.split_at(usize::from(*len).min(rest.len()));
-        write!(f, "{comma}{} ", KeyKind::from_byte(*head).name())?;
-        write_content(f, *head, content)?;
-        (parts, comma) = (rest, ", ");
-    }
-    Ok(())
-}
-
-/// A key as the name of a remote store's entry: a digest of 128 bits in hexadecimal digits, or the
-/// label.
-#[cfg(feature = "tokio")]
-struct StoredKey(Key);
-
-#[cfg(feature = "tokio")]
-impl Key {
-    /// Displays the key as the name of a remote store's entry.
-    pub(crate) fn stored(&self) -> impl fmt::Display {
-        StoredKey(*self)
-    }
-}
-
-#[cfg(feature = "tokio")]
-impl fmt::Display for StoredKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(key) = self;
-        let content = &mut [0; INLINE];
-        let content = key.content(content);
-        if key.is_labelled() {
-            // Braces are escaped: Redis Cluster selects the slot by the text between braces.
-            write!(f, "{}=", KeyKind::from_byte(key.kind()).name())?;
-            return content.escape_ascii().try_for_each(|byte| match byte {
-                b'{' | b'}' => write!(f, "\\x{byte:02x}"),
-                _ => write!(f, "{}", char::from(byte)),
-            });
-        }
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&key.head().to_le_bytes());
-        hasher.update(content);
-        let digest = hasher.finalize();
-        let hex = digest.to_hex();
-        f.write_str(&hex[..2 * DIGEST])
     }
 }
