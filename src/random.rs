@@ -1,6 +1,8 @@
 //! Pseudorandom numbers.
 
 use std::hash::{BuildHasher, RandomState};
+#[cfg(any(test, feature = "test-util"))]
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 ///
@@ -33,6 +35,37 @@ impl Random {
         let count = u128::from(max) + 1;
         let (upper, lower) = (u128::from(self.next()), u128::from(self.next()));
         ((upper * count + ((lower * count) >> u64::BITS)) >> u64::BITS) as u64
+    }
+}
+
+/// A [`Random`] that threads share.
+#[cfg(any(test, feature = "test-util"))]
+#[derive(Debug)]
+pub(crate) struct SharedRandom(AtomicU64);
+
+#[cfg(any(test, feature = "test-util"))]
+impl SharedRandom {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(AtomicU64::new(seed))
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        Random::new(self.0.fetch_add(Random::STEP, Ordering::Relaxed)).next()
+    }
+
+    /// Returns a number below `end`; 0 if `end` is 0.
+    pub(crate) fn below(&self, end: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(end)) >> u64::BITS) as u64
+    }
+
+    /// Returns `true` once in `times`.
+    pub(crate) fn once_in(&self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    /// Returns an index of a list with `len` elements; 0 if it is empty.
+    pub(crate) fn index(&self, len: usize) -> usize {
+        self.below(len as u64) as usize
     }
 }
 
@@ -81,6 +114,22 @@ mod tests {
             random.next();
             assert_eq!(draws.up_to(u64::MAX), number);
         }
+    }
+
+    #[test]
+    fn a_shared_one_draws_the_same_numbers() {
+        let (shared, mut random) = (SharedRandom::new(1_234_567), Random::new(1_234_567));
+        for _ in 0..100 {
+            assert_eq!(shared.next(), random.next());
+        }
+    }
+
+    #[test]
+    fn a_shared_one_stays_below() {
+        let random = SharedRandom::new(1);
+        let numbers: Vec<_> = (0..1000).map(|_| random.below(3)).collect();
+        assert!((0..3).all(|n| numbers.contains(&n)) && numbers.iter().all(|n| *n < 3));
+        assert_eq!(random.below(0), 0);
     }
 
     #[test]

@@ -793,6 +793,7 @@ fn the_conformance_suite_uses_no_concrete_store() {
         "decision",
         "key",
         "policy",
+        "random",
         "store::Ask",
         "store::Batch",
         "store::Check",

@@ -11,11 +11,11 @@ use std::{
 
 use pin_project_lite::pin_project;
 
-use super::shared_random::SharedRandom;
 use crate::{
     algorithm::Algorithm,
     key::Key,
     policy::Policy,
+    random::SharedRandom,
     store::{
         Ask, Backend, Check, CheckFuture, Delta, Error, Settlement, Store, StoreId, SyncFuture,
     },

@@ -152,7 +152,6 @@
 mod alternating;
 pub mod conformance;
 mod faulty;
-mod shared_random;
 
 pub use self::{
     alternating::Alternating,

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     algorithm::Algorithm,
     decision::Charge,
-    testing::shared_random::SharedRandom,
+    random::SharedRandom,
     time::{Clock, Timestamp},
 };
 
