@@ -16,7 +16,12 @@ mod system;
 #[cfg(feature = "tokio")]
 mod tokio;
 
-use std::{fmt, num::NonZeroU64, time::Duration};
+use std::{
+    fmt,
+    num::NonZeroU64,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 #[cfg(any(test, feature = "test-util"))]
 pub use self::manual::ManualClock;
@@ -189,5 +194,75 @@ impl fmt::Debug for Timestamp {
         let nanos = self.as_nanos();
         let (seconds, nanos) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
         write!(f, "Timestamp({seconds}.{nanos:09})")
+    }
+}
+
+/// The clock of a store, which stands still while the clock inside is behind the latest time that
+/// it has shown.
+///
+/// One bound for all keys is simpler to reason about than one for each. A new key's time is read
+/// after it was found missing; otherwise a key that another thread has just forgotten would be full
+/// twice.
+#[derive(Debug, Default)]
+pub(crate) struct MonotoneClock<C> {
+    clock: C,
+    /// The latest time shown, in nanoseconds; 0 if the clock inside never steps back.
+    newest: AtomicU64,
+}
+
+impl<C: Clock> MonotoneClock<C> {
+    pub(crate) fn new(clock: C) -> Self {
+        Self {
+            clock,
+            newest: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the time, which is never before one that was returned earlier.
+    #[inline]
+    pub(crate) fn now(&self) -> Timestamp {
+        let now = self.clock.now();
+        if self.clock.is_monotonic() {
+            return now;
+        }
+        // Relaxed: all that counts is that this one number never falls.
+        let newest = self.newest.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        now.max(Timestamp::from_nanos(newest))
+    }
+
+    /// Returns the clock inside, which may step back.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn clock(&self) -> &C {
+        &self.clock
+    }
+}
+
+impl<C: Clock> Clock for MonotoneClock<C> {
+    fn now(&self) -> Timestamp {
+        self.now()
+    }
+
+    fn is_monotonic(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn time_stands_still_while_the_clock_is_behind() {
+        let clock = ManualClock::new(Timestamp::from_nanos(50));
+        let monotone = MonotoneClock::new(clock.clone());
+        let shown = [50, 20, 40, 60].map(|nanos| {
+            clock.set(Timestamp::from_nanos(nanos));
+            monotone.now().as_nanos()
+        });
+        assert_eq!(shown, [50, 50, 50, 60]);
+        clock.advance(Duration::from_nanos(1));
+        assert_eq!(monotone.now().as_nanos(), 61);
     }
 }

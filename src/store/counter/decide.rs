@@ -29,9 +29,9 @@ use crate::{
     policy::Policy,
     store::{
         Ask, Decisions, Error, Increment,
-        engine::{Counter, MonotoneClock, Unsettled},
+        engine::{Counter, Unsettled},
     },
-    time::{Clock, Timestamp},
+    time::{Clock, MonotoneClock, Timestamp},
 };
 
 /// State that the clones of a store share.

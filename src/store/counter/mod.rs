@@ -36,9 +36,9 @@ use crate::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
         StoreId, SyncFuture,
         ask::{nodes_name, policies},
-        engine::{MonotoneClock, Unsettled, spawn_detached, stats},
+        engine::{Unsettled, spawn_detached, stats},
     },
-    time::{Clock, SystemClock, Timestamp},
+    time::{Clock, MonotoneClock, SystemClock, Timestamp},
 };
 
 /// A store of the counter class: fixed and sliding windows, over anything that implements

@@ -7,14 +7,12 @@
 //! | `steps` | operations of several calls, one after the other |
 //! | `task` | tasks that outlive their callers, attempts that callers share, such as to connect, and concurrent operations |
 //! | `stats` | counters, the public struct that shows them, and the count of settlements that failed |
-//! | `monotone` | a clock that never steps back |
 
 #[cfg_attr(
     not(feature = "redis"),
     expect(dead_code, reason = "remote stores use the rest")
 )]
 mod all_or_nothing;
-mod monotone;
 #[cfg(feature = "tokio")]
 #[cfg_attr(
     not(feature = "redis"),
@@ -40,7 +38,6 @@ pub(super) use self::{
 };
 pub(super) use self::{
     all_or_nothing::{Entry, States},
-    monotone::MonotoneClock,
     stats::{SettlementGuard, Unsettled},
 };
 pub(crate) use self::{

@@ -39,10 +39,8 @@ use crate::{
     algorithm::{Algorithm, StateKind},
     key::Key,
     policy::Policy,
-    store::{
-        Ask, Backend, Check, Decisions, Never, Settlement, Store, StoreId, engine::MonotoneClock,
-    },
-    time::{Clock, SystemClock, Timestamp},
+    store::{Ask, Backend, Check, Decisions, Never, Settlement, Store, StoreId},
+    time::{Clock, MonotoneClock, SystemClock, Timestamp},
 };
 
 /// A store in the memory of this process. It is bounded and exact, and decides without waiting.

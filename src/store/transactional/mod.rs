@@ -12,11 +12,8 @@ use crate::{
     algorithm::Algorithm,
     key::Key,
     policy::Policy,
-    store::{
-        Ask, Backend, Check, Decisions, Never, Settlement, Store, StoreId,
-        engine::{MonotoneClock, Unsettled},
-    },
-    time::{Clock, SystemClock},
+    store::{Ask, Backend, Check, Decisions, Never, Settlement, Store, StoreId, engine::Unsettled},
+    time::{Clock, MonotoneClock, SystemClock},
 };
 
 /// Storage that can lock its states, or has transactions, such as a map behind a mutex or an

@@ -70,12 +70,6 @@ pub mod policy {
 pub mod store {
     mod ask;
 
-    #[path = "engine"]
-    mod engine {
-        mod monotone;
-        pub(super) use self::monotone::MonotoneClock;
-    }
-
     pub(crate) use self::ask::Spend;
     pub use self::ask::{Ask, Settlement, StateKey};
     pub use crate::decision::Decisions;

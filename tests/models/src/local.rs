@@ -17,8 +17,8 @@ use crate::{
     decision::{Charge, Cost, Decision},
     key::Key,
     policy::Policy,
-    store::{Ask, Settlement, engine::MonotoneClock},
-    time::{Clock, TestClock, Timestamp},
+    store::{Ask, Settlement},
+    time::{Clock, MonotoneClock, TestClock, Timestamp},
 };
 
 /// The number of sets of a small table, which is the minimum.

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 
+pub(crate) use crate::production::time::MonotoneClock;
 pub use crate::production::time::{Clock, Timestamp};
 
 /// A clock that stands still, or is moved by one thread.
