@@ -182,7 +182,7 @@ fn charge_part(charge: &Charge, actual: u64) -> ScriptTuple {
     let position = charge.position;
     let ends = position.map(|position| in_two(position.end().into()));
     let micros = |nanos: u64| count(nanos / MICRO);
-    let given_back = micros(position.map_or(0, Position::given_back));
+    let refunded = micros(position.map_or(0, Position::refunded));
     let is_if_last = position.is_some_and(Position::is_if_last);
     let [departs, departs_nanos] = departs.unwrap_or(NONE);
     let [ends, ends_nanos] = ends.unwrap_or(NONE);
@@ -195,11 +195,7 @@ fn charge_part(charge: &Charge, actual: u64) -> ScriptTuple {
         departs_nanos,
         ends,
         ends_nanos,
-        if is_if_last {
-            -1 - given_back
-        } else {
-            given_back
-        },
+        if is_if_last { -1 - refunded } else { refunded },
     ]
 }
 

@@ -81,18 +81,18 @@ pub struct Charge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Position {
     end: NonZeroU64,
-    given_back: u64,
+    refunded: u64,
 }
 
 impl Position {
-    /// Creates the position of a charge that ends at `end`, in nanoseconds, when `given_back`
+    /// Creates the position of a charge that ends at `end`, in nanoseconds, when `refunded`
     /// nanoseconds had been refunded to its key.
-    pub(crate) const fn new(end: u64, given_back: u64) -> Self {
+    pub(crate) const fn new(end: u64, refunded: u64) -> Self {
         let end = match NonZeroU64::new(end) {
             Some(end) => end,
             None => NonZeroU64::MIN,
         };
-        Self { end, given_back }
+        Self { end, refunded }
     }
 
     /// Returns the instant at which, right after the charge, the bucket is full again or the next
@@ -102,8 +102,8 @@ impl Position {
     }
 
     /// Returns the nanoseconds that had been refunded to the key before.
-    pub(crate) fn given_back(self) -> u64 {
-        self.given_back & !Self::IF_LAST
+    pub(crate) fn refunded(self) -> u64 {
+        self.refunded & !Self::IF_LAST
     }
 
     /// More than can have been given back.
@@ -111,7 +111,7 @@ impl Position {
 
     /// Returns `true` if nothing may be given back once another charge lies behind this one.
     pub(crate) fn is_if_last(self) -> bool {
-        self.given_back & Self::IF_LAST != 0
+        self.refunded & Self::IF_LAST != 0
     }
 
     /// The position of a charge that a lease paid for: before the last `behind` units of a grant,
@@ -128,14 +128,14 @@ impl Position {
     #[cfg(feature = "tokio")]
     #[inline]
     pub(crate) fn to_words(self) -> [u64; 2] {
-        [self.end.get(), self.given_back]
+        [self.end.get(), self.refunded]
     }
 
     /// Returns the position of two words; `None` if the first is 0.
     #[cfg(feature = "tokio")]
     #[inline]
-    pub(crate) fn of_words([end, given_back]: [u64; 2]) -> Option<Self> {
-        NonZeroU64::new(end).map(|end| Self { end, given_back })
+    pub(crate) fn of_words([end, refunded]: [u64; 2]) -> Option<Self> {
+        NonZeroU64::new(end).map(|end| Self { end, refunded })
     }
 
     /// More than can have been given back.
@@ -151,7 +151,7 @@ impl Position {
     #[cfg(feature = "tokio")]
     pub(crate) const fn by_store(self) -> Self {
         Self {
-            given_back: self.given_back | Self::BY_STORE,
+            refunded: self.refunded | Self::BY_STORE,
             ..self
         }
     }
@@ -159,18 +159,18 @@ impl Position {
     /// Returns `true` if units paid that were there before the call.
     #[cfg(feature = "tokio")]
     pub(crate) const fn is_by_lease(self) -> bool {
-        self.given_back & (Self::LEASE | Self::BY_STORE) == Self::LEASE
+        self.refunded & (Self::LEASE | Self::BY_STORE) == Self::LEASE
     }
 
     /// Returns the end of the grant, and the number of its units behind the charge, if what is
     /// given back of it returns to a lease.
     #[cfg(feature = "tokio")]
     pub(crate) fn of_grant(self) -> Option<(Timestamp, u64)> {
-        let is_lease = self.given_back & Self::LEASE != 0;
+        let is_lease = self.refunded & Self::LEASE != 0;
         is_lease.then(|| {
             (
                 Timestamp::from_nanos(self.end()),
-                self.given_back & !(Self::LEASE | Self::BY_STORE),
+                self.refunded & !(Self::LEASE | Self::BY_STORE),
             )
         })
     }
@@ -188,7 +188,7 @@ impl Position {
     /// The position of a charge to several rules, which have no common position.
     pub(crate) const SEVERAL: Self = Self {
         end: NonZeroU64::MAX,
-        given_back: 0,
+        refunded: 0,
     };
 
     /// Returns the position of a charge to two rules.
@@ -268,10 +268,10 @@ impl Charge {
     #[must_use]
     pub fn if_last(self) -> Self {
         // Without a position a charge is never known to be the last.
-        let Position { end, given_back } = self.position.unwrap_or(Position::new(0, 0));
-        let given_back = given_back | Position::IF_LAST;
+        let Position { end, refunded } = self.position.unwrap_or(Position::new(0, 0));
+        let refunded = refunded | Position::IF_LAST;
         Self {
-            position: Some(Position { end, given_back }),
+            position: Some(Position { end, refunded }),
             ..self
         }
     }

@@ -289,7 +289,7 @@ impl Holder {
         counts: &mut Counts,
     ) -> u64 {
         counts.spent = counts.spent.wrapping_sub(units);
-        let mut portion = Portion::given_back(units, now, charge, terms.rate);
+        let mut portion = Portion::refunded(units, now, charge, terms.rate);
         let ended = portion.expire(now);
         self.grants.insert(portion);
         if terms.ends_early {

@@ -44,7 +44,7 @@ impl Portion {
 
     /// Returns the last `units` of a charge, which are given back at `now`; none if the charge is
     /// not of a lease.
-    pub(super) fn given_back(
+    pub(super) fn refunded(
         units: u64,
         now: Timestamp,
         charge: Option<Position>,

@@ -17,19 +17,19 @@ end
 
 steps[KIND] = function(rule, state, now, cost)
   local gain, price, burst, initial = rule[2], rule[3], rule[4], rule[5]
-  local given_back, last = state and state[5], state and state[6]
+  local refunded, last = state and state[5], state and state[6]
   -- include token_bucket/level
   -- Once all charges have passed, nobody asks what was given back.
   if last and level >= burst * price and last <= at then
-    given_back, last = nil, nil
+    refunded, last = nil, nil
   end
   local rest = paid(rule, 2, level, cost)
   if rest then
-    return true, { KIND, at, rest, gain, given_back, last }
+    return true, { KIND, at, rest, gain, refunded, last }
   end
   -- The first sight of a key that does not start at rest is remembered: from here on it fills.
   if cost <= burst and not state and not starts_full(rule, 2) then
-    return false, { KIND, at, level, gain, given_back, last }
+    return false, { KIND, at, level, gain, refunded, last }
   end
   return false
 end
@@ -50,7 +50,7 @@ end
 -- Returns whether no charge lies behind this one on the time axis of a bucket.
 local function is_last(rule, state, charge)
   local gain, price = rule[2], rule[3]
-  if not charge.ends or (state[5] or 0) ~= charge.given_back then
+  if not charge.ends or (state[5] or 0) ~= charge.refunded then
     return false
   end
   local lacking = rule[4] * price - rescaled(state[3], state[4], gain)
@@ -60,10 +60,10 @@ local function is_last(rule, state, charge)
 end
 
 -- Returns where a charge ends on the time axis, rounded down. All that was given back since may have moved it.
-local function end_of(rule, given_back, charge)
+local function end_of(rule, refunded, charge)
   local ends, nanos = least_end(rule, 2, charge)
   if charge.ends then
-    local moved = charge.ends - math.max(0, given_back - charge.given_back)
+    local moved = charge.ends - math.max(0, refunded - charge.refunded)
     if moved > ends or moved == ends and charge.ends_nanos > nanos then
       return moved, charge.ends_nanos
     end
@@ -72,9 +72,9 @@ local function end_of(rule, given_back, charge)
 end
 
 settles[KIND] = function(rule, state, now, charge)
-  local given_back, last, at, level, from, ends, nanos
+  local refunded, last, at, level, from, ends, nanos
   if state then
-    given_back, last = state[5], state[6]
+    refunded, last = state[5], state[6]
     if starts_full(rule, 2) or now < at_rest_from(rule, state) then
       at, level, from = state[2], state[3], state[4]
     end
@@ -84,7 +84,7 @@ settles[KIND] = function(rule, state, now, charge)
     return nil
   end
   if moves_others then
-    ends, nanos = end_of(rule, given_back or 0, charge)
+    ends, nanos = end_of(rule, refunded or 0, charge)
   end
   local left_at, left, micros = corrected(rule, 2, at, level, from, now, charge, ends, nanos)
   if not left_at then
@@ -92,10 +92,10 @@ settles[KIND] = function(rule, state, now, charge)
   end
   if moves_others and micros then
     local full_at = at + math.max(0, div_ceil(rule[4] * rule[3] - rescaled(level, from, rule[2]), rule[2]))
-    given_back = math.min((given_back or 0) + micros, LIMIT - 1)
+    refunded = math.min((refunded or 0) + micros, LIMIT - 1)
     last = math.min(math.max(last or 0, full_at), LIMIT - 1)
   end
-  return { KIND, left_at, left, rule[2], given_back, last }
+  return { KIND, left_at, left, rule[2], refunded, last }
 end
 
 --- section: remaining

@@ -457,7 +457,7 @@ impl Bucket<'_, i128> {
     /// was refunded since.
     fn end(&self, charge: &Charge, refunded: Refunded) -> i128 {
         let end = charge.position.map_or(0, |position| {
-            let since = refunded.nanos().saturating_sub(position.given_back());
+            let since = refunded.nanos().saturating_sub(position.refunded());
             position.end().saturating_sub(since)
         });
         i128::from(end).max(self.least_end(charge))
@@ -471,7 +471,7 @@ impl Bucket<'_, i128> {
             let least = self.units.price_in_parts(1).min(1000 * PARTS_PER_NANO);
             let next = i128::from(position.end()) * PARTS_PER_NANO + least;
             let full_at = i128::from(before.written_at.as_nanos()) * PARTS_PER_NANO;
-            position.given_back() == refunded.nanos()
+            position.refunded() == refunded.nanos()
                 && full_at.saturating_add(self.lacking(before.level)) < next
         })
     }

@@ -105,22 +105,19 @@ impl<'a> ScriptAnswer<'a> {
             .split(' ')
             .map(|number| number.parse().ok())
             .collect::<Option<_>>()?;
-        let (&[second, micros], given_back) = numbers.split_first_chunk()?;
+        let (&[second, micros], refunded) = numbers.split_first_chunk()?;
         let micros = second.checked_mul(1_000_000)?.checked_add(micros)?;
-        let given_back = given_back.chunks(3);
+        let refunded = refunded.chunks(3);
         let mut states: Vec<_> = states
             .chunks_exact(BUCKET)
             .map(|state| (state[0] != 0).then_some(Cow::Borrowed(state)))
             .collect();
-        for numbers in given_back {
+        for numbers in refunded {
             let &[place, micros, until] = numbers else {
                 return None;
             };
             let state = states.get_mut(usize::try_from(place).ok()?.checked_sub(1)?)?;
-            *state = Some(Cow::Owned(with_given_back(
-                state.as_deref()?,
-                [micros, until],
-            )?));
+            *state = Some(Cow::Owned(with_refund(state.as_deref()?, [micros, until])?));
         }
         Some(Self {
             now: in_nanos(micros)?,
@@ -135,17 +132,17 @@ impl<'a> ScriptAnswer<'a> {
 }
 
 /// Returns the state of a bucket with refunded units, in the bytes that the driver writes.
-fn with_given_back(mut state: &[u8], given_back: [u64; 2]) -> Option<Vec<u8>> {
+fn with_refund(mut state: &[u8], refunded: [u64; 2]) -> Option<Vec<u8>> {
     let state = &mut state;
     let (_, _, numbers) = (take_array(state)?, take_number(state)?, take_array(state)?);
     let mut bytes = Vec::with_capacity(2 * BUCKET);
     put_array(&mut bytes, 2);
     put_number(&mut bytes, VERSION.into());
-    put_array(&mut bytes, numbers + given_back.len());
+    put_array(&mut bytes, numbers + refunded.len());
     for _ in 0..numbers {
         put_number(&mut bytes, take_number(state)?);
     }
-    for number in given_back {
+    for number in refunded {
         put_number(&mut bytes, i64::try_from(number).ok()?);
     }
     Some(bytes)

@@ -117,7 +117,7 @@ impl Client {
 /// The results of timelines.
 #[derive(Default, Debug)]
 struct Tally {
-    given_back: u64,
+    refunded: u64,
     forced: u64,
     admitted: u64,
     granted: u64,
@@ -210,7 +210,7 @@ async fn run(
             .unwrap_or_else(|error| panic!("{context}: {error}"));
         for (client, rule, charged, actual) in settled {
             let cost = { charged }.take_charge().unwrap().cost;
-            tally.given_back += u64::from(actual < cost);
+            tally.refunded += u64::from(actual < cost);
             tally.forced += u64::from(actual > cost);
             clients[client].settle(rule, charged, at, actual);
         }
@@ -271,8 +271,8 @@ async fn settlements_and_calls_of_one_request_equal_those_of_memory() {
         let first = 10 * number as u64;
         let tally = run(&server, &store, &rules, first, unit, 120, false).await;
         server.command(&["FLUSHALL"]);
-        assert!(tally.given_back > 10, "{rules:?}: {tally:?}");
-        all.given_back += tally.given_back;
+        assert!(tally.refunded > 10, "{rules:?}: {tally:?}");
+        all.refunded += tally.refunded;
         all.forced += tally.forced;
         all.admitted += tally.admitted;
         all.refused += tally.refused;
@@ -296,7 +296,7 @@ async fn grants_calls_and_settlements_of_one_request_equal_those_of_memory() {
         server.command(&["FLUSHALL"]);
         assert!(tally.granted > 10, "{rules:?}: {tally:?}");
         refused += tally.refused;
-        assert!(tally.given_back > 10, "{rules:?}: {tally:?}");
+        assert!(tally.refunded > 10, "{rules:?}: {tally:?}");
     }
     assert!(refused > 500, "{refused}");
     assert_eq!(store.stats().healed, 0);

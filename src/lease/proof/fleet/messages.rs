@@ -216,7 +216,7 @@ impl<R: Leasable> Fleet<'_, R> {
         for (mut charge, units) in holder.take_out(now, counts) {
             if self.weather.broken == Broken::ReturnAnyway {
                 let anyway =
-                    |position: Position| Position::new(position.end(), position.given_back());
+                    |position: Position| Position::new(position.end(), position.refunded());
                 charge.position = charge.position.map(anyway);
             }
             if !self.happens(self.weather.loss) {

@@ -4,7 +4,7 @@
 local at, level, from, expires, is_wide, found, full_at, span, before
 -- The units that were given back to the key, if any, and the end of the last charge that was moved by it; and the states
 -- of other kinds, if there are any.
-local given_back, last, beside
+local refunded, last, beside
 if bytes and #bytes == 32 then
   local head, mark
   head, at, mark, level, from, expires = struct.unpack('>I5I8Bi8I5I5', bytes)
@@ -27,7 +27,7 @@ if not is_wide then
       for n, state in ipairs(states) do
         if state.kind == KIND then
           local bucket = table.remove(states, n).parts[1]
-          at, level, from, given_back, last = bucket[2], bucket[3], bucket[4], bucket[5], bucket[6]
+          at, level, from, refunded, last = bucket[2], bucket[3], bucket[4], bucket[5], bucket[6]
           whole = is_bucket(bucket)
           break
         end
@@ -35,10 +35,10 @@ if not is_wide then
       beside = states[1] and states
     end
     if not whole then
-      at, given_back, last, healed = nil, nil, nil, healed + 1
+      at, refunded, last, healed = nil, nil, nil, healed + 1
     end
     if last then
-      moved = string.format('%s %d %d %d', moved, place, given_back, last)
+      moved = string.format('%s %d %d %d', moved, place, refunded, last)
     end
   end
   found = at and struct.pack('>I5I8Bi8I5I5', 0x92019401d3, at, 0xd3, level, 0xce00000000 + from, 0xce00000000)

@@ -29,7 +29,7 @@ if cost <= burst and left >= each then
   admitted = admitted + passed
   -- Once all charges have passed, nobody asks what was given back.
   if last and left == full and last <= since then
-    given_back, last = nil, nil
+    refunded, last = nil, nil
   end
   at, level, from = since, left - passed * each, gain
   local missing = full - level + gain - 1

@@ -7,7 +7,7 @@ if full_at and failure == '' then
   full_at = math.max(full_at, last or 0)
   if beside then
     -- include value
-    local bucket = { 1, at, level, from, given_back, last }
+    local bucket = { 1, at, level, from, refunded, last }
     beside[#beside + 1] = { parts = { bucket }, stop = math.max(full_at, now + 1) }
     state, full_at = value_of(beside, name, now, now - more * 1000)
   end
@@ -27,7 +27,7 @@ if full_at and failure == '' then
     done = put('SETRANGE', name, '5', struct.pack('>I8Bi8', at, 0xd3, level))
   else
     if last and not state then
-      state = cmsgpack.pack({ VERSION, { 1, at, level, from, given_back, last } })
+      state = cmsgpack.pack({ VERSION, { 1, at, level, from, refunded, last } })
     elseif not state then
       state = struct.pack('>I5I8Bi8I5I5', 0x92019401d3, at, 0xd3, level, 0xce00000000 + from,
         0xce00000000 + math.min(expires, 0xffffffff))

@@ -9,7 +9,7 @@
 -- too much was before.
 
 local function charge_of(numbers)
-  local at, cost, actual, class, departs, departs_nanos, ends, ends_nanos, given_back = unpack(numbers)
+  local at, cost, actual, class, departs, departs_nanos, ends, ends_nanos, refunded = unpack(numbers)
   return {
     at = at,
     cost = cost,
@@ -19,8 +19,8 @@ local function charge_of(numbers)
     departs_nanos = departs_nanos,
     ends = ends >= 0 and ends or nil,
     ends_nanos = ends_nanos,
-    given_back = given_back < 0 and -1 - given_back or given_back,
-    if_last = given_back < 0,
+    refunded = refunded < 0 and -1 - refunded or refunded,
+    if_last = refunded < 0,
   }
 end
 
