@@ -83,7 +83,7 @@ use crate::{
 ///
 /// # Grants
 ///
-/// [`grant`](Self::grant) gives units back to a key, at most up to its capacity. After m units were
+/// [`grant`](Self::grant) refunds units to a key, at most up to its capacity. After m units were
 /// spent at once, a grant of n:
 ///
 /// | rule | effect |
@@ -211,8 +211,8 @@ impl<Rule, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
         call(self.store().reset(self.policy(), &key.into()))
     }
 
-    /// Corrects an earlier charge of a key to its actual cost in units: less gives back, more is
-    /// taken, even into debt.
+    /// Corrects an earlier charge of a key to its actual cost in units: less refunds units, more
+    /// is charged, even into debt.
     ///
     /// ```
     /// use tollgate::{Limiter, Policy, prelude::*};
@@ -250,7 +250,7 @@ impl<Rule: Algorithm, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
     ///
     /// The [table](Self#grants) has the effect under each rule. The store looks at the key,
     /// settles, and looks again; a [`SlidingLog`](crate::SlidingLog) does that for each call that
-    /// it gives back. Calls that a log gets meanwhile may be given back, too.
+    /// it refunds. Calls that a log gets meanwhile may be refunded, too.
     ///
     /// Nothing is granted if the decision is [undecided](crate::Decision::is_undecided).
     ///
@@ -324,7 +324,7 @@ where
     }
 }
 
-/// Gives units back to a key by a settlement, between two looks.
+/// Refunds units to a key by a settlement, between two looks.
 pub struct Grant<Rule, S> {
     limiter: Limiter<Rule, S>,
     key: Key,
@@ -359,7 +359,7 @@ impl<Rule: Algorithm, S: Store<Rule>> Grant<Rule, S> {
         let rule = self.limiter.rule();
         let at = rule.grant_at(&look);
         if let Some(before) = self.before {
-            // A log gives back one entry at a time.
+            // A log refunds one entry at a time.
             let given = remaining.saturating_sub(before);
             self.units = self.units.saturating_sub(given);
             if given == 0 || at == look.at() {

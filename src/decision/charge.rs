@@ -106,10 +106,10 @@ impl Position {
         self.refunded & !Self::IF_LAST
     }
 
-    /// More than can have been given back.
+    /// More nanoseconds than can have been refunded.
     const IF_LAST: u64 = 1 << (u64::BITS - 2);
 
-    /// Returns `true` if nothing may be given back once another charge lies behind this one.
+    /// Returns `true` if nothing may be refunded once another charge lies behind this one.
     pub(crate) fn is_if_last(self) -> bool {
         self.refunded & Self::IF_LAST != 0
     }
@@ -138,7 +138,7 @@ impl Position {
         NonZeroU64::new(end).map(|end| Self { end, refunded })
     }
 
-    /// More than can have been given back.
+    /// More nanoseconds than can have been refunded.
     #[cfg(feature = "tokio")]
     const LEASE: u64 = 1 << (u64::BITS - 1);
 
@@ -146,8 +146,8 @@ impl Position {
     #[cfg(feature = "tokio")]
     const BY_STORE: u64 = 1 << (u64::BITS - 3);
 
-    /// Marks the position of a charge that the store made. Units that are given back return as if a
-    /// lease had paid.
+    /// Marks the position of a charge that the store made. Its units are refunded as if a lease had
+    /// paid.
     #[cfg(feature = "tokio")]
     pub(crate) const fn by_store(self) -> Self {
         Self {
@@ -162,8 +162,8 @@ impl Position {
         self.refunded & (Self::LEASE | Self::BY_STORE) == Self::LEASE
     }
 
-    /// Returns the end of the grant, and the number of its units behind the charge, if what is
-    /// given back of it returns to a lease.
+    /// Returns the end of the grant, and the number of its units behind the charge, if a refund of
+    /// it returns to a lease.
     #[cfg(feature = "tokio")]
     pub(crate) fn of_grant(self) -> Option<(Timestamp, u64)> {
         let is_lease = self.refunded & Self::LEASE != 0;
@@ -175,7 +175,7 @@ impl Position {
         })
     }
 
-    /// Returns `true` if what is given back of the charge returns to a lease.
+    /// Returns `true` if a refund of the charge returns to a lease.
     pub(crate) fn is_of_lease(self) -> bool {
         #[cfg(feature = "tokio")]
         {
@@ -259,8 +259,8 @@ impl Charge {
         Self { delay, ..self }
     }
 
-    /// Lets a token bucket give units back only if no other charge lies behind this one. Other
-    /// rules give back as usual.
+    /// Lets a token bucket refund units only if no other charge lies behind this one. Other rules
+    /// refund as usual.
     ///
     /// With leases in use, what was granted behind this charge is still to be spent, by its
     /// position on the time axis.
@@ -289,7 +289,7 @@ impl Charge {
         Some(Self { origin, ..*self })
     }
 
-    /// Returns `true` if what is given back of the charge returns to a lease.
+    /// Returns `true` if a refund of the charge returns to a lease.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_of_lease(&self) -> bool {
         self.position.is_some_and(Position::is_of_lease)

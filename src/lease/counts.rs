@@ -9,7 +9,7 @@ pub(crate) struct Counts {
     /// Calls to the store.
     pub(crate) asked: u64,
     pub(crate) granted: u64,
-    /// Less what was given back to a lease.
+    /// Less what was refunded to a lease.
     pub(crate) spent: u64,
     pub(crate) expired: u64,
     pub(crate) returned: u64,
@@ -35,7 +35,7 @@ impl Counts {
         } = other;
         self.asked += asked;
         self.granted += granted;
-        // Units may be given back in another shard than the one that counted them as spent.
+        // Units may be refunded in another shard than the one that counted them as spent.
         self.spent = self.spent.wrapping_add(*spent);
         self.expired += expired;
         self.returned += returned;

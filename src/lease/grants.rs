@@ -88,7 +88,7 @@ impl Grants {
             for portion in portions {
                 let part = rest.min(portion.units());
                 let taken = portion.take(part);
-                // Units of several grants are given back as if they ended with the first of them.
+                // Units of several grants are refunded as if they ended with the first of them.
                 position = position.or(Some(taken));
                 rest -= part;
                 if rest == 0 {

@@ -325,7 +325,7 @@ impl Holder {
     }
 
     /// Takes out the charges of all grants, and what is left of each. The last one is the first, as
-    /// they can be given back. The units count as lost until they are.
+    /// they can be refunded. The units count as lost until they are.
     pub(crate) fn take_out(&mut self, now: Timestamp, counts: &mut Counts) -> Vec<(Charge, u64)> {
         counts.lost += self.grants.expire(now, &mut counts.expired);
         charges(self.grants.take_out())

@@ -42,7 +42,7 @@ impl Portion {
         self.charge
     }
 
-    /// Returns the last `units` of a charge, which are given back at `now`; none if the charge is
+    /// Returns the last `units` of a charge, which are refunded at `now`; none if the charge is
     /// not of a lease.
     pub(super) fn refunded(
         units: u64,

@@ -97,7 +97,7 @@ pub trait Store<Rule>: Backend {
     /// # Cancellation
     ///
     /// A settlement should be made even if its future is dropped. A [layer](crate::RateLimitLayer)
-    /// drops the future when it gives back the charge of a cancelled request. A store should
+    /// drops the future when it refunds the charge of a cancelled request. A store should
     /// [count](Backend::unsettled) the settlements that it loses.
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done>;
 

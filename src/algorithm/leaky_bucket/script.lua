@@ -3,7 +3,7 @@
 --- section: step
 -- rule: kind, gain a microsecond, price of a unit, capacity, longest backlog with which anything passes
 -- state: kind, written at, backlog, gain, whether the last write was the only call at its instant (1 or 0), and the
--- places that were given back, which matter to settlements alone
+-- places that were refunded, which matter to settlements alone
 
 -- The backlog as it was written, in units of this rule, rounded up.
 local function written(rule, state)
@@ -56,7 +56,7 @@ steps[KIND] = function(rule, state, now, cost)
 end
 
 --- section: settle
--- Returns the places of a state that were given back, each { departure, nanoseconds beyond it, span in units of this rule, whether that is exact }.
+-- Returns the places of a state that were refunded, each { departure, nanoseconds beyond it, span in units of this rule, whether that is exact }.
 local function places_of(rule, state)
   local places = {}
   for n = 6, #state, 4 do
@@ -132,7 +132,7 @@ settles[KIND] = function(rule, state, now, charge)
   local at = state and math.max(now, state[2]) or now
   local backlog = state and math.max(0, written(rule, state) - (at - state[2]) * gain) or 0
   if charge.actual > charge.cost then
-    -- Forced units are never given back, and so nothing before them is.
+    -- Forced units are never refunded, and so nothing before them is.
     return { KIND, at, math.min(backlog + (charge.actual - charge.cost) * price, LIMIT - 1), gain, 0 }
   elseif charge.actual == charge.cost or not state then
     return nil
@@ -162,7 +162,7 @@ settles[KIND] = function(rule, state, now, charge)
   end
   if is_last then
     left, sole, changed = place + charge.actual * price, 0, true
-    -- A place that is given back as a whole frees those before it that were given back earlier.
+    -- A place that is refunded as a whole frees those before it that were refunded earlier.
     while charge.actual == 0 and #places > 0 do
       local before = places[#places]
       local begin = left - before[3]

@@ -94,7 +94,7 @@ writes[KIND] = function(rule, state, now, log)
   end
   local name, commands, is_whole = log.name, {}, not log.is_there
   if last - over > 2 * (units - gone) + 64 or units >= LIMIT - rule[3] then
-    -- Most slots are empty, as each other one has a unit: their calls were given back. Or the sums become too large.
+    -- Most slots are empty, as each other one has a unit: their calls were refunded. Or the sums become too large.
     is_whole, over, gone, last, units = true, 0, 0, packed(log, over, last)
   elseif over >= 64 and 2 * over >= last then
     local by, lost, command = shifted(log, over, last)

@@ -2,8 +2,8 @@
 
 --- section: step
 -- rule: kind, and the bucket
--- state: kind, written at, level, gain; and where something was given back to the key, how many microseconds, and when the
--- last charge that was moved by it has passed
+-- state: kind, written at, level, gain; and if something was refunded to the key, how many microseconds, and when the last
+-- charge that was moved by it has passed
 
 shapes[KIND] = is_bucket
 
@@ -19,7 +19,7 @@ steps[KIND] = function(rule, state, now, cost)
   local gain, price, burst, initial = rule[2], rule[3], rule[4], rule[5]
   local refunded, last = state and state[5], state and state[6]
   -- include token_bucket/level
-  -- Once all charges have passed, nobody asks what was given back.
+  -- Once all charges have passed, nobody asks what was refunded.
   if last and level >= burst * price and last <= at then
     refunded, last = nil, nil
   end
@@ -59,7 +59,7 @@ local function is_last(rule, state, charge)
   return before < div_ceil(charge.ends_nanos * gain, 1000)
 end
 
--- Returns where a charge ends on the time axis, rounded down. All that was given back since may have moved it.
+-- Returns where a charge ends on the time axis, rounded down. All that was refunded since may have moved it.
 local function end_of(rule, refunded, charge)
   local ends, nanos = least_end(rule, 2, charge)
   if charge.ends then

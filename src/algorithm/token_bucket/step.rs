@@ -381,8 +381,8 @@ impl Algorithm for TokenBucket {
 
 /// Time that was refunded to a key while other charges may have been behind it.
 ///
-/// Giving back moves the charges behind the corrected one forward on the time axis of the bucket.
-/// So a key keeps the sum of what was given back, and each charge notes the sum that it found.
+/// A refund moves the charges behind the corrected one forward on the time axis of the bucket. So a
+/// key keeps the sum of its refunds, and each charge notes the sum that it found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub(super) struct Refunded {

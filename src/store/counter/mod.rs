@@ -76,7 +76,7 @@ use crate::{
 /// | passes | `add` |
 /// | is refused, and no refusal of the key is remembered | `add`, `subtract` |
 /// | is refused while that refusal holds | `read` |
-/// | passes while an earlier refusal holds, because something was given back | `read`, `add` |
+/// | passes while an earlier refusal holds, because units were refunded | `read`, `add` |
 /// | costs more than the limit | `read` |
 /// | is granted [more than its cost](crate::store::Ask::up_to) | `add`, and `subtract` if more was asked for than remains |
 /// | comes under a sliding window, within [`clocks_apart`](CountersBuilder::clocks_apart) of the end of a slice | at most one `read` more |
@@ -86,7 +86,7 @@ use crate::{
 /// read. Beyond that number, keys are evicted, and the next refusal of an evicted key adds and
 /// subtracts again. Decisions never depend on remembered keys.
 /// [`remember_refusals`](crate::store::StoreExt::remember_refusals) around the store answers
-/// without any operation, and does not notice what other nodes give back.
+/// without any operation, and does not notice the refunds of other nodes.
 ///
 /// # Guarantees
 ///
@@ -104,7 +104,7 @@ use crate::{
 /// until it is taken back, one round trip later. During that time, a call of a smaller cost that
 /// would otherwise pass can be refused, with the wait of a window that is used up. This happens at
 /// most once for each node and refusal, because the next call reads before it adds. In a fixed
-/// window, calls of equal costs do not refuse each other in this way, unless units are given back:
+/// window, calls of equal costs do not refuse each other in this way, unless units are refunded:
 /// if one of them does not fit, none does.
 ///
 /// # Grants

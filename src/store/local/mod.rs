@@ -92,8 +92,8 @@ use crate::{
 /// sixteen. Any other expired state stays for a minute, or until the capacity is reached. There is
 /// no pause and no background task, and no information is lost. A key that several rules have
 /// charged expires when none of these rules sees a debt in it: a longer rule's debt is kept even if
-/// a shorter rule was asked last. A settlement that gives units back to such a key under one rule
-/// does not make it expire sooner.
+/// a shorter rule was asked last. A settlement that refunds units to such a key under one rule does
+/// not make it expire sooner.
 ///
 /// At the [capacity](LocalBuilder::capacity), a new key [inherits debts](AtCapacity::InheritDebts),
 /// is [refused](AtCapacity::RefuseNewcomers), or is [admitted](AtCapacity::AdmitNewcomers), by
@@ -292,7 +292,7 @@ pub enum AtCapacity {
     /// once, and the next new key inherits its debt. So a rule that [packs its states into one
     /// word](Local#memory) is never refused for lack of room.
     ///
-    /// A settlement that gives units back to an evicted key has no effect. Limits of different
+    /// A settlement that refunds units to an evicted key has no effect. Limits of different
     /// algorithms, or of very different periods, inherit disproportionate debts from each other:
     /// give each of them its own store. From a debt, a [`SlidingWindow`](crate::SlidingWindow)
     /// reads the count of one slice only; the slices before it may have had any count. So a new key

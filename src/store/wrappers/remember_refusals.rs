@@ -30,7 +30,7 @@ use crate::{
 ///
 /// Created by [`remember_refusals`](crate::store::StoreExt::remember_refusals). After a refusal
 /// with a wait, the same key and rule are refused locally until the wait ends, for the same or a
-/// higher cost: such a request cannot pass sooner, unless units are given back. Clones share the
+/// higher cost: such a request cannot pass sooner, unless units are refunded. Clones share the
 /// cache.
 ///
 /// ```

@@ -14,7 +14,7 @@
 //! Memory for the words is reserved with the first such state, so rules of one word do not pay.
 //! Such a key inherits and leaves no usage, because that is one word; at the capacity it takes free
 //! and expired slots only, as a key of the map does. The instant of the last write is lost, as in
-//! one word, so a refund gives back what lies behind now.
+//! one word, so a refund restores what lies behind now.
 
 use std::{array, sync::OnceLock};
 

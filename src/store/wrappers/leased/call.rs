@@ -44,7 +44,7 @@ enum Part<Rule> {
     Wait(oneshot::Receiver<Result<(), Error>>),
 }
 
-/// A call with the units that it has spent so far. They are given back when it is dropped, unless
+/// A call with the units that it has spent so far. They are refunded when it is dropped, unless
 /// it was [finished](Self::finish).
 pub(super) struct Call<S, Rule, C>
 where
@@ -258,7 +258,7 @@ where
         decisions.of_policies(policies(&asks))
     }
 
-    /// Decides the call. A caller that no longer waits takes nothing: what was spent is given back.
+    /// Decides the call. A caller that no longer waits takes nothing: what was spent is refunded.
     /// Only a request for more than the call's own cost goes on then, because others wait for its
     /// answer.
     pub(super) async fn decide(mut self) -> Result<Decisions, Error> {
@@ -372,7 +372,7 @@ where
         self.refuse().await
     }
 
-    /// Gives back what was spent. The asks that are not refused are answered by looks.
+    /// Refunds what was spent. The asks that are not refused are answered by looks.
     async fn refuse(mut self) -> Result<Self, Error> {
         let inner = Arc::clone(&self.inner);
         let mut unknown = SmallVec::<[usize; 2]>::new();
@@ -424,7 +424,7 @@ where
 }
 
 impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
-    /// Gives back what a part has taken.
+    /// Refunds what a part has taken.
     fn undo(&self, ask: &Ask<'_, Rule>, part: &mut Part<Rule>) {
         match part {
             Part::Decided(decision) => {

@@ -9,7 +9,7 @@
 --
 -- Answers, in a byte each, the number of values that could not be read, and for each key that of the calls that were admitted;
 -- for each key the state that was found, as long as all states that are written here, or zeros; as text the second and
--- microsecond, and for each key to which something was given back its place, beginning with 1, how many microseconds, and
+-- microsecond, and for each key to which something was refunded its place, beginning with 1, how many microseconds, and
 -- when the last charge that was moved by it has passed; and in a line of its own why nothing could be written, if that is so.
 -- include bounds
 -- include buckets/form

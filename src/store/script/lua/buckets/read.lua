@@ -2,7 +2,7 @@
 -- `at` is nil where there is no bucket. Also the second at which it expires, whether all that lies at its width, and what
 -- is told of it.
 local at, level, from, expires, is_wide, found, full_at, span, before
--- The units that were given back to the key, if any, and the end of the last charge that was moved by it; and the states
+-- The microseconds that were refunded to the key, if any, and the end of the last charge that was moved by it; and the states
 -- of other kinds, if there are any.
 local refunded, last, beside
 if bytes and #bytes == 32 then

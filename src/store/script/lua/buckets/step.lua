@@ -27,7 +27,7 @@ if cost <= burst and left >= each then
     end
   end
   admitted = admitted + passed
-  -- Once all charges have passed, nobody asks what was given back.
+  -- Once all charges have passed, nobody asks what was refunded.
   if last and left == full and last <= since then
     refunded, last = nil, nil
   end

@@ -2,10 +2,10 @@
 --
 -- `request[5]` is a list of corrections: the rule, the key, and for each part of the rule its charge as a list of numbers: the time, the
 -- units, the actual cost and the class; the call's departure and the end of the charge on the time axis of a bucket, each in microseconds
--- and nanoseconds beyond them, or -1 if unknown; and the microseconds that had been given back to the key before, less than 0 (-1 for 0, and
--- so on) if the bucket gives back only if the charge is the last one.
+-- and nanoseconds beyond them, or -1 if unknown; and the microseconds that had been refunded to the key before, less than 0 (-1 for 0, and
+-- so on) if the bucket refunds only if the charge is the last one.
 --
--- `settles[kind]` returns the corrected state, nil if it is as it was, or false if nothing is left of it; and true if nothing is given back because
+-- `settles[kind]` returns the corrected state, nil if it is as it was, or false if nothing is left of it; and true if nothing is refunded because
 -- too much was before.
 
 local function charge_of(numbers)
