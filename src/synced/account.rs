@@ -1,4 +1,4 @@
-//! What a node knows of a key, and what it owes the store.
+//! A node's view of a key, and the units that it has not pushed to the store.
 //!
 //! The first call of a key waits for its state. Without that, a node that is started again would
 //! admit U once more. Many new keys are asked for by one call. So the price of a key that is called
@@ -32,7 +32,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// What a node may do alone.
+/// The bound by which a node may decide alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
     /// Another one for each rule, so that equal rules need not be compared.
@@ -47,7 +47,7 @@ pub(crate) struct Bound {
     pub(crate) is_closed: bool,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Debug)]
 pub(crate) enum Tried {
     Decided(Decision),
@@ -59,8 +59,8 @@ pub(crate) enum Tried {
     Unreachable,
 }
 
-/// What a node knows of a key under rules of one kind, and what it admitted that the store does not
-/// know yet.
+/// A node's view of a key under rules of one kind, and the admitted units that are not pushed to
+/// the store yet.
 ///
 /// The view is the state that the store returned last, with all units that this node admitted and
 /// the store had not taken in. The rule itself decides on it, at the time of the store as this node
@@ -84,7 +84,7 @@ pub(crate) struct Account<Rule: Syncable> {
     unsynced: u64,
     /// The latest instant of a charge by the clock of the store, as it was estimated.
     charged_at: Timestamp,
-    /// The same of the charges that were sent.
+    /// The latest instant of the charges that were sent.
     sent_until: Timestamp,
     /// `true` if the next unit begins a delta of its own.
     begins_anew: bool,
@@ -450,7 +450,7 @@ impl<Rule: Syncable> Account<Rule> {
     /// Begins to tell the store what it does not know, and returns that: nothing if the state alone
     /// is asked for.
     ///
-    /// What an earlier call told without getting an answer is told again, by itself.
+    /// Units that an earlier call sent without getting an answer are sent again, by themselves.
     pub(crate) fn send(
         &mut self,
         now: Timestamp,

@@ -36,7 +36,7 @@ impl Due {
 /// Each key is noted once at most, so this takes no more room than the keys.
 #[derive(Debug)]
 pub(crate) struct Agenda<Id> {
-    /// What is told before anything is read.
+    /// The keys whose units are pushed, before anything is read.
     writes: BTreeSet<(Timestamp, Id)>,
     reads: BTreeSet<(Timestamp, Id)>,
     idle: BTreeSet<(Timestamp, Id)>,

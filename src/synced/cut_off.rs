@@ -1,4 +1,4 @@
-//! What a node admits while it cannot reach the store.
+//! The share of a rule that a node admits while it cannot reach the store.
 //!
 //! An offline node goes on by an equal share of what it last knew to remain, and of the rate. Not
 //! by its share of the traffic: on a key that is used up, the states that the store returns do not

@@ -18,9 +18,9 @@ use crate::time::Timestamp;
 pub(super) struct StoreClock {
     /// An instant by the clock of this node; the first one while nothing is known.
     here: Timestamp,
-    /// What the clock of the store showed then at least.
+    /// The earliest time that the clock of the store can have shown then.
     earliest: Timestamp,
-    /// What it showed at most.
+    /// The latest time that it can have shown then.
     latest: Timestamp,
 }
 

@@ -1,4 +1,4 @@
-//! How much of a key's traffic comes to this node.
+//! This node's share of a key's traffic.
 
 use std::time::Duration;
 

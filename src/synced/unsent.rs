@@ -24,7 +24,7 @@ pub(crate) struct Unsent<Rule> {
     pub(crate) at: Timestamp,
     /// The instant of the first unit, by the clock of this node.
     pub(super) first: Timestamp,
-    /// The same instant by the clock of the store, as it is estimated.
+    /// That instant by the clock of the store, as it is estimated.
     pub(super) store_at: Timestamp,
     /// The instant of the last unit, by the clock of this node.
     pub(super) last: Timestamp,

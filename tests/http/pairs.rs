@@ -69,7 +69,7 @@ fn is_within(units: u64, seconds: u64, quota: Quota) -> bool {
     used <= u128::from(seconds) * u128::from(quota.amount()) * 1_000_000_000
 }
 
-/// What is announced of a pair is the limit and the quota of one of its rules, as it was written.
+/// A pair is announced by the limit and the quota of one of its rules, as it was written.
 fn assert_announces_one_of(decision: Decision, pair: &str, policies: &[String], limits: &[u64]) {
     let draft = fields(Headers::Draft, decision);
     let policy = text(&draft, "ratelimit-policy").to_owned();

@@ -49,7 +49,7 @@ async fn layers_count_405_and_404_by_their_place() {
     assert_eq!(counted(on_all).await, all);
 }
 
-/// What a key with the method does to HEAD, and what one without it does.
+/// HEAD under a key with the method, and under one without it.
 #[tokio::test]
 async fn head_has_a_budget_of_its_own_under_a_key_with_the_method() {
     let left = async |method: &'static str, app: &Router| {

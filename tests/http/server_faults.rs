@@ -177,7 +177,7 @@ async fn a_layer_counts_the_fault_and_admits_nobody() {
 
 const CHILD: &str = "TOLLGATE_UNHEARD";
 
-/// What the process of the next test does.
+/// The program that the process of the next test runs.
 #[tokio::test]
 async fn unheard_server() {
     use std::convert::Infallible;

@@ -24,7 +24,7 @@ fn rule() -> TokenBucket {
     TokenBucket::per_minute(10)
 }
 
-/// The same limit, counted in whole nanoseconds.
+/// An oracle of the rule, counted in whole nanoseconds.
 #[derive(Clone, Copy)]
 struct Limit {
     held: u64,

@@ -277,7 +277,7 @@ fn under_stress_nobody_is_admitted_above_a_limit() {
     stress(support::cases(1_500_000).max(375_000));
 }
 
-/// The same for longer: what needs a meeting of threads may happen once in ten million operations.
+/// The test above with more operations: some races happen once in ten million.
 #[test]
 #[ignore = "takes a minute where it is optimized: `./test.sh slow`"]
 fn slow_under_stress_nobody_is_admitted_above_a_limit() {

@@ -38,12 +38,12 @@ use tollgate::{
 
 use crate::common::crowd;
 
-/// So many at once, and no more for as long as a test runs.
+/// A bucket that admits `burst` calls at once, and no more for as long as a test runs.
 fn at_once(burst: u64) -> TokenBucket {
     format!("token-bucket 1/1d burst={burst}").parse().unwrap()
 }
 
-/// The same as a window: it begins anew every ten years.
+/// A window that admits `limit` calls, and begins anew every ten years.
 fn window(limit: u64) -> FixedWindow {
     format!("fixed-window {limit}/3650d").parse().unwrap()
 }

@@ -1,4 +1,4 @@
-//! What DynamoDB charges for.
+//! The capacity units that DynamoDB charges for.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -17,7 +17,7 @@ use crate::{
 const READ_TOGETHER: usize = 100;
 /// The most items of a batch write.
 const WRITE_TOGETHER: usize = 25;
-/// How often the rest of a batch, or a subtraction that lost a race, is sent again.
+/// The number of times that the rest of a batch, or a subtraction that lost a race, is sent again.
 const ATTEMPTS: usize = 5;
 
 impl Increment for Dynamo {

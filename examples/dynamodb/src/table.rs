@@ -16,7 +16,7 @@ use crate::{
     item::{EXPIRES, KEY},
 };
 
-/// How long a new table may take: DynamoDB names some seconds.
+/// The most checks of a new table: DynamoDB names some seconds.
 const MOST_CHECKS: u32 = 300;
 const BETWEEN_CHECKS: Duration = Duration::from_millis(200);
 

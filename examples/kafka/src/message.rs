@@ -19,8 +19,8 @@ pub(crate) struct Change {
     pub(crate) number: u64,
     /// The instant of the charge by the clock of the node, in nanoseconds of Unix time.
     pub(crate) at: u64,
-    /// What was charged before, and is charged now: a delta has charged nothing before, and a
-    /// refund has charged more.
+    /// The units that were charged before, and are charged now: a delta has charged nothing before,
+    /// and a refund has charged more.
     pub(crate) charged: u64,
     pub(crate) actual: u64,
     /// The state is removed.

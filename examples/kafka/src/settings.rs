@@ -19,7 +19,7 @@ pub struct Settings {
     /// The topic of deltas; that of totals has `.totals` behind it. The group of the aggregators
     /// has this name, too.
     pub topic: String,
-    /// How long a message may take to be written.
+    /// The deadline for writing a message.
     pub timeout: Duration,
     /// Brokers give the partitions of an aggregator that is silent for so long to others. Brokers
     /// accept 6 s or more, unless they are set up otherwise.

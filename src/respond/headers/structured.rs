@@ -298,7 +298,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is read is valid, and what is valid is read unless it has a type that is left out.
+        /// Lists that are read are valid, and valid ones are read unless they have a type that is
+        /// left out.
         #[test]
         fn it_agrees_with_the_sfv_crate(text in texts()) {
             let left_out = text.contains(['(', '@', '%']);

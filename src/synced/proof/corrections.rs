@@ -1,5 +1,5 @@
-//! What random schedules found, each as a schedule of a few calls of one node: charges that are
-//! corrected, and clocks that step back.
+//! Bugs that random schedules found, each as a few calls of one node: charges that are corrected,
+//! and clocks that step back.
 
 use std::time::Duration;
 

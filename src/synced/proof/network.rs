@@ -1,5 +1,5 @@
-//! What happens to a fleet in a schedule: calls, delays, losses, deaths and outages; and what is
-//! broken on purpose.
+//! The events of a schedule: calls, delays, losses, deaths and outages; and the faults that are
+//! made on purpose.
 
 use super::fleet::Operation;
 use crate::random::Random;
@@ -12,7 +12,7 @@ pub(super) enum Broken {
     NotHard,
     /// An answer that does not come is taken for one.
     LossIsTaken,
-    /// What is told again has another number.
+    /// A delta that is sent again has another number.
     NumberedAnew,
     /// The store takes in a delta each time.
     CountsTwice,
@@ -40,11 +40,11 @@ pub(super) enum Broken {
     ResetForgetsCalls,
     /// An answer to what was sent before a reset is taken for one of the account after it.
     AnswerOfBefore,
-    /// What is left of a delta after a refund counts from its first unit on.
+    /// The rest of a delta after a refund counts from its first unit on.
     RefundFromFirst,
-    /// A refund is taken from what was not told, and given back by the store as well.
+    /// A refund is taken from units that were not pushed, and made by the store as well.
     RefundsTwice,
-    /// The same of a grant.
+    /// A grant is taken from units that were not pushed, and made by the store as well.
     GrantsTwice,
     /// An answer does not set what a node knows of the clock of the store.
     KeepsClock,
@@ -75,7 +75,7 @@ pub(super) struct Network {
     pub(super) count: u64,
     /// Of a call to come under another rule.
     pub(super) change: u64,
-    /// How far ahead a node may be.
+    /// The most units by which a node may be ahead.
     pub(super) most: u64,
     pub(super) period: u64,
     /// `true` if a failed call means that the store cannot be reached.

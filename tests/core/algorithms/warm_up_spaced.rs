@@ -803,8 +803,8 @@ fn a_place_is_not_given_back_by_coincidence() {
     assert_ne!(state, before, "the last one");
 }
 
-/// The same with a pause before the call behind it, after which that one is colder than this one
-/// was.
+/// A pause before the call behind it makes that one colder than this one was, and the sums agree as
+/// above.
 #[test]
 fn a_place_before_a_pause_is_not_given_back_by_coincidence() {
     let rule = rule("4/s over=10s cold=9 max-wait=1m");

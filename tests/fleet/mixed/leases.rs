@@ -40,8 +40,8 @@ async fn give_back(node: &Node, rule: &AnyRule, charge: Charge) {
     node.settle(vec![refund.unwrap()]).await.unwrap();
 }
 
-/// What a node without leases finds in the bucket, and what others still hold, is never more than
-/// the burst, but may be all of it.
+/// The units that a node without leases finds in the bucket, and those that others still hold, are
+/// never more than the burst, but may be all of it.
 #[tokio::test(start_paused = true)]
 async fn a_bucket_admits_its_limit() {
     let rule: AnyRule = "token-bucket 20/1s burst=40".parse().unwrap();

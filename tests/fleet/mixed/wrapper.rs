@@ -47,7 +47,7 @@ pub(super) const ALL: [Wrapper; 14] = [
     Wrapper::Counted(50),
 ];
 
-/// What makes a fleet admit more than the limit.
+/// The reasons why a fleet may admit more than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Cost {
     /// Nodes of a fleet with synchronisation alone are ahead.

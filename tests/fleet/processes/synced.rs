@@ -39,7 +39,7 @@ const SECOND: u64 = 1_000_000_000;
 const TIME: u64 = 5 * SECOND;
 const RATE: u64 = 400;
 const BURST: u64 = 400;
-/// How far ahead of the store a node may be, of the hot key and of the counted one.
+/// The most units by which a node may be ahead, of the hot key and of the counted one.
 const AHEAD: [u64; 2] = [10, 50];
 
 fn rule(limit: usize) -> TokenBucket {

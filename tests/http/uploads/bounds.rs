@@ -1,4 +1,4 @@
-//! What reading the bodies of refused requests may cost, in paused time.
+//! The bounds of reading the bodies of refused requests, in paused time.
 
 use std::{convert::Infallible, future::pending, task::Poll, time::Duration};
 

@@ -21,7 +21,7 @@ fn joined(headers: &HeaderMap, name: &str) -> Option<String> {
         .then(|| lines(headers, name).join(", "))
 }
 
-/// What a strict client reads in the fields of a response.
+/// The numbers that a strict client reads in the fields of a response.
 #[derive(Debug, Default)]
 pub(super) struct Read {
     /// The remaining units in `RateLimit` of the current draft, by name.

@@ -13,7 +13,7 @@ use super::{
 /// Longer than any call takes.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// What a node reports of itself.
+/// The report of a node about itself.
 #[derive(Default)]
 pub(super) struct Report {
     /// The number of nodes that it counts.

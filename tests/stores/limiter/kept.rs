@@ -1,5 +1,5 @@
-//! What stores keep of a block: its end and its level, and the longest of several that are made at
-//! once.
+//! The state of a block in stores: its end and its level, and the longest of several that are made
+//! at once.
 
 use std::{
     sync::{Arc, Barrier, Mutex},

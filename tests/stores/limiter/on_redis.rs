@@ -282,7 +282,7 @@ fn until_in(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(*until.first_chunk().unwrap())
 }
 
-/// What is no state of a block counts as none, and is counted.
+/// A value that is no state of a block counts as none, and is counted.
 #[tokio::test]
 async fn values_that_are_no_blocks_are_healed() {
     let server = servers::Redis::start();

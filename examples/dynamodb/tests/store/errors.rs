@@ -1,4 +1,4 @@
-//! What goes wrong on the way is one clear error each, and nothing is lost by it.
+//! Failures on the way to DynamoDB: each is one clear error, and nothing is lost by it.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What a decision costs, in capacity units. The README has these numbers.
+//! The cost of a decision in capacity units. The README has these numbers.
 
 use std::time::Duration;
 

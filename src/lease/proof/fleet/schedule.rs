@@ -1,4 +1,4 @@
-//! What happens to a fleet by chance, and what is broken on purpose.
+//! The events of a fleet that are drawn by chance, and the faults that are made on purpose.
 
 use super::{Event, Fleet, Node, Purpose};
 use crate::{algorithm::Leasable, decision::Cost, lease::Request, random::Random};

@@ -28,7 +28,7 @@ struct RecentCall {
     is_under_way: bool,
 }
 
-/// What is known about the former call of a key.
+/// The former call of a key, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Former {
     /// There was none within the hold.

@@ -1,4 +1,4 @@
-//! What this node knows of all keys.
+//! The accounts of all keys of this node.
 
 use std::{
     hash::BuildHasherDefault,
@@ -23,7 +23,7 @@ const SHARDS: usize = 64;
 /// The most kinds of rules whose keys are found at a reset. More than a program has.
 const MOST_KINDS: usize = 64;
 
-/// What this node knows of all keys, each found by its fingerprint.
+/// The accounts of all keys of this node, each found by its fingerprint.
 pub(super) struct Accounts<Rule: Syncable> {
     shards: Box<[Mutex<Shard<Rule>>]>,
     fingerprinter: Fingerprinter,
@@ -47,7 +47,7 @@ pub(super) struct Counts {
     pub(super) cut_off: u64,
 }
 
-/// What this node knows of a key under rules of one kind.
+/// The account of a key under rules of one kind, and the calls that wait for it.
 pub(super) struct Known<Rule: Syncable> {
     pub(super) place: Box<(Policy, Key)>,
     pub(super) account: Account<Rule>,

@@ -23,7 +23,7 @@ const PATIENCE: usize = 4;
 /// The most times that it waits for that.
 const MOST_WAITS: usize = 64;
 
-/// What came of a call.
+/// The outcome of a call.
 pub(super) enum Outcome<S, Rule: Syncable, C> {
     Decided(Decisions),
     /// The store has to be told or asked first.
@@ -65,7 +65,7 @@ struct Decided {
     unserved: Option<Arc<Line>>,
 }
 
-/// What came of one ask.
+/// The outcome of one ask.
 enum Part {
     Decided(Decided),
     Wait(Waiting),

@@ -39,7 +39,7 @@ pub struct SyncConfig<C = SystemClock> {
     pub(super) clock: C,
 }
 
-/// How far ahead of the store a node may be.
+/// The most units by which a node may be ahead of the store.
 #[derive(Clone, Copy, Debug)]
 enum Ahead {
     Units(u64),

@@ -68,7 +68,8 @@ pub(super) struct Counters {
     drift: Mutex<RecentMost>,
 }
 
-/// What a key tells the store. If it is nothing, the state alone is asked for.
+/// The units of a key that are pushed to the store. If there are none, the state alone is asked
+/// for.
 struct Told<Rule> {
     fingerprint: u64,
     generation: u64,

@@ -27,7 +27,7 @@ pub(super) struct Line {
     pub(super) is_down: AtomicBool,
 }
 
-/// What is to be done next.
+/// The next step of a line.
 pub(super) enum Next {
     Sync(Timestamp, u64),
     Idle(u64),

@@ -1,6 +1,6 @@
 //! The units by which a limit may be exceeded, and the operations that allow them.
 
-/// What happens in a schedule beside calls, deaths and failures of the network.
+/// An event of a schedule beside calls, deaths and failures of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::synced::proof) enum Operation {
     /// A node resets a key. The limit may be exceeded by the units that the store has at that

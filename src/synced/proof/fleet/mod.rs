@@ -42,7 +42,7 @@ pub(super) struct Fleet<'r, R: Syncable> {
     pub(super) charged: u64,
     /// Units that nodes had not told when they died, or when the key was reset.
     pub(super) lost: u64,
-    /// How far ahead the nodes that died might be.
+    /// The units by which the nodes that died might be ahead.
     lost_ahead: u64,
     /// The operations of all kinds.
     pub(super) operations: [u64; Operation::ALL.len()],
@@ -169,7 +169,7 @@ struct Sent<R: Syncable> {
     life: u64,
     generation: u64,
     at: Timestamp,
-    /// The same instant by the true time.
+    /// That instant by the true time.
     true_at: u64,
     purpose: Purpose<R>,
     is_over: bool,
