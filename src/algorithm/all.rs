@@ -20,7 +20,25 @@ use crate::{
 
 /// Several rules on one key, spent together or not at all: `… & …` in an [`AnyRule`]'s text.
 ///
-/// Decides as [a pair](Algorithm#impl-Algorithm-for-(A,+B)) does.
+/// Decides as [a pair](Algorithm#impl-Algorithm-for-(A,+B)) does: the answer has the smallest
+/// `remaining` and the longest wait.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{AnyRule, Cost, Timestamp, algorithm::Algorithm};
+///
+/// let rule: AnyRule = "token-bucket 10/s & fixed-window 12/1h".parse()?;
+/// let (mut state, noon) = (None, Timestamp::from_nanos(43_200_000_000_000));
+/// let ten = rule.step(&mut state, noon, Cost::new(10).unwrap()).decision();
+/// assert_eq!((ten.is_admitted(), ten.remaining()), (true, Some(0)));
+///
+/// // A second later the bucket is full, and the window has two units left.
+/// let later = noon.saturating_add(Duration::from_secs(1));
+/// let three = rule.step(&mut state, later, Cost::new(3).unwrap()).decision();
+/// assert_eq!(three.remaining(), Some(2));
+/// assert_eq!(three.retry_after(), Some(Duration::from_secs(3599)));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct All(pub(super) Box<[AnyRule]>);
 

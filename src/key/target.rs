@@ -86,8 +86,8 @@ fn normalized(host: &str) -> Cow<'_, str> {
 
 /// Limits by the method of the request.
 ///
-/// Most useful as a part of a joined key. HEAD has a budget of its own beside GET; the
-/// [guide](crate::guide#where-the-layer-stands) has a key with one for both.
+/// Most useful as a part of a joined key. HEAD has a budget of its own beside GET, although many
+/// routers answer it by the handler of GET.
 ///
 /// # Examples
 ///
@@ -99,6 +99,26 @@ fn normalized(host: &str) -> Cow<'_, str> {
 /// let request = Request::builder().method("PUT").header("x-api-key", "s3cret").body(()).unwrap();
 /// let joined = Key::join([Key::bytes(b"s3cret"), Key::from("PUT")]);
 /// assert_eq!(key.extract(&request), Ok(Extracted::Key(joined)));
+/// ```
+///
+/// A key with one budget for both:
+///
+/// ```
+/// use http::{Method, Request};
+/// use tollgate::{key::from_fn, prelude::*};
+///
+/// fn by_method<B>(request: &Request<B>) -> Key {
+///     match *request.method() {
+///         Method::HEAD => Key::from("GET"),
+///         ref method => Key::from(method.as_str()),
+///     }
+/// }
+/// # use tollgate::key::KeyExtractor;
+/// # let key = |method: &str| from_fn(by_method::<()>).extract(&Request::builder().method(method).body(()).unwrap());
+/// # assert_eq!(key("HEAD"), key("GET"));
+/// # assert_ne!(key("POST"), key("GET"));
+/// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key((PeerIp::new(), from_fn(by_method::<String>)));
+/// # let _ = layer;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Method;

@@ -20,10 +20,12 @@
 //! RateLimit: "burst";r=50;t=30, "daily";r=999;t=86313
 //! ```
 //!
-//! `r` units within `t` seconds never exceed the sustained rate of the policy. If the [policy
-//! allows it](crate::Policy::with_partition_key), `pk` identifies the client's partition by a
-//! digest. Browsers hide these fields from scripts of other origins unless
-//! `Access-Control-Expose-Headers` names them; [`EXPOSED_HEADERS`] is the list.
+//! `q` units per `w` seconds is the policy, and `r` units within `t` seconds never exceed its
+//! sustained rate. Of several rules on one key, `q` and `w` are those of the slowest rule, as it
+//! was written, and `r` is what all of them leave. If the [policy allows
+//! it](crate::Policy::with_partition_key), `pk` identifies the client's partition by a digest.
+//! Browsers hide these fields from scripts of other origins unless `Access-Control-Expose-Headers`
+//! names them; [`EXPOSED_HEADERS`] is the list.
 //!
 //! # Extensions
 //!

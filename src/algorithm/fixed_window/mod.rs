@@ -20,9 +20,8 @@ use crate::{
 ///
 /// Windows are those of the calendar in Unix time (UTC): under `100/1m`, 12:00:03 belongs to the
 /// minute that began at 12:00:00. Windows of `7d` begin on Thursdays, as Unix time did; with an
-/// [`offset`](Self::offset) of four days they begin on Mondays. All windows of a rule have one
-/// length, so no rule follows the months; the [guide](crate::guide#rules-by-example) selects the
-/// rule of each month.
+/// [`offset`](Self::offset) of four days they begin on Mondays. `1000/1d offset=22h` begins at
+/// 22:00 UTC, in summer and in winter.
 ///
 /// The windows of all keys begin together, and refused clients all return at that instant: a
 /// stampede at the full hour. To avoid it, [`spread`](Self::spread) gives each key an offset of its
@@ -37,6 +36,39 @@ use crate::{
 /// A key takes a packed state of 8 bytes if windows are those of the calendar without an offset and
 /// at most two years long, and 24 bytes otherwise. All arithmetic is exact; a window that ends
 /// beyond the last [`Timestamp`](crate::Timestamp) does not end.
+///
+/// # Months
+///
+/// All windows of a rule have one length, and months do not: `30d` and an offset drift through the
+/// calendar. For months, select the rule of each request by the month that it comes in:
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Error, FixedWindow, Quota};
+///
+/// /// The rule from `start` to `end` of a month in Unix seconds, as a library of dates computes
+/// /// them. For `.rule(…)`.
+/// fn month(start: u64, end: u64) -> Result<FixedWindow, Error> {
+///     let length = end - start;
+///     let quota = Quota::try_new(1000, Duration::from_secs(length))?;
+///     FixedWindow::new(quota).try_offset(Duration::from_secs(start % length))
+/// }
+///
+/// const FEBRUARY: u64 = 1_769_904_000; // of 2026
+/// const MARCH: u64 = 1_772_323_200;
+/// const APRIL: u64 = 1_775_001_600;
+/// # use tollgate::{Cost, Timestamp, algorithm::Algorithm};
+/// # let at = |seconds: u64| Timestamp::from_nanos(seconds * 1_000_000_000);
+/// # let (mut state, all) = (None, Cost::new(1000).unwrap());
+/// let (february, march) = (month(FEBRUARY, MARCH)?, month(MARCH, APRIL)?);
+/// assert!(february.step(&mut state, at(FEBRUARY), all).decision().is_admitted());
+/// let refused = february.step(&mut state, at(MARCH - 1), Cost::ONE).decision();
+/// assert_eq!(refused.retry_after(), Some(Duration::from_secs(1)));
+/// assert!(march.step(&mut state, at(MARCH), all).decision().is_admitted());
+/// let refused = march.step(&mut state, at(APRIL - 1), Cost::ONE).decision();
+/// assert_eq!(refused.retry_after(), Some(Duration::from_secs(1)));
+/// # Ok::<(), Error>(())
+/// ```
 ///
 /// # When the rule changes
 ///
