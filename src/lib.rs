@@ -187,16 +187,15 @@ mod unsatisfied;
 pub use self::{
     algorithm::{AnyRule, CountedRule},
     charging::{
-        Always, CarryHandle, ChargeAtOnce, ChargeHandle, ChargeIf, Hidden, LookFirst, Reserve,
-        Settling, Usage, Visible,
+        CarryHandle, ChargeHandle, ChargeIf, HandOver, LookFirst, Reserve, Settling, Usage,
     },
     decision::{Charge, Cost, Decision, Position, Verdict},
-    dry_run::{DryRun, DryRunReport, Enforced},
+    dry_run::DryRunReport,
     error::Error,
     limiter::{Limiter, LimiterFuture},
     middleware::{
-        FixedRule, Limit, Limits, LimitsBy, RateLimit, RateLimitLayer, RequestCost, ResponseFuture,
-        SelectRule,
+        BoxLayer, BoxLimit, By, Limit, Limits, RateLimit, RateLimitLayer, RequestCost,
+        ResponseFuture, SelectRule,
     },
     outcome::Outcome,
     policy::{Policy, Unit},

@@ -5,6 +5,7 @@
 use tower_layer::Layer;
 
 use crate::{
+    charging::{LookFirst, Reserve},
     middleware::{Limit, RateLimitLayer},
     policy::Policy,
 };
@@ -20,7 +21,7 @@ pub trait OneLimit {}
 
 macro_rules! settings_of_one_limit {
     ($($setting:ident $(<$Argument:ident>)? ($($argument:ty),*);)*) => {
-        impl<A, B, S, R, O> RateLimitLayer<(A, B), S, R, O> {
+        impl<A, B, S, R> RateLimitLayer<(A, B), S, R> {
             $(
                 #[doc(hidden)]
                 pub fn $setting $(<$Argument>)? (self, $(_: $argument),*) -> Self
@@ -48,6 +49,64 @@ settings_of_one_limit! {
     candidate<Rule>(&str, Rule);
 }
 
+/// Implemented by nothing: bounds a second condition.
+#[diagnostic::on_unimplemented(
+    message = "this limit has a condition already",
+    label = "has `.charge_if(…)` or `.charge_after(…)` already",
+    note = "a limit has one of `.charge_if(…)` and `.charge_after(…)`: join both conditions in one closure"
+)]
+pub trait OneCondition {}
+
+/// Implemented by nothing: bounds the handle of a charge that is made after the response.
+#[diagnostic::on_unimplemented(
+    message = "a limit that charges after the response has no charge to hand over",
+    label = "has `.charge_after(…)`",
+    note = "use `.charge_if(…)` instead of `.charge_after(…)`: it charges first, and gives back by the response"
+)]
+pub trait ChargedBefore {}
+
+macro_rules! charged_otherwise {
+    ($($Settle:ident { $($setting:ident $(<$Argument:ident>)? ($($argument:ty)?) needs $Need:ident;)* })*) => {
+        $(
+            impl<Rule, B, F> Limit<Rule, B, $Settle<F>> {
+                $(
+                    #[doc(hidden)]
+                    pub fn $setting $(<$Argument>)? (self, $(_: $argument)?) -> Self
+                    where
+                        $Settle<F>: $Need,
+                    {
+                        self
+                    }
+                )*
+            }
+
+            impl<Rule, B, F, S, R> RateLimitLayer<Limit<Rule, B, $Settle<F>>, S, R> {
+                $(
+                    #[doc(hidden)]
+                    pub fn $setting $(<$Argument>)? (self, $(_: $argument)?) -> Self
+                    where
+                        $Settle<F>: $Need,
+                    {
+                        self
+                    }
+                )*
+            }
+        )*
+    };
+}
+
+charged_otherwise! {
+    Reserve {
+        charge_if<G>(G) needs OneCondition;
+        charge_after<G>(G) needs OneCondition;
+    }
+    LookFirst {
+        charge_if<G>(G) needs OneCondition;
+        charge_after<G>(G) needs OneCondition;
+        charge_handle() needs ChargedBefore;
+    }
+}
+
 /// Implemented by nothing: bounds the use of a limit as a layer.
 #[diagnostic::on_unimplemented(
     message = "a `Limit` is not a layer",
@@ -57,7 +116,7 @@ settings_of_one_limit! {
 pub trait UseRateLimitLayer {}
 
 #[doc(hidden)]
-impl<Svc, Rule, P, K, C, E, B> Layer<Svc> for Limit<Rule, P, K, C, E, B>
+impl<Svc, Rule, B, T> Layer<Svc> for Limit<Rule, B, T>
 where
     Self: UseRateLimitLayer,
 {

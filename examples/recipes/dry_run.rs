@@ -6,10 +6,11 @@ use tollgate::prelude::*;
 
 /// `percent` comes from the configuration: 0, then 5, 25 and 100.
 fn app(percent: u8) -> Result<Router, tollgate::Error> {
-    let limit = RateLimitLayer::new("token-bucket 2/1m".parse::<AnyRule>()?)
+    let limit = Limit::new("token-bucket 2/1m".parse::<AnyRule>()?)
         .named("api")
         .key(Header::new("x-api-key"))
         .try_enforce_for(percent)?;
+    let limit = RateLimitLayer::from(limit);
     let report = {
         let limit = limit.clone();
         async move || {

@@ -5,10 +5,19 @@
 //! one allocation, its box in the request's extensions, and one more for a rule that was selected
 //! for the request.
 
-use std::{fmt, sync::Arc};
+use std::{
+    any::Any,
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
-use super::{ChargedLimit, SettleCharges, Settling, Usage};
-use crate::{decision::Charge, error::Error, key::Key, outcome::Taken, policy::Policy};
+use super::Usage;
+use crate::{
+    decision::Charge, error::Error, key::Key, outcome::Taken, policy::Policy, store::BoxFuture,
+};
 
 /// The charge of a request, which its handler may correct once.
 ///
@@ -243,4 +252,92 @@ impl fmt::Debug for ChargeHandle {
             .field("charged", &self.charged())
             .finish_non_exhaustive()
     }
+}
+
+/// Carries a [`ChargeHandle`] from the layer to the handler of the request.
+///
+/// Implemented by `http::Request`, in its extensions. Implement it for requests of your own to use
+/// [`charge_handle`](crate::Limit::charge_handle) without HTTP:
+///
+/// ```
+/// use tollgate::{CarryHandle, ChargeHandle};
+///
+/// struct Job {
+///     charge: Option<ChargeHandle>,
+/// }
+///
+/// impl CarryHandle for Job {
+///     fn carry(&mut self, handle: ChargeHandle) {
+///         self.charge = Some(handle);
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot carry a charge handle to its handler",
+    note = "the `Request` of the crate `http` can; implement `tollgate::CarryHandle` for requests of your own, or use `.charge_if(…)`, which needs no handle"
+)]
+pub trait CarryHandle {
+    /// Receives the handle of a limit that charged the request, once for each such limit.
+    fn carry(&mut self, handle: ChargeHandle);
+}
+
+/// The end of a settlement that a [`ChargeHandle`] began.
+///
+/// A store in memory has settled already. Others settle in the background, also if this future is
+/// dropped; await it to know when they have. A settlement that fails is
+/// [counted](crate::RateLimitLayer::unsettled).
+pub struct Settling(Option<BoxFuture<()>>);
+
+impl Settling {
+    /// Returns a settlement that was made.
+    pub(crate) fn done() -> Self {
+        Self(None)
+    }
+
+    pub(crate) fn pending(future: BoxFuture<()>) -> Self {
+        Self(Some(future))
+    }
+
+    /// Returns `true` if the settlement was made.
+    pub fn is_done(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl Future for Settling {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(future) = &mut self.0 else {
+            return Poll::Ready(());
+        };
+        let polled = future.as_mut().poll(cx);
+        if polled.is_ready() {
+            self.0 = None;
+        }
+        polled
+    }
+}
+
+impl fmt::Debug for Settling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settling")
+            .field("done", &self.is_done())
+            .finish()
+    }
+}
+
+/// Settles the charges of a layer, whatever its types are.
+pub(crate) trait SettleCharges: Send + Sync {
+    /// Corrects a charge to `actual` units. The charge is one of this layer.
+    fn settle(&self, limit: &ChargedLimit, charge: Charge, actual: u64) -> Settling;
+}
+
+/// The limit and the key of a charge.
+#[derive(Clone)]
+pub(crate) struct ChargedLimit {
+    pub(crate) policy: Policy,
+    pub(crate) key: Key,
+    /// The rule that was selected for the request; `None` for the limit's own.
+    pub(crate) selected: Option<Arc<dyn Any + Send + Sync>>,
 }

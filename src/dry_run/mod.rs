@@ -11,13 +11,110 @@
 //! how many there may be, would lose the order of a client's requests, and could not compare the
 //! two decisions of a request. The price is one more question to the store, and the latency of the
 //! slower answer.
+//!
+//! Keys are selected (`enforce_for`) by the high bits of their digest, not by a remainder, so the
+//! selection is independent of shards by `digest() % n`. The name of the limit is left out: several
+//! limits at one percentage are enforced for the same clients.
 
-mod counters;
-#[expect(clippy::module_inception, reason = "a file is named for what is in it")]
-mod dry_run;
-mod enforcement;
 mod report;
 
-// Public because bounds of the layer name it, but without a public path.
-pub(crate) use self::enforcement::Enforcement;
-pub use self::{dry_run::DryRun, enforcement::Enforced, report::DryRunReport};
+use std::sync::Arc;
+
+use self::report::DryRunCounters;
+pub use self::report::DryRunReport;
+use crate::{decision::Decision, error::Error, key::Key, policy::Policy};
+
+/// The settings and the counts of a limit that decides and counts, without effect on requests.
+///
+/// Clones share the counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DryRun {
+    /// The percentage of keys whose decisions have effect, from 0 to 100.
+    enforced_percent: u8,
+    shown: bool,
+    beside: Option<Policy>,
+    counters: Arc<DryRunCounters>,
+}
+
+impl DryRun {
+    /// Returns the settings of a limit whose decisions all have effect.
+    pub(crate) fn enforced() -> Self {
+        Self {
+            enforced_percent: 100,
+            ..Self::default()
+        }
+    }
+
+    /// Sets the percentage of keys whose decisions have effect.
+    ///
+    /// # Errors
+    ///
+    /// When it is above 100.
+    pub(crate) fn enforce_for(&mut self, percent: u8) -> Result<(), Error> {
+        if percent > 100 {
+            return Err(Error::new(format!(
+                "a limit enforced for {percent} % of the keys: expected 0 to 100; 0 is a dry run, 100 enforces the limit"
+            )));
+        }
+        self.enforced_percent = percent;
+        Ok(())
+    }
+
+    /// Shows the decisions in the rate limit fields of responses.
+    pub(crate) fn show(&mut self) {
+        self.shown = true;
+    }
+
+    /// Compares the decisions with those of another limit of the layer.
+    pub(crate) fn compare_with(&mut self, live: Policy) {
+        self.beside = Some(live);
+    }
+
+    /// Returns `true` if decisions about this key have no effect.
+    #[inline]
+    pub(crate) fn is_dry(&self, key: &Key) -> bool {
+        match self.enforced_percent {
+            0 => true,
+            100.. => false,
+            percent => percentile(key) >= percent,
+        }
+    }
+
+    /// Returns `true` if a request without a key proceeds: no percentage selects it.
+    pub(crate) fn spares_missing_keys(&self) -> bool {
+        self.enforced_percent < 100
+    }
+
+    /// Returns `true` if responses and outcomes contain the decisions.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.shown
+    }
+
+    /// Returns the policy of the limit that this one is compared with.
+    pub(crate) fn live(&self) -> Option<&Policy> {
+        self.beside.as_ref()
+    }
+
+    /// Counts a decision without effect. `live` is the decision of the limit that it is compared
+    /// with.
+    #[inline]
+    pub(crate) fn count(&self, key: &Key, decision: &Decision, live: Option<&Decision>) {
+        self.counters.count(key, decision, live);
+    }
+
+    /// Counts a request without a key, which is not refused.
+    pub(crate) fn count_missing_key(&self) {
+        self.counters.count_missing_key();
+    }
+
+    /// Returns the counts so far.
+    pub(crate) fn report(&self) -> DryRunReport {
+        self.counters.report()
+    }
+}
+
+/// Returns the percentile of a key, from 0 to 99, equal on every node.
+// From the high bits, so that it is independent of a choice by `digest() % n`.
+fn percentile(key: &Key) -> u8 {
+    ((u128::from(key.digest()) * 100) >> u64::BITS) as u8
+}

@@ -9,7 +9,7 @@ use std::{
 use pin_project_lite::pin_project;
 use smallvec::{SmallVec, smallvec};
 
-use super::{limits::Sealed, role::Role};
+use super::{limit::Role, limits::Limits};
 use crate::{
     decision::Decision,
     store::{Ask, Check, Decisions, NeverFails, OwnedAsks, Store},
@@ -33,19 +33,19 @@ pin_project! {
     }
 }
 
-/// Asks the store about all limits of a request.
-#[inline(always)]
-pub(super) fn ask<L, S>(limits: &L, store: &S, asks: &[Ask<'_, L::AnyRule>]) -> Asked<S::Answer>
+/// Asks the store about limits of which some may be on a dry run, or look first.
+pub(super) fn ask_by_role<L, S>(
+    limits: &L,
+    store: &S,
+    asks: &[Ask<'_, L::Rule>],
+) -> Asked<S::Answer>
 where
-    L: Sealed,
-    S: Store<L::AnyRule, Error: NeverFails>,
+    L: Limits,
+    S: Store<L::Rule, Error: NeverFails>,
 {
-    if !L::APART {
-        return ask_together(store, asks, Role::Acquire);
-    }
-    let role = |ask: &Ask<'_, L::AnyRule>| {
-        let role = limits.role(ask.policy(), ask.key());
-        role.unwrap_or(Role::Acquire)
+    let role = |ask: &Ask<'_, L::Rule>| {
+        let limit = limits.find(ask.policy());
+        limit.map_or(Role::Acquire, |limit| limit.role(ask.key()))
     };
     if let [ask] = asks {
         return ask_together(store, asks, role(ask));
@@ -55,7 +55,11 @@ where
 
 /// Asks the store one question.
 #[inline(always)]
-fn ask_together<Rule, S>(store: &S, asks: &[Ask<'_, Rule>], role: Role) -> Asked<S::Answer>
+pub(super) fn ask_together<Rule, S>(
+    store: &S,
+    asks: &[Ask<'_, Rule>],
+    role: Role,
+) -> Asked<S::Answer>
 where
     S: Store<Rule, Error: NeverFails>,
 {

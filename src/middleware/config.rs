@@ -8,7 +8,12 @@ use std::{
     },
 };
 
-use super::{limits::Sealed, role::Role, same_state::SameState};
+use super::{
+    layer::RateLimitLayer,
+    limit::{LimitSettings, Role},
+    limits::Limits,
+    same_state::SameState,
+};
 use crate::{
     algorithm::Algorithm,
     charging::{ChargedLimit, SettleCharges, Settling},
@@ -19,21 +24,30 @@ use crate::{
     outcome::Outcome,
     policy::Policy,
     respond::{Refusal, Respond},
-    store::{AskParts, Check, Decisions, NeverFails, OwnedAsks, Settlement, Store},
+    store::{AskParts, Backend, Check, Decisions, NeverFails, OwnedAsks, Settlement, Store},
 };
 
 /// Settings of a service.
 // Public because a bound of the service names it.
 #[doc(hidden)]
-pub struct Config<L, S, R, O> {
+pub struct Config<L, S, R> {
     // Before the store, see `Registration`.
     pub(super) same_state: SameState,
     pub(super) limits: L,
     pub(super) store: S,
     pub(super) respond: R,
-    pub(super) observer: O,
+    pub(super) observer: Option<BoxObserver>,
     pub(super) counts: Arc<Counts>,
+    /// Set if some asks are not decided together with the others: those of dry runs, and looks.
+    pub(super) is_separate: bool,
+    /// Set if the layer settles some charges.
+    pub(super) settles: bool,
+    /// Set if neither is, and there is no observer: the short path.
+    pub(super) is_plain: bool,
 }
+
+/// The observers of a layer.
+pub(super) type BoxObserver = Arc<dyn Observer + Send + Sync>;
 
 /// Counts of a layer, over all services that it made.
 // Relaxed throughout: counts that are read for a report order nothing.
@@ -63,26 +77,54 @@ impl Counts {
     }
 }
 
-impl<L, S, R, O> fmt::Debug for Config<L, S, R, O> {
+impl<L, S, R> fmt::Debug for Config<L, S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config").finish_non_exhaustive()
     }
 }
 
-impl<L: Sealed, S, R, O> Config<L, S, R, O> {
+impl<L: Limits, S: Backend, R> Config<L, S, R> {
+    pub(super) fn new(layer: RateLimitLayer<L, S, R>) -> Self {
+        let RateLimitLayer {
+            registration,
+            limits,
+            store,
+            respond,
+            observer,
+            counts,
+        } = layer;
+        let mut list = Vec::new();
+        limits.list(&mut list);
+        let is_separate = list.iter().any(|limit| limit.may_be_separate());
+        let settles = list.iter().any(|limit| limit.settles());
+        Self {
+            same_state: SameState::new(&store, registration),
+            is_plain: !is_separate && !settles && observer.is_none(),
+            limits,
+            store,
+            respond,
+            observer,
+            counts,
+            is_separate,
+            settles,
+        }
+    }
+}
+
+impl<L: Limits, S, R> Config<L, S, R> {
     /// Returns the outcome of decisions, one for each ask, without those of dry runs that are not
     /// shown, and without the charges that this layer settles.
     #[inline]
     pub(super) fn outcome<'a>(
         &self,
-        asked: impl Iterator<Item = AskParts<'a, L::AnyRule>>,
+        asked: impl Iterator<Item = AskParts<'a, L::Rule>>,
         decisions: &Decisions,
     ) -> Outcome
     where
-        L: Sealed<AnyRule: Algorithm + 'a>,
+        L: Limits<Rule: Algorithm + 'a>,
     {
         let asked = asked.map(|parts| (parts.0, parts.1, self.same_state.hash(parts)));
-        if !L::APART && !L::SETTLES {
+        if !self.is_separate && !self.settles {
             return Outcome::of(asked, decisions);
         }
         let mut outcome = Outcome::new();
@@ -92,9 +134,10 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
                 outcome.hide(state);
                 continue;
             }
-            let decision = match self.limits.settles(policy) {
-                Some(true) => decision.without_charge(),
-                _ => *decision,
+            let limit = self.limits.find(policy);
+            let decision = match limit.is_some_and(LimitSettings::settles) {
+                true => decision.without_charge(),
+                false => *decision,
             };
             outcome.push_entry(policy.for_key(key), decision, state);
         }
@@ -102,20 +145,17 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
     }
 
     /// Returns the outcome of looks, one for each ask.
-    pub(super) fn outcome_of_looks(
-        &self,
-        asks: &OwnedAsks<L::AnyRule>,
-        looks: &Decisions,
-    ) -> Outcome
+    pub(super) fn outcome_of_looks(&self, asks: &OwnedAsks<L::Rule>, looks: &Decisions) -> Outcome
     where
-        L: Sealed<AnyRule: Algorithm>,
+        L: Limits<Rule: Algorithm>,
     {
-        if !L::APART {
+        if !self.is_separate {
             return self.outcome(asks.parts(), looks);
         }
         let looks = asks.parts().zip(looks.as_slice());
         let decision = |((policy, key, _), look): (AskParts<'_, _>, &Decision)| {
-            if self.limits.role(policy, key) == Some(Role::DryRun) {
+            let limit = self.limits.find(policy);
+            if limit.is_some_and(|limit| limit.role(key) == Role::DryRun) {
                 look.as_dry_run()
             } else {
                 *look
@@ -131,7 +171,8 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
         // Only if the store could not decide, the decision does not show it. To select a key takes
         // a hash.
         let may_be_dry = decision.is_dry_run() || decision.is_undecided();
-        let dry_run = may_be_dry.then(|| self.limits.dry_run(policy))?;
+        let limit = may_be_dry.then(|| self.limits.find(policy))??;
+        let dry_run = limit.dry_run.as_ref();
         dry_run.filter(|dry_run| decision.is_dry_run() || dry_run.is_dry(key))
     }
 
@@ -155,43 +196,46 @@ impl<L: Sealed, S, R, O> Config<L, S, R, O> {
     }
 
     /// Reports the decisions of a request, one for each ask.
-    #[inline]
     pub(super) fn observe<'a, Rule: 'a>(
         &self,
         asked: impl Iterator<Item = AskParts<'a, Rule>> + Clone,
         decisions: &Decisions,
-    ) where
-        O: Observer,
-    {
-        if L::APART {
+    ) {
+        if self.is_separate {
             self.count_dry_runs(asked.clone(), decisions);
         }
-        if O::SILENT {
+        let Some(observer) = &self.observer else {
             return;
-        }
+        };
         let all_admit = decisions.is_admitted();
         for ((policy, key, _), decision) in asked.zip(decisions.as_slice()) {
-            if L::APART && self.dry_run_of(policy, key, decision).is_some() {
+            if self.is_separate && self.dry_run_of(policy, key, decision).is_some() {
                 let decision = decision.if_enforced();
-                let event = Event::new(policy, key, &decision);
-                self.observer.dry_run(&event);
+                observer.dry_run(&Event::new(policy, key, &decision));
                 continue;
             }
             let event = Event::new(policy, key, decision);
             match decision.verdict() {
-                Verdict::Refuse => self.observer.refused(&event),
-                Verdict::Undecided { .. } => self.observer.undecided(&event),
+                Verdict::Refuse => observer.refused(&event),
+                Verdict::Undecided { .. } => observer.undecided(&event),
                 Verdict::DryRun { .. } => {}
                 // Nothing was spent if another limit refuses.
                 _ if !all_admit => {}
-                Verdict::Allow => self.observer.admitted(&event),
-                Verdict::Delay(wait) => self.observer.delayed(&event, wait),
+                Verdict::Allow => observer.admitted(&event),
+                Verdict::Delay(wait) => observer.delayed(&event, wait),
             }
         }
     }
 }
 
-impl<L, S, R, O> Config<L, S, R, O> {
+impl<L, S, R> Config<L, S, R> {
+    /// Reports that a charge was corrected.
+    pub(super) fn observe_settled(&self, policy: &Policy, key: &Key, charged: u64, actual: u64) {
+        if let Some(observer) = &self.observer {
+            observer.settled(policy, key, charged, actual);
+        }
+    }
+
     /// Hands the outcome to an admitted request if the responder wants it; returns the annotation
     /// for its response.
     #[inline]
@@ -239,11 +283,11 @@ impl<L, S, R, O> Config<L, S, R, O> {
     pub(super) fn refuse_decided<'a, Req, Res, Err>(
         &self,
         req: Req,
-        asked: impl Iterator<Item = AskParts<'a, L::AnyRule>> + Clone,
+        asked: impl Iterator<Item = AskParts<'a, L::Rule>> + Clone,
         decisions: &Decisions,
     ) -> Result<Res, Err>
     where
-        L: Sealed<AnyRule: Algorithm + 'a>,
+        L: Limits<Rule: Algorithm + 'a>,
         R: Respond<Req, Res, Err>,
     {
         let refusal = Refusal::decided(self.outcome(asked.clone(), decisions), decisions);
@@ -267,21 +311,20 @@ impl<L, S, R, O> Config<L, S, R, O> {
     }
 }
 
-impl<L, S, R, O> SettleCharges for Config<L, S, R, O>
+impl<L, S, R> SettleCharges for Config<L, S, R>
 where
-    L: Sealed<AnyRule: 'static> + Send + Sync,
-    S: Store<L::AnyRule, Error: NeverFails, Done: Send + 'static> + Send + Sync,
+    L: Limits<Rule: 'static> + Send + Sync,
+    S: Store<L::Rule, Error: NeverFails, Done: Send + 'static> + Send + Sync,
     R: Send + Sync,
-    O: Observer + Send + Sync,
 {
     fn settle(&self, limit: &ChargedLimit, charge: Charge, actual: u64) -> Settling {
         let selected = limit.selected.as_deref();
         let selected = selected.and_then(|rule| rule.downcast_ref());
-        let Some(rule) = selected.or_else(|| self.limits.own_rule(&limit.policy)) else {
+        let own = || self.limits.find(&limit.policy).map(|own| &own.rule);
+        let Some(rule) = selected.or_else(own) else {
             return Settling::done();
         };
-        self.observer
-            .settled(&limit.policy, &limit.key, charge.cost, actual);
+        self.observe_settled(&limit.policy, &limit.key, charge.cost, actual);
         let settlement = Settlement {
             policy: &limit.policy,
             rule,
@@ -296,6 +339,46 @@ where
             Check::Pending(done) => Settling::pending(Box::pin(async {
                 done.await.unwrap_or_else(NeverFails::never);
             })),
+        }
+    }
+}
+
+/// The next step of a request once all its limits have decided.
+pub(super) enum Disposition {
+    /// Call the inner service.
+    Pass,
+    /// Answer without the inner service.
+    Refuse,
+    /// Call the inner service after a delay.
+    Delay,
+}
+
+impl Disposition {
+    /// Refuses if one decision refuses, else delays if one delays.
+    #[inline]
+    pub(super) fn of(decisions: &Decisions) -> Self {
+        if let Some(decision) = decisions.only() {
+            return Self::after(decision);
+        }
+        let mut disposition = Self::Pass;
+        for decision in decisions.as_slice() {
+            match Self::after(decision) {
+                Self::Pass => {}
+                Self::Delay => disposition = Self::Delay,
+                Self::Refuse => return Self::Refuse,
+            }
+        }
+        disposition
+    }
+
+    #[inline]
+    fn after(decision: &Decision) -> Self {
+        if !decision.is_admitted() {
+            Self::Refuse
+        } else if decision.delay().is_some() {
+            Self::Delay
+        } else {
+            Self::Pass
         }
     }
 }

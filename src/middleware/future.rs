@@ -1,24 +1,31 @@
-//! The future of a limited response.
+//! The future of a limited response, and the call that waits: for the store's answer, for its
+//! delay, or for the inner service.
 
 use std::{
     fmt,
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use pin_project_lite::pin_project;
+#[cfg(feature = "tokio")]
+use tokio::time::Sleep;
 use tower_service::Service;
 
 use super::{
-    kept::{Keep, Kept},
-    limits::Limits,
-    pending::{BoxedCall, Resumed, taken},
+    asking::Asking,
+    config::{Config, Disposition},
+    limits::AskEach,
+    settle::{KeepBy, Kept, settle_back},
 };
 use crate::{
-    observe::Observer,
-    respond::Respond,
-    store::{NeverFails, Store},
+    decision::Decision,
+    respond::{Refusal, Respond},
+    store::{Ask, Decisions, NeverFails, OwnedAsks, Store},
+    trace::DecisionSpan,
 };
 
 pin_project! {
@@ -37,62 +44,55 @@ pin_project! {
     /// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::from("hello"))));
     /// let mut service = RateLimitLayer::new(TokenBucket::per_minute(1)).layer(inner);
     ///
-    /// let future: ResponseFuture<_, _, _, _, _, _> = service.call(Request::new(()));
+    /// let future: ResponseFuture<_, _, _, _, _> = service.call(Request::new(()));
     /// assert_eq!(future.await?.body(), "hello");
     /// # Ok(()) }
     /// ```
     #[must_use = "futures do nothing unless polled"]
-    pub struct ResponseFuture<Svc, Req, L, S, R, O>
+    pub struct ResponseFuture<Svc, Req, L, S, R>
     where
         Svc: Service<Req>,
-        L: Limits<Req>,
+        L: AskEach<Req>,
         S: Store<L::Rule>,
         R: Respond<Req, Svc::Response, Svc::Error>,
-        O: Observer,
-        L::Keeps: Keep<Req, Svc::Response, Svc::Error, L, S, R, O>,
     {
         #[pin]
-        state: State<Svc, Req, L, S, R, O>,
+        state: State<Svc, Req, L, S, R>,
     }
 }
 
 pin_project! {
     #[project = StateProj]
-    enum State<Svc, Req, L, S, R, O>
+    enum State<Svc, Req, L, S, R>
     where
         Svc: Service<Req>,
-        L: Limits<Req>,
+        L: AskEach<Req>,
         S: Store<L::Rule>,
         R: Respond<Req, Svc::Response, Svc::Error>,
-        O: Observer,
-        L::Keeps: Keep<Req, Svc::Response, Svc::Error, L, S, R, O>,
     {
         Calling {
             #[pin]
             future: Svc::Future,
             annotation: Option<R::Annotation>,
-            #[pin]
-            kept: Kept<Req, Svc::Response, Svc::Error, L, S, R, O>,
+            kept: Kept<Svc::Response, Svc::Error, R::Annotation>,
         },
         Answered { answer: Option<Result<Svc::Response, Svc::Error>> },
-        Pending { call: BoxedCall<Svc, Req, L, S, R, O> },
+        Pending { call: BoxedCall<Svc, Req, L, S, R> },
     }
 }
 
-impl<Svc, Req, L, S, R, O> ResponseFuture<Svc, Req, L, S, R, O>
+impl<Svc, Req, L, S, R> ResponseFuture<Svc, Req, L, S, R>
 where
     Svc: Service<Req>,
-    L: Limits<Req>,
+    L: AskEach<Req>,
     S: Store<L::Rule>,
     R: Respond<Req, Svc::Response, Svc::Error>,
-    O: Observer,
-    L::Keeps: Keep<Req, Svc::Response, Svc::Error, L, S, R, O>,
 {
     #[inline]
     pub(super) fn calling(
         future: Svc::Future,
         annotation: Option<R::Annotation>,
-        kept: Kept<Req, Svc::Response, Svc::Error, L, S, R, O>,
+        kept: Kept<Svc::Response, Svc::Error, R::Annotation>,
     ) -> Self {
         let state = State::Calling {
             future,
@@ -108,20 +108,19 @@ where
         Self { state }
     }
 
-    pub(super) fn pending(call: BoxedCall<Svc, Req, L, S, R, O>) -> Self {
+    pub(super) fn pending(call: BoxedCall<Svc, Req, L, S, R>) -> Self {
         let state = State::Pending { call };
         Self { state }
     }
 }
 
-impl<Svc, Req, L, S, R, O> Future for ResponseFuture<Svc, Req, L, S, R, O>
+impl<Svc, Req, L, S, R> Future for ResponseFuture<Svc, Req, L, S, R>
 where
     Svc: Service<Req> + Clone,
-    L: Limits<Req, Rule: Clone>,
+    L: AskEach<Req, Rule: Clone>,
     S: Store<L::Rule, Error: NeverFails>,
     R: Respond<Req, Svc::Response, Svc::Error>,
-    O: Observer,
-    L::Keeps: Keep<Req, Svc::Response, Svc::Error, L, S, R, O>,
+    L::Settle: KeepBy<Req, Svc::Response, Svc::Error, L, S, R>,
 {
     type Output = Result<Svc::Response, Svc::Error>;
 
@@ -136,7 +135,7 @@ where
                     future,
                     annotation,
                     kept,
-                } => return L::Keeps::poll(kept, future, annotation, cx),
+                } => return respond::<Svc, Req, R>(kept, future, annotation, cx),
                 StateProj::Answered { answer } => return Poll::Ready(taken(answer)),
                 StateProj::Pending { call } => ready!(call.as_mut().poll(cx)),
             };
@@ -153,16 +152,333 @@ where
     }
 }
 
-impl<Svc, Req, L, S, R, O> fmt::Debug for ResponseFuture<Svc, Req, L, S, R, O>
+/// Waits for the response, and annotates it.
+#[inline(always)]
+fn respond<Svc, Req, R>(
+    kept: &mut Kept<Svc::Response, Svc::Error, R::Annotation>,
+    future: Pin<&mut Svc::Future>,
+    annotation: &mut Option<R::Annotation>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Svc::Response, Svc::Error>>
 where
     Svc: Service<Req>,
-    L: Limits<Req>,
+    R: Respond<Req, Svc::Response, Svc::Error>,
+{
+    if let Some(kept) = kept {
+        return kept.poll(future, annotation, cx);
+    }
+    // A response is long to move: without an annotation it goes straight to the caller.
+    if annotation.is_none() {
+        return future.poll(cx);
+    }
+    let mut polled = future.poll(cx);
+    if let Poll::Ready(Ok(response)) = &mut polled
+        && let Some(annotation) = annotation.take()
+    {
+        R::annotate(annotation, response);
+    }
+    polled
+}
+
+impl<Svc, Req, L, S, R> fmt::Debug for ResponseFuture<Svc, Req, L, S, R>
+where
+    Svc: Service<Req>,
+    L: AskEach<Req>,
     S: Store<L::Rule>,
     R: Respond<Req, Svc::Response, Svc::Error>,
-    O: Observer,
-    L::Keeps: Keep<Req, Svc::Response, Svc::Error, L, S, R, O>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
     }
+}
+
+/// Without the feature `tokio` nothing can wait.
+#[cfg(not(feature = "tokio"))]
+type Sleep = crate::store::Never<()>;
+
+pin_project! {
+    /// A request that waits, with everything it needs to continue.
+    ///
+    /// Boxed, so that the future of a request that does not wait stays small. Dropped while it is
+    /// delayed, it gives its charges back.
+    pub(super) struct PendingCall<Svc, Req, L, S, R>
+    where
+        Svc: Service<Req>,
+        L: AskEach<Req>,
+        S: Store<L::Rule>,
+        R: Respond<Req, Svc::Response, Svc::Error>,
+    {
+        // `None` once the request has left: to the inner service, or refused.
+        call: Option<(Svc, Req)>,
+        config: Arc<Config<L, S, R>>,
+        asks: OwnedAsks<L::Rule>,
+        // Set if the store answered at once.
+        at_once: bool,
+        #[pin]
+        stage: Stage<S::Answer, R::Annotation>,
+    }
+
+    impl<Svc, Req, L, S, R> PinnedDrop for PendingCall<Svc, Req, L, S, R>
+    where
+        Svc: Service<Req>,
+        L: AskEach<Req>,
+        S: Store<L::Rule>,
+        R: Respond<Req, Svc::Response, Svc::Error>,
+    {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            if let (Some(_), StageProj::Delayed { decisions, .. }) = (this.call, this.stage.project()) {
+                this.config.counts.count_cancelled();
+                settle_back(this.config, this.asks, decisions);
+            }
+        }
+    }
+}
+
+pin_project! {
+    #[project = StageProj]
+    enum Stage<Answer, Annotation> {
+        /// The store has decided, and no delay has begun.
+        Decided,
+        /// The store has been asked.
+        Asking { #[pin] answer: Asking<Answer>, span: DecisionSpan },
+        /// The request is charged. `sleep` is `None` once the delay is over; then the inner service
+        /// must become ready.
+        Delayed { #[pin] sleep: Option<Sleep>, decisions: Decisions, annotation: Option<Annotation> },
+    }
+}
+
+/// A waiting call in its box.
+pub(super) type BoxedCall<Svc, Req, L, S, R> = Pin<Box<PendingCall<Svc, Req, L, S, R>>>;
+
+/// The end of the wait.
+pub(super) enum Resumed<Svc, Req, R>
+where
+    Svc: Service<Req>,
+    R: Respond<Req, Svc::Response, Svc::Error>,
+{
+    Called {
+        future: Svc::Future,
+        annotation: Option<R::Annotation>,
+        kept: Kept<Svc::Response, Svc::Error, R::Annotation>,
+    },
+    Answered(Answer<Svc, Req>),
+}
+
+/// The answer to a request that the inner service did not get.
+type Answer<Svc, Req> = Result<<Svc as Service<Req>>::Response, <Svc as Service<Req>>::Error>;
+
+impl<Svc, Req, L, S, R> PendingCall<Svc, Req, L, S, R>
+where
+    Svc: Service<Req> + Clone,
+    L: AskEach<Req, Rule: Clone>,
+    S: Store<L::Rule, Error: NeverFails>,
+    R: Respond<Req, Svc::Response, Svc::Error>,
+    L::Settle: KeepBy<Req, Svc::Response, Svc::Error, L, S, R>,
+{
+    /// Returns a call that waits for the store's answer. `call` holds the instance that is ready.
+    pub(super) fn asking(
+        call: (Svc, Req),
+        config: &Arc<Config<L, S, R>>,
+        asks: &[Ask<'_, L::Rule>],
+        answer: Asking<S::Answer>,
+    ) -> Pin<Box<Self>> {
+        let span = DecisionSpan::new(asks, &config.store);
+        Self::new(call, config, asks, false, Stage::Asking { answer, span })
+    }
+
+    /// Returns a call that waits for its turn. `call` holds a fresh clone of the inner service.
+    ///
+    /// # Errors
+    ///
+    /// The answer to a request that nothing can delay.
+    pub(super) fn delayed(
+        call: (Svc, Req),
+        config: &Arc<Config<L, S, R>>,
+        asks: &[Ask<'_, L::Rule>],
+        decisions: Decisions,
+    ) -> Result<Pin<Box<Self>>, Answer<Svc, Req>> {
+        let mut pending = Self::new(call, config, asks, true, Stage::Decided);
+        pending.as_mut().delay(decisions)?;
+        Ok(pending)
+    }
+
+    fn new(
+        call: (Svc, Req),
+        config: &Arc<Config<L, S, R>>,
+        asks: &[Ask<'_, L::Rule>],
+        at_once: bool,
+        stage: Stage<S::Answer, R::Annotation>,
+    ) -> Pin<Box<Self>> {
+        Box::pin(Self {
+            call: Some(call),
+            config: Arc::clone(config),
+            asks: OwnedAsks::new(asks),
+            at_once,
+            stage,
+        })
+    }
+
+    /// Waits until the inner service was called, or the request is answered without it.
+    ///
+    /// # Panics
+    ///
+    /// When polled again after it was ready.
+    pub(super) fn poll(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Resumed<Svc, Req, R>> {
+        let mut this = self.as_mut().project();
+        if let StageProj::Asking { answer, span } = this.stage.as_mut().project() {
+            let poll = || answer.poll(cx, &this.config.store, this.asks);
+            let decisions = ready!(span.in_scope(poll));
+            // Closes the span.
+            this.stage.set(Stage::Decided);
+            this.config.observe(this.asks.parts(), &decisions);
+            let Config {
+                limits, same_state, ..
+            } = &**this.config;
+            same_state.register(limits, this.asks.parts());
+            if let Some(resumed) = self.as_mut().decide(decisions) {
+                return Poll::Ready(resumed);
+            }
+        }
+        self.poll_turn(cx)
+    }
+
+    /// Continues with the store's decisions; returns `None` if they delay the request.
+    fn decide(mut self: Pin<&mut Self>, decisions: Decisions) -> Option<Resumed<Svc, Req, R>> {
+        let this = self.as_mut().project();
+        match Disposition::of(&decisions) {
+            Disposition::Pass => {
+                let (mut service, mut req) = taken(this.call);
+                let annotation = this.config.admit(&mut req, this.asks.parts(), || {
+                    this.config.outcome(this.asks.parts(), &decisions)
+                });
+                let (config, asks) = (this.config, this.asks.to_list());
+                let kept = L::Settle::keep(config, &mut req, &asks, &decisions, *this.at_once);
+                let future = service.call(req);
+                Some(Resumed::Called {
+                    future,
+                    annotation,
+                    kept,
+                })
+            }
+            Disposition::Refuse => {
+                let (service, req) = taken(this.call);
+                drop(service);
+                let asked = this.asks.parts();
+                let answer = this.config.refuse_decided(req, asked, &decisions);
+                Some(Resumed::Answered(answer))
+            }
+            Disposition::Delay => {
+                if let Some((service, _)) = this.call {
+                    // The delay must not hold capacity of the instance that is ready.
+                    *service = service.clone();
+                }
+                self.delay(decisions).err().map(Resumed::Answered)
+            }
+        }
+    }
+
+    /// Begins the longest delay of the decisions.
+    ///
+    /// # Errors
+    ///
+    /// The answer to a request that nothing can delay: without the feature `tokio`, and outside of
+    /// a runtime of tokio. Without the feature only rules get here that were selected for the
+    /// request, or do not report that they may delay. Any other is refused when its limit is built.
+    fn delay(self: Pin<&mut Self>, decisions: Decisions) -> Result<(), Answer<Svc, Req>> {
+        let mut this = self.project();
+        let delay = decisions
+            .as_slice()
+            .iter()
+            .filter_map(Decision::delay)
+            .max();
+        let Some(sleep) = sleep(delay.unwrap_or_default()) else {
+            let (service, req) = taken(this.call);
+            drop(service);
+            settle_back(this.config, this.asks, &decisions);
+            this.config.counts.count_misconfigured();
+            #[cfg(feature = "tracing")]
+            this.asks
+                .parts()
+                .for_each(|(policy, ..)| crate::log::nothing_can_wait(policy));
+            let decisions = decisions.as_slice().iter();
+            let refused = decisions.map(|decision| decision.without_delay()).collect();
+            let outcome = this.config.outcome(this.asks.parts(), &refused);
+            let refusal = Refusal::decided(outcome, &refused);
+            return Err(this.config.respond.refuse(req, refusal));
+        };
+        let annotation = this.call.as_mut().and_then(|(_, req)| {
+            this.config.admit(req, this.asks.parts(), || {
+                this.config.outcome(this.asks.parts(), &decisions)
+            })
+        });
+        this.stage.set(Stage::Delayed {
+            sleep: Some(sleep),
+            decisions,
+            annotation,
+        });
+        Ok(())
+    }
+
+    /// Waits for the end of the delay, and then for the inner service to be ready.
+    fn poll_turn(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Resumed<Svc, Req, R>> {
+        let mut this = self.project();
+        let StageProj::Delayed {
+            mut sleep,
+            annotation,
+            decisions,
+        } = this.stage.as_mut().project()
+        else {
+            polled_again();
+        };
+        if let Some(delay) = sleep.as_mut().as_pin_mut() {
+            ready!(delay.poll(cx));
+            sleep.set(None);
+        }
+        let Some((service, _)) = this.call else {
+            polled_again();
+        };
+        if let Err(error) = ready!(service.poll_ready(cx)) {
+            return Poll::Ready(Resumed::Answered(Err(error)));
+        }
+        let annotation = annotation.take();
+        let (mut service, mut req) = taken(this.call);
+        let (config, asks) = (this.config, this.asks.to_list());
+        let kept = L::Settle::keep(config, &mut req, &asks, decisions, *this.at_once);
+        let future = service.call(req);
+        Poll::Ready(Resumed::Called {
+            future,
+            annotation,
+            kept,
+        })
+    }
+}
+
+/// Starts a delay; returns `None` if nothing can wait.
+#[cfg(feature = "tokio")]
+fn sleep(delay: Duration) -> Option<Sleep> {
+    // Outside of a runtime, tokio would panic.
+    let _runtime = tokio::runtime::Handle::try_current().ok()?;
+    Some(tokio::time::sleep(delay))
+}
+
+#[cfg(not(feature = "tokio"))]
+fn sleep(_: Duration) -> Option<Sleep> {
+    None
+}
+
+/// Takes a value that is there once.
+///
+/// # Panics
+///
+/// When it was taken before.
+pub(super) fn taken<T>(once: &mut Option<T>) -> T {
+    once.take().unwrap_or_else(|| polled_again())
+}
+
+fn polled_again() -> ! {
+    panic!("`ResponseFuture` polled after it was ready")
 }

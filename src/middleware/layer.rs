@@ -5,9 +5,10 @@ use std::{fmt, sync::Arc};
 use tower_layer::Layer;
 
 use super::{
-    config::{Config, Counts},
-    limits::{LimitsBy, Sealed, check_fit, check_names},
-    same_state::{Registration, SameState},
+    config::{BoxObserver, Config, Counts},
+    limit::Limit,
+    limits::{Limits, check_fit, check_names},
+    same_state::Registration,
     service::RateLimit,
 };
 use crate::{
@@ -24,6 +25,14 @@ use crate::{
 /// [`new`](Self::new) begins with the defaults: state in memory, one key for all requests, a cost
 /// of 1, answers over HTTP and gRPC. Clones of the layer, and all services that it makes, share one
 /// budget.
+///
+/// | parameter | | set by |
+/// |---|---|---|
+/// | `L` | the limits: one [`Limit`], pairs of them, or a list | [`new`](Self::new), [`also`](Self::also), [`list`](Self::list) |
+/// | `S` | the store of their states | [`store`](Self::store) |
+/// | `R` | the answers to refused requests | [`respond`](Self::respond) |
+///
+/// A field of a struct names them, as in [`By`](crate::By), or is a [`BoxLayer`](crate::BoxLayer).
 ///
 /// # Examples
 ///
@@ -61,31 +70,18 @@ use crate::{
 #[doc(alias("rate limit", "throttle", "governor", "quota"))]
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it is added to a service"]
-pub struct RateLimitLayer<L, S, R, O = ()> {
+pub struct RateLimitLayer<L, S, R> {
     // Before the store, see `Registration`.
     pub(super) registration: Arc<Registration>,
     pub(super) limits: L,
     pub(super) store: S,
     pub(super) respond: R,
-    pub(super) observer: O,
+    pub(super) observer: Option<BoxObserver>,
     pub(super) counts: Arc<Counts>,
 }
 
 impl<L, S, R> RateLimitLayer<L, S, R> {
-    pub(super) fn from_parts(limits: L, store: S, respond: R) -> Self {
-        Self {
-            registration: Arc::default(),
-            limits,
-            store,
-            respond,
-            observer: (),
-            counts: Arc::default(),
-        }
-    }
-}
-
-impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
-    pub(super) fn map_limits<M>(self, change: impl FnOnce(L) -> M) -> RateLimitLayer<M, S, R, O> {
+    pub(super) fn map_limits<M>(self, change: impl FnOnce(L) -> M) -> RateLimitLayer<M, S, R> {
         RateLimitLayer {
             registration: Arc::default(),
             limits: change(self.limits),
@@ -111,10 +107,10 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     #[track_caller]
     // The bound stands here rather than on `Layer` alone, so that the compiler's message about it
     // points at this call.
-    pub fn store<Rule, T>(self, store: T) -> RateLimitLayer<L, T, R, O>
+    pub fn store<T>(self, store: T) -> RateLimitLayer<L, T, R>
     where
-        T: Backend<Error: NeverFails> + Store<Rule>,
-        L: LimitsBy<Rule>,
+        T: Backend<Error: NeverFails> + Store<L::Rule>,
+        L: Limits,
     {
         match self.try_store(store) {
             Ok(layer) => layer,
@@ -127,20 +123,22 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     /// ```
     /// use tollgate::{AnyRule, RateLimitLayer, prelude::*, store::{BoxStore, Error}};
     ///
-    /// fn layer(rule: AnyRule, remote: BoxStore<AnyRule, Error>) -> Result<impl Sized, tollgate::Error> {
-    ///     // An error, for example, if a token bucket has a larger burst than a script of Redis can count.
-    ///     RateLimitLayer::try_new(rule)?.try_store(remote.fail_closed())
-    /// }
+    /// # fn layer(rule: AnyRule, remote: BoxStore<AnyRule, Error>) -> Result<(), tollgate::Error> {
+    /// // An error, for example, if a token bucket has a larger burst than a script of Redis can
+    /// // count.
+    /// let layer = RateLimitLayer::try_new(rule)?.try_store(remote.fail_closed())?;
+    /// # let _ = layer; Ok(())
+    /// # }
     /// # let _: fn(_, _) -> _ = layer;
     /// ```
     ///
     /// # Errors
     ///
     /// When the rule of a limit does not [fit](Store::fits) the store.
-    pub fn try_store<Rule, T>(self, store: T) -> Result<RateLimitLayer<L, T, R, O>, Error>
+    pub fn try_store<T>(self, store: T) -> Result<RateLimitLayer<L, T, R>, Error>
     where
-        T: Backend<Error: NeverFails> + Store<Rule>,
-        L: LimitsBy<Rule>,
+        T: Backend<Error: NeverFails> + Store<L::Rule>,
+        L: Limits,
     {
         check_fit(&self.limits, &store)?;
         Ok(RateLimitLayer {
@@ -203,7 +201,7 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     /// # Ok(()) }
     /// ```
     #[doc(alias("error handler", "429"))]
-    pub fn respond<T>(self, respond: T) -> RateLimitLayer<L, S, T, O> {
+    pub fn respond<T>(self, respond: T) -> RateLimitLayer<L, S, T> {
         RateLimitLayer {
             registration: self.registration,
             limits: self.limits,
@@ -216,8 +214,7 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
 
     /// Reports what the layer does to one more [`Observer`]: counters, metrics, logs.
     ///
-    /// All services of the layer share it, so it must be cheap to clone; an [`Arc`] of an observer
-    /// is.
+    /// All clones and services of the layer share it.
     ///
     /// ```
     /// use std::{convert::Infallible, sync::{Arc, atomic::{AtomicU64, Ordering}}};
@@ -247,19 +244,19 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     /// # Ok(()) }
     /// ```
     #[doc(alias = "metrics")]
-    pub fn observe<T: Observer>(self, observer: T) -> RateLimitLayer<L, S, R, (O, T)> {
-        RateLimitLayer {
-            registration: self.registration,
-            limits: self.limits,
-            store: self.store,
-            respond: self.respond,
-            observer: (self.observer, observer),
-            counts: self.counts,
-        }
+    pub fn observe(mut self, observer: impl Observer + Send + Sync + 'static) -> Self {
+        self.observer = Some(match self.observer.take() {
+            Some(others) => Arc::new((others, observer)),
+            None => Arc::new(observer),
+        });
+        self
     }
 
     /// Adds a limit. A request passes if all limits admit it, and is charged to all of them or to
     /// none.
+    ///
+    /// The limits of one layer have rules of one type. For rules of several types, make each an
+    /// [`AnyRule`](crate::AnyRule), by `AnyRule::from(rule)` or from text.
     ///
     /// ```
     /// use tollgate::{Limit, RateLimitLayer, TokenBucket, key::PeerIp};
@@ -276,11 +273,13 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     /// layer's store, or the layer lacks the limit that this one is [compared
     /// with](crate::Limit::compared_with); see [`try_also`](Self::try_also).
     #[track_caller]
-    pub fn also<Rule, M>(self, limit: M) -> RateLimitLayer<(L, M), S, R, O>
+    pub fn also<B, T>(
+        self,
+        limit: Limit<L::Rule, B, T>,
+    ) -> RateLimitLayer<(L, Limit<L::Rule, B, T>), S, R>
     where
-        L: LimitsBy<Rule>,
-        M: LimitsBy<Rule>,
-        S: Store<Rule>,
+        L: Limits,
+        S: Store<L::Rule>,
     {
         match self.try_also(limit) {
             Ok(layer) => layer,
@@ -295,11 +294,13 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     /// When another limit of the layer has the same name, the rule does not [fit](Store::fits) the
     /// layer's store, or the layer lacks the limit that this one is [compared
     /// with](crate::Limit::compared_with).
-    pub fn try_also<Rule, M>(self, limit: M) -> Result<RateLimitLayer<(L, M), S, R, O>, Error>
+    pub fn try_also<B, T>(
+        self,
+        limit: Limit<L::Rule, B, T>,
+    ) -> Result<RateLimitLayer<(L, Limit<L::Rule, B, T>), S, R>, Error>
     where
-        L: LimitsBy<Rule>,
-        M: LimitsBy<Rule>,
-        S: Store<Rule>,
+        L: Limits,
+        S: Store<L::Rule>,
     {
         check_fit(&limit, &self.store)?;
         let layer = self.map_limits(|limits| (limits, limit));
@@ -396,23 +397,25 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     /// # Errors
     ///
     /// When the layer has no limit of this name.
-    pub fn limiter<Rule>(&self, policy: &str) -> Result<Limiter<Rule, S>, Error>
+    pub fn limiter(&self, policy: &str) -> Result<Limiter<L::Rule, S>, Error>
     where
-        L: LimitsBy<Rule>,
-        Rule: Clone,
-        S: Store<Rule> + Clone,
+        L: Limits<Rule: Clone>,
+        S: Store<L::Rule> + Clone,
     {
         let mut list = Vec::new();
         self.limits.list(&mut list);
-        let found = list.iter().find(|(other, _)| other.name() == policy);
-        let Some((policy, rule)) = found else {
-            let names: Vec<_> = list.iter().map(|(name, _)| format!("`{name}`")).collect();
+        let found = list.iter().find(|limit| limit.policy.name() == policy);
+        let Some(limit) = found else {
+            let names: Vec<_> = list
+                .iter()
+                .map(|limit| format!("`{}`", limit.policy))
+                .collect();
             return Err(Error::new(format!(
                 "the layer has no limit named `{policy}`: expected one of {}; use the name that the limit was given by `named`",
                 names.join(", ")
             )));
         };
-        Limiter::try_new((*policy).clone(), (*rule).clone(), self.store.clone())
+        Limiter::try_new(limit.policy.clone(), limit.rule.clone(), self.store.clone())
     }
 
     /// Returns the counts of the [dry run](crate::Limit::dry_run) of the limit of this name; `None`
@@ -421,10 +424,10 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     /// All clones and services of the layer count together.
     pub fn dry_run_report(&self, policy: &str) -> Option<DryRunReport>
     where
-        L: Sealed,
+        L: Limits,
     {
-        let policy = Policy::try_new(policy).ok()?;
-        self.limits.dry_run(&policy).map(DryRun::report)
+        let limit = self.limits.find(&Policy::try_new(policy).ok()?)?;
+        limit.dry_run.as_ref().map(DryRun::report)
     }
 
     /// Returns the number of charges that may not have been corrected because a settlement failed.
@@ -448,37 +451,20 @@ impl<L, S, R, O> RateLimitLayer<L, S, R, O> {
     }
 }
 
-impl<Svc, L, S, R, O> Layer<Svc> for RateLimitLayer<L, S, R, O>
+impl<Svc, L, S, R> Layer<Svc> for RateLimitLayer<L, S, R>
 where
-    L: Clone,
+    L: Limits + Clone,
     S: Backend<Error: NeverFails> + Clone,
     R: Clone,
-    O: Clone,
 {
-    type Service = RateLimit<Svc, L, S, R, O>;
+    type Service = RateLimit<Svc, L, S, R>;
 
     fn layer(&self, inner: Svc) -> Self::Service {
-        let Self {
-            registration,
-            limits,
-            store,
-            respond,
-            observer,
-            counts,
-        } = self.clone();
-        let config = Config {
-            same_state: SameState::new(&store, registration),
-            limits,
-            store,
-            respond,
-            observer,
-            counts,
-        };
-        RateLimit::new(inner, Arc::new(config))
+        RateLimit::new(inner, Arc::new(Config::new(self.clone())))
     }
 }
 
-impl<L: fmt::Debug, S: fmt::Debug, R, O> fmt::Debug for RateLimitLayer<L, S, R, O> {
+impl<L: fmt::Debug, S: fmt::Debug, R> fmt::Debug for RateLimitLayer<L, S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayer")
             .field("limits", &self.limits)

@@ -1,22 +1,40 @@
-//! A limit: its name, rule, key and cost.
+//! A limit: its name, its rule, what it reads of requests and of responses, and when it charges.
+//!
+//! What is read of a request is one type parameter ([`By`]), what its response settles one more.
+//! All else are values, in [`LimitSettings`]: a branch that only layers take that use them.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
-use super::per_request::FixedRule;
+use super::{
+    boxed::{BoxBy, BoxLimit, BoxSettle},
+    layer::RateLimitLayer,
+    per_request::{RequestCost, SelectRule},
+};
 use crate::{
-    charging::{AddCondition, ChargeAtOnce, ForCandidate, HandOver, LookFirst},
+    algorithm::Algorithm,
+    charging::{HandOver, LookFirst, Reserve, Settle},
     decision::Cost,
-    dry_run::{DryRun, Enforced, Enforcement},
+    dry_run::DryRun,
     error::Error,
-    key::Global,
+    key::{Extracted, Global, Key, KeyExtractor, MissingKey},
     policy::Policy,
+    store::Store,
 };
 
 /// A limit: its name, its rule, the key that it counts by, and the cost of a request.
 ///
-/// A layer has one to begin with; [`also`](crate::RateLimitLayer::also) adds more, each with a name
-/// of its own. A request passes if all limits of its layer admit it. It is charged to all of them,
-/// or to none.
+/// A layer has one to begin with; [`also`](RateLimitLayer::also) adds more, each with a name of its
+/// own. A request passes if all limits of its layer admit it. It is charged to all of them, or to
+/// none.
+///
+/// | parameter | | default |
+/// |---|---|---|
+/// | `Rule` | the type of the rule, such as [`TokenBucket`](crate::TokenBucket), or [`AnyRule`](crate::AnyRule) for rules from text | |
+/// | `B` | what is read of a request: [`By`] its key, its cost and its own rule | one key, a cost of 1, no own rule |
+/// | `T` | what the response settles: [`Reserve`], [`HandOver`] or [`LookFirst`] | `()`: nothing |
+///
+/// [`boxed`](Self::boxed) turns the last two into types that do not depend on closures, for limits
+/// in a struct or a list.
 ///
 /// ```
 /// use http::Request;
@@ -33,57 +51,261 @@ use crate::{
 /// ```
 #[derive(Clone)]
 #[must_use = "a limit does nothing until a layer has it"]
-pub struct Limit<Rule, P = FixedRule, K = Global, C = Cost, E = Enforced, B = ChargeAtOnce> {
-    pub(super) policy: Policy,
-    pub(super) rule: Rule,
-    pub(super) per_request: P,
-    pub(super) key: K,
-    pub(super) cost: C,
-    pub(super) enforcement: E,
-    pub(super) charging: B,
+pub struct Limit<Rule, B = By<Global>, T = ()> {
+    pub(super) settings: LimitSettings<Rule>,
+    pub(super) by: B,
+    pub(super) settle: T,
 }
 
-impl<Rule> Limit<Rule> {
-    pub(super) fn of_rule(rule: Rule) -> Self {
-        Self {
-            policy: Policy::default(),
-            rule,
-            per_request: FixedRule,
-            key: Global,
-            cost: Cost::ONE,
-            enforcement: Enforced,
-            charging: ChargeAtOnce,
+/// The settings of a limit that do not depend on the types of requests and responses.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct LimitSettings<Rule> {
+    pub(super) policy: Policy,
+    pub(super) rule: Rule,
+    /// Set if no other rule is selected for a request.
+    pub(super) is_fixed: bool,
+    pub(super) when: When,
+    /// `None` if all decisions have effect.
+    pub(super) dry_run: Option<DryRun>,
+    /// Set for a candidate for another limit's rule: the handle of that limit settles it.
+    pub(super) is_candidate: bool,
+}
+
+/// The instant at which a limit charges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    /// When the request is admitted, for good.
+    AtOnce,
+    /// When the request is admitted, and corrected later.
+    Reserve,
+    /// After the response. On a dry run, as `Reserve`.
+    LookFirst,
+}
+
+/// The role of an ask: the store charges it, looks at it, or charges it without effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Charged, together with the others of this role or not at all.
+    Acquire,
+    /// Looked at, and charged later.
+    Look,
+    /// Charged by itself, without effect on the request.
+    DryRun,
+}
+
+impl<Rule> LimitSettings<Rule> {
+    /// Returns `true` if this is the limit's policy. The names of a layer's limits differ.
+    pub(super) fn has(&self, policy: &Policy) -> bool {
+        self.policy.digest() == policy.digest()
+    }
+
+    /// Returns how an ask about this key is decided.
+    pub(super) fn role(&self, key: &Key) -> Role {
+        let dry_run = self.dry_run.as_ref();
+        if dry_run.is_some_and(|dry_run| dry_run.is_dry(key)) {
+            Role::DryRun
+        } else if self.when == When::LookFirst {
+            Role::Look
+        } else {
+            Role::Acquire
         }
+    }
+
+    /// Returns `true` if some asks are not decided together with those of other limits: those of a
+    /// dry run, and looks.
+    pub(super) fn may_be_separate(&self) -> bool {
+        self.dry_run.is_some() || self.when == When::LookFirst
+    }
+
+    /// Returns `true` if the layer settles the charges.
+    pub(super) fn settles(&self) -> bool {
+        self.when != When::AtOnce
+    }
+
+    /// Returns the settings of a dry run, which is none yet if the limit was not on one.
+    fn dry_run_mut(&mut self) -> &mut DryRun {
+        self.dry_run.get_or_insert_with(DryRun::enforced)
     }
 }
 
-impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
-    /// Changes the limit's name, which is `default` unless set.
+/// What a limit reads of a request: its key, its cost, and the rule of the request.
+///
+/// | parameter | set by | default |
+/// |---|---|---|
+/// | `K` | [`key`](Limit::key): a [`KeyExtractor`] | [`Global`], one key for all requests |
+/// | `C` | [`cost`](Limit::cost): a [`RequestCost`] | [`Cost`], the same for all requests: 1 |
+/// | `P` | [`rule`](Limit::rule): a [`SelectRule`] | `()`: no request has a rule of its own |
+///
+/// ```
+/// use tollgate::{By, Limit, RateLimitLayer, TokenBucket, key::PeerIp, respond::Http, store::Local};
+///
+/// struct App {
+///     layer: RateLimitLayer<Limit<TokenBucket, By<PeerIp>>, Local<TokenBucket>, Http>,
+/// }
+/// let app = App { layer: RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()) };
+/// # let _ = app.layer;
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct By<K, C = Cost, P = ()> {
+    key: K,
+    cost: C,
+    rule: P,
+}
+
+/// Reads what a limit needs of a request.
+#[doc(hidden)]
+pub trait ReadRequest<Req, Rule> {
+    fn key_at_hand(&self, req: &Req) -> Option<Key>;
+    fn key(&self, req: &Req) -> Result<Extracted, MissingKey>;
+    fn cost(&self, req: &Req) -> Cost;
+    fn rule(&self, req: &Req) -> Option<Rule>;
+}
+
+impl<Req, Rule, K, C, P> ReadRequest<Req, Rule> for By<K, C, P>
+where
+    K: KeyExtractor<Req>,
+    C: RequestCost<Req>,
+    P: SelectRule<Req, Rule>,
+{
+    #[inline(always)]
+    fn key_at_hand(&self, req: &Req) -> Option<Key> {
+        self.key.key_at_hand(req)
+    }
+
+    #[inline(always)]
+    fn key(&self, req: &Req) -> Result<Extracted, MissingKey> {
+        self.key.extract(req)
+    }
+
+    #[inline(always)]
+    fn cost(&self, req: &Req) -> Cost {
+        self.cost.cost_of(req)
+    }
+
+    #[inline(always)]
+    fn rule(&self, req: &Req) -> Option<Rule> {
+        self.rule.select_rule(req)
+    }
+}
+
+impl<Rule: Algorithm> Limit<Rule> {
+    /// Returns a limit by `rule`, named `default`, with one key for all requests and a cost of 1.
     ///
     /// # Panics
     ///
-    /// When the name is no [`Policy`]: empty, too long, or not printable ASCII. Use
-    /// [`Policy::try_new`] and [`policy`](Self::policy) for names from data.
+    /// When [`try_new`](Self::try_new) fails: never with the feature `tokio`.
     #[track_caller]
-    pub fn named(self, name: &str) -> Self {
-        self.policy(Policy::new(name))
+    pub fn new(rule: Rule) -> Self {
+        Self::try_new(rule).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Changes the limit's policy: its name, and what clients read about it.
-    pub fn policy(self, policy: Policy) -> Self {
-        Self { policy, ..self }
-    }
-
-    /// Counts by `key`: each key has the whole quota. Unless set, all requests share one.
-    #[doc(alias("per ip", "identifier"))]
-    pub fn key<L>(self, key: L) -> Limit<Rule, P, L, C, E, B> {
-        self.with_parts(|(per_request, _, cost, enforcement, charging)| {
-            (per_request, key, cost, enforcement, charging)
+    /// Returns a limit by a `rule` from configuration, named `default`, with one key for all
+    /// requests and a cost of 1.
+    ///
+    /// # Errors
+    ///
+    /// When the rule [may delay](Algorithm::may_delay) requests, and the crate was built without
+    /// the feature `tokio`, which delays need.
+    pub fn try_new(rule: Rule) -> Result<Self, Error> {
+        if rule.may_delay() && !cfg!(feature = "tokio") {
+            return Err(Error::new(
+                "the rule delays requests, which this build cannot: expected tollgate's feature `tokio`; enable it, or \
+                 take a rule that answers at once, such as `token-bucket`, `warm-up`, or `leaky-bucket` with `queue=0`",
+            ));
+        }
+        Ok(Self {
+            settings: LimitSettings {
+                policy: Policy::default(),
+                rule,
+                is_fixed: true,
+                when: When::AtOnce,
+                dry_run: None,
+                is_candidate: false,
+            },
+            by: By {
+                key: Global,
+                cost: Cost::ONE,
+                rule: (),
+            },
+            settle: (),
         })
+    }
+}
+
+/// Writes each setting of a limit twice: for a limit, and for the only limit of a layer.
+///
+/// `[B, T]` stands for a limit of these parameters, or a layer with it.
+macro_rules! settings {
+    ($(
+        $(#[$doc:meta])*
+        fn $setting:ident $(<$Argument:ident>)? ($self:ident $(, $argument:ident: $Type:ty)*) -> [$B:ty, $T:ty] $body:block
+    )*) => {
+        impl<Rule, K, C, P, T> Limit<Rule, By<K, C, P>, T> {
+            $(
+                $(#[$doc])*
+                pub fn $setting $(<$Argument>)? ($self $(, $argument: $Type)*) -> Limit<Rule, $B, $T> $body
+            )*
+        }
+
+        /// Settings of the layer's one limit. Call them before [`also`](Self::also), and set
+        /// further limits up by themselves.
+        impl<Rule, K, C, P, T, S, R> RateLimitLayer<Limit<Rule, By<K, C, P>, T>, S, R> {
+            $(
+                $(#[$doc])*
+                pub fn $setting $(<$Argument>)? ($self $(, $argument: $Type)*) -> RateLimitLayer<Limit<Rule, $B, $T>, S, R> {
+                    $self.map_limits(|limit| limit.$setting($($argument),*))
+                }
+            )*
+        }
+    };
+}
+
+settings! {
+    /// Counts by `key`: each key has the whole quota. Unless set, all requests share one.
+    ///
+    /// See [`key`](crate::key) for the extractors of this crate. An extractor of your own is a
+    /// closure, or a type that implements [`KeyExtractor`]:
+    ///
+    /// ```
+    /// use std::collections::HashSet;
+    /// use http::{Request, StatusCode};
+    /// use tollgate::{RateLimitLayer, TokenBucket, key::{Extracted, Key, KeyExtractor, MissingKey}};
+    ///
+    /// /// Limits each tenant, exempts the health check, and refuses banned tenants.
+    /// #[derive(Clone)]
+    /// struct Tenant {
+    ///     banned: HashSet<String>,
+    /// }
+    ///
+    /// impl<B> KeyExtractor<Request<B>> for Tenant {
+    ///     fn extract(&self, request: &Request<B>) -> Result<Extracted, MissingKey> {
+    ///         if request.uri().path() == "/health" {
+    ///             return Ok(Extracted::Exempt);
+    ///         }
+    ///         let tenant = request.headers().get("x-tenant").and_then(|value| value.to_str().ok());
+    ///         let tenant = tenant.ok_or(MissingKey::new("no header `x-tenant`"))?;
+    ///         if self.banned.contains(tenant) {
+    ///             return Err(MissingKey::new("the tenant is banned").with_status(StatusCode::FORBIDDEN));
+    ///         }
+    ///         Ok(Extracted::Key(Key::from(tenant)))
+    ///     }
+    /// }
+    ///
+    /// let tenant = Tenant { banned: HashSet::from(["mallory".to_owned()]) };
+    /// let of = |name| tenant.extract(&Request::builder().header("x-tenant", name).body(()).unwrap());
+    /// assert_eq!(of("alice"), Ok(Extracted::Key(Key::from("alice"))));
+    /// assert_eq!(of("mallory").unwrap_err().status(), StatusCode::FORBIDDEN);
+    /// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(tenant);
+    /// # let _ = layer;
+    /// ```
+    #[doc(alias("per ip", "identifier", "ban"))]
+    fn key<L>(self, key: L) -> [By<L, C, P>, T] {
+        self.reading(|by| By { key, cost: by.cost, rule: by.rule })
     }
 
     /// Selects the rule for each request: a closure `Fn(&Req) -> Option<Rule>`, or any
-    /// [`SelectRule`](crate::SelectRule). `None` is the limit's own rule.
+    /// [`SelectRule`]. `None` is the limit's own rule.
     ///
     /// A rule that delays a request needs tokio to hold it. Without the feature `tokio`, or outside
     /// of a runtime of tokio, the request is refused instead, its charge is given back, and
@@ -91,73 +313,259 @@ impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
     ///
     /// A selected rule that does not [fit](crate::store::Store::fits) the layer's store is noticed
     /// only when it is used. Its request is refused as the server's fault (500; gRPC: `INTERNAL`),
-    /// [counted](crate::RateLimitLayer::misconfigured), and logged once for each policy and cause.
-    #[doc(alias = "plan")]
-    #[doc(alias = "tier")]
-    pub fn rule<Q>(self, per_request: Q) -> Limit<Rule, Q, K, C, E, B> {
-        self.with_parts(|(_, key, cost, enforcement, charging)| {
-            (per_request, key, cost, enforcement, charging)
-        })
+    /// [counted](RateLimitLayer::misconfigured), and logged once for each policy and cause.
+    #[doc(alias("plan", "tier"))]
+    fn rule<Q>(self, per_request: Q) -> [By<K, C, Q>, T] {
+        let mut limit = self.reading(|by| By { key: by.key, cost: by.cost, rule: per_request });
+        limit.settings.is_fixed = false;
+        limit
     }
 
     /// Changes the cost of a request, 1 unless set: a [`Cost`], a closure `Fn(&Req) -> Cost`, or
-    /// any [`RequestCost`](crate::RequestCost).
+    /// any [`RequestCost`].
     #[doc(alias = "weight")]
-    pub fn cost<D>(self, cost: D) -> Limit<Rule, P, K, D, E, B> {
-        self.with_parts(|(per_request, key, _, enforcement, charging)| {
-            (per_request, key, cost, enforcement, charging)
-        })
+    fn cost<D>(self, cost: D) -> [By<K, D, P>, T] {
+        self.reading(|by| By { key: by.key, cost, rule: by.rule })
     }
 
-    /// Changes the parts that may get another type.
-    fn with_parts<Q, L, D, F, G>(
-        self,
-        change: impl FnOnce((P, K, C, E, B)) -> (Q, L, D, F, G),
-    ) -> Limit<Rule, Q, L, D, F, G> {
-        let parts = (
-            self.per_request,
-            self.key,
-            self.cost,
-            self.enforcement,
-            self.charging,
-        );
-        let (per_request, key, cost, enforcement, charging) = change(parts);
+    /// Changes the limit's name, which is `default` unless set.
+    ///
+    /// Stacked layers need different names: clients, [outcomes](crate::Outcome::get) and shared
+    /// stores distinguish limits by name. Layers do not see each other, so equal names are no error
+    /// there, as they are in [`also`](RateLimitLayer::also). Responses and outcomes then report
+    /// only the limit of that name that is nearest to exhaustion.
+    ///
+    /// # Panics
+    ///
+    /// When the name is no [`Policy`]: empty, too long, or not printable ASCII. Use
+    /// [`Policy::try_new`] and [`policy`](Self::policy) for names from data.
+    #[track_caller]
+    fn named(self, name: &str) -> [By<K, C, P>, T] {
+        self.policy(Policy::new(name))
+    }
+
+    /// Changes the limit's policy: its name, and what clients read about it.
+    fn policy(self, policy: Policy) -> [By<K, C, P>, T] {
+        self.with_settings(|settings| settings.policy = policy)
+    }
+
+    /// Puts the limit on a dry run: it decides, counts and reports, but refuses and delays nothing.
+    ///
+    /// Its decisions are in the [report](RateLimitLayer::dry_run_report) and go to the layer's
+    /// [observers](crate::observe::Observer::dry_run). Response headers and outcomes do not contain
+    /// them, unless they are [shown](Self::dry_run_shown). A request without a key proceeds as if
+    /// it were exempt, and is counted.
+    ///
+    /// The limit decides as if it were alone: it charges its own state, for requests that another
+    /// limit refuses, too. Its keys take room in the layer's store, as those of any limit do.
+    ///
+    /// The layer asks the store for each limit on a dry run by itself, at the same time as for the
+    /// others, and waits for its answer. If the store fails, or does not support the rule, the
+    /// request proceeds and is counted as undecided. A request that is dropped before all answers
+    /// are there is not counted.
+    ///
+    /// A [handle](Limit::charge_handle) exists only for a request that the dry run would have
+    /// admitted, and is one more handle beside those of other limits, so handlers must select
+    /// theirs by [name](crate::ChargeHandle::of). With [`charge_after`](Limit::charge_after) the
+    /// limit reserves and settles as [`charge_if`](Limit::charge_if) does.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use http::{Request, Response};
+    /// use tollgate::{RateLimitLayer, TokenBucket};
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+    /// let layer = RateLimitLayer::new(TokenBucket::per_minute(1)).named("api").dry_run();
+    /// let service = ServiceBuilder::new()
+    ///     .layer(layer.clone())
+    ///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::from("hello")))));
+    ///
+    /// for _ in 0..3 {
+    ///     assert_eq!(service.clone().oneshot(Request::new(())).await?.body(), "hello");
+    /// }
+    /// let report = layer.dry_run_report("api").unwrap();
+    /// assert_eq!((report.admitted, report.refused), (1, 2));
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias("shadow", "log only"))]
+    fn dry_run(self) -> [By<K, C, P>, T] {
+        self.enforce_for(0)
+    }
+
+    /// Enforces the limit for a percentage of its keys, and is a [dry run](Self::dry_run) for the
+    /// others.
+    ///
+    /// The [digest](Key::digest) of a key selects it, so every node enforces the limit for the same
+    /// keys, a higher percentage includes the keys of a lower one, and limits with equal
+    /// percentages and keys are enforced for the same clients. 0 is a dry run. 100 enforces the
+    /// limit, and refuses requests without a key, which proceed at any lower percentage.
+    ///
+    /// # Panics
+    ///
+    /// When `percent` is above 100; see [`Limit::try_enforce_for`].
+    #[doc(alias("roll-out", "canary"))]
+    #[track_caller]
+    fn enforce_for(self, percent: u8) -> [By<K, C, P>, T] {
+        self.try_enforce_for(percent).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Shows the decisions of a [dry run](Self::dry_run) in response headers, under the limit's
+    /// name, and in the [`Outcome`](crate::Outcome). A limit that is on none is not changed.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use http::{Request, Response};
+    /// use tollgate::{RateLimitLayer, TokenBucket};
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+    /// let service = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::new(TokenBucket::per_minute(60)).named("next").dry_run().dry_run_shown())
+    ///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
+    ///
+    /// let response = service.oneshot(Request::new(())).await?;
+    /// assert_eq!(response.headers()["ratelimit"], "\"next\";r=59;t=59");
+    /// # Ok(()) }
+    /// ```
+    fn dry_run_shown(self) -> [By<K, C, P>, T] {
+        self.with_settings(|settings| settings.dry_run_mut().show())
+    }
+}
+
+impl<Rule, K, C, P, T> Limit<Rule, By<K, C, P>, T> {
+    fn reading<B>(self, change: impl FnOnce(By<K, C, P>) -> B) -> Limit<Rule, B, T> {
         Limit {
-            policy: self.policy,
-            rule: self.rule,
-            per_request,
-            key,
-            cost,
-            enforcement,
-            charging,
+            settings: self.settings,
+            by: change(self.by),
+            settle: self.settle,
         }
     }
 
-    fn with_charging<D>(self, change: impl FnOnce(B) -> D) -> Limit<Rule, P, K, C, E, D> {
-        self.with_parts(|(per_request, key, cost, enforcement, charging)| {
-            (per_request, key, cost, enforcement, change(charging))
-        })
-    }
-
-    fn with_enforcement<D>(self, change: impl FnOnce(E) -> D) -> Limit<Rule, P, K, C, D, B> {
-        self.with_parts(|(per_request, key, cost, enforcement, charging)| {
-            (per_request, key, cost, change(enforcement), charging)
-        })
-    }
-
-    /// Puts a [`ChargeHandle`](crate::ChargeHandle) into the extensions of each request that is
-    /// charged, so that its handler can correct the charge to the actual cost.
-    ///
-    /// The [cost](Self::cost) is reserved: it counts against the limit until it is settled. A
-    /// handle that is dropped leaves it charged. If the store answers at once, the rate limit
-    /// fields of the response have the numbers after the settlement.
-    pub fn charge_handle<Handed>(self) -> Limit<Rule, P, K, C, E, Handed>
+    /// Returns a candidate for the rule, on a dry run beside this limit.
+    pub(super) fn candidate(&self, policy: Policy, rule: Rule) -> Limit<Rule, By<K, C>, T>
     where
-        B: HandOver<Handed>,
+        K: Clone,
+        C: Clone,
+        T: Clone,
     {
-        self.with_charging(B::handed_over)
+        let mut dry_run = DryRun::default();
+        dry_run.compare_with(self.settings.policy.clone());
+        Limit {
+            settings: LimitSettings {
+                policy,
+                rule,
+                is_fixed: true,
+                // On a dry run, looks are reservations.
+                when: self.settings.when,
+                dry_run: Some(dry_run),
+                is_candidate: true,
+            },
+            by: By {
+                key: self.by.key.clone(),
+                cost: self.by.cost.clone(),
+                rule: (),
+            },
+            settle: self.settle.clone(),
+        }
+    }
+}
+
+impl<Rule, B, T> Limit<Rule, B, T> {
+    /// Enforces the limit for a share of its keys, as [`enforce_for`](Limit::enforce_for) does,
+    /// with a percentage from configuration.
+    ///
+    /// # Errors
+    ///
+    /// When `percent` is above 100.
+    pub fn try_enforce_for(mut self, percent: u8) -> Result<Self, Error> {
+        self.settings.dry_run_mut().enforce_for(percent)?;
+        Ok(self)
     }
 
+    /// Compares the decisions of a [dry run](Limit::dry_run) with those of another limit of the
+    /// layer, for the [report](RateLimitLayer::dry_run_report): how often would one of them refuse
+    /// and the other not? A limit that is on no dry run is not changed.
+    ///
+    /// The limits are compared one by one: a request that `live` admits counts as admitted by it,
+    /// even if a third limit refuses the request. The layer must have the limit `live` already when
+    /// it gets this one; otherwise [`also`](RateLimitLayer::also) fails.
+    pub fn compared_with(self, live: Policy) -> Self {
+        self.with_settings(|settings| settings.dry_run_mut().compare_with(live))
+    }
+
+    /// Returns the limit with types that do not depend on its key, its cost, its rule for each
+    /// request, or its condition, for a list or a field of a struct.
+    ///
+    /// ```
+    /// use axum::body::Body;
+    /// use http::{Request, Response};
+    /// use tollgate::{AnyRule, BoxLimit, Limit, key::{Header, PeerIp}};
+    ///
+    /// let limits: Vec<BoxLimit<Request<Body>, AnyRule>> = vec![
+    ///     Limit::new("token-bucket 10/1s".parse()?).key(PeerIp::new()).boxed(),
+    ///     Limit::new("fixed-window 1000/1d".parse()?)
+    ///         .named("daily")
+    ///         .key(Header::new("x-api-key"))
+    ///         .charge_if(|response: &Response<Body>| response.status().is_success())
+    ///         .boxed(),
+    /// ];
+    /// # assert_eq!(limits.len(), 2);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn boxed<Req, Res>(self) -> BoxLimit<Req, Rule, Res>
+    where
+        B: ReadRequest<Req, Rule> + Send + Sync + 'static,
+        T: Settle<Req, Res> + Send + Sync + 'static,
+    {
+        let settle = self.settings.settles().then(|| Arc::new(self.settle) as _);
+        Limit {
+            settings: self.settings,
+            by: BoxBy(Arc::new(self.by)),
+            settle: BoxSettle(settle),
+        }
+    }
+
+    fn with_settings(mut self, change: impl FnOnce(&mut LimitSettings<Rule>)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    fn settled_by<U>(self, when: When, change: impl FnOnce(T) -> U) -> Limit<Rule, B, U> {
+        let settings = self.with_settings(|settings| settings.when = when);
+        Limit {
+            settings: settings.settings,
+            by: settings.by,
+            settle: change(settings.settle),
+        }
+    }
+}
+
+/// Writes the settings of charges twice, as `settings` does.
+macro_rules! charges {
+    ($Now:ty $(, $F:ident)?: $(
+        $(#[$doc:meta])*
+        fn $setting:ident $(<$Argument:ident>)? ($self:ident $(, $argument:ident: $Type:ty)*) -> $T:ty $body:block
+    )*) => {
+        impl<Rule, B $(, $F)?> Limit<Rule, B, $Now> {
+            $(
+                $(#[$doc])*
+                pub fn $setting $(<$Argument>)? ($self $(, $argument: $Type)*) -> Limit<Rule, B, $T> $body
+            )*
+        }
+
+        impl<Rule, B $(, $F)?, S, R> RateLimitLayer<Limit<Rule, B, $Now>, S, R> {
+            $(
+                $(#[$doc])*
+                pub fn $setting $(<$Argument>)? ($self $(, $argument: $Type)*) -> RateLimitLayer<Limit<Rule, B, $T>, S, R> {
+                    $self.map_limits(|limit| limit.$setting($($argument),*))
+                }
+            )*
+        }
+    };
+}
+
+charges! { ():
     /// Charges only requests whose response fulfils a condition: a closure `Fn(&Response) -> bool`,
     /// or any [`ChargeIf`](crate::ChargeIf).
     ///
@@ -168,97 +576,21 @@ impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
     ///
     /// A request without a response stays charged: its handler panicked or returned an error, or
     /// its client went away.
-    pub fn charge_if<F, Conditional>(self, condition: F) -> Limit<Rule, P, K, C, E, Conditional>
-    where
-        B: AddCondition<F, Conditional>,
-    {
-        self.with_charging(|charging| charging.with_condition(condition))
-    }
-}
-
-impl<Rule, P, K, C, E: Enforcement, B> Limit<Rule, P, K, C, E, B> {
-    /// Puts the limit on a dry run: it decides, counts and reports, but refuses and delays nothing.
     ///
-    /// Its decisions are in the [report](crate::RateLimitLayer::dry_run_report) and go to the
-    /// layer's [observers](crate::observe::Observer::dry_run). Response headers and outcomes do not
-    /// contain them, unless they are [shown](Self::dry_run_shown). A request without a key proceeds
-    /// as if it were exempt, and is counted.
+    /// ```
+    /// use http::Response;
+    /// use tollgate::{RateLimitLayer, TokenBucket, key::PeerIp};
     ///
-    /// The limit decides as if it were alone: it charges its own state, for requests that another
-    /// limit refuses, too. Its keys take room in the layer's store, as those of any limit do.
-    ///
-    /// The layer asks the store for each limit on a dry run by itself, at the same time as for the
-    /// others, and waits for its answer. If the store fails, or does not support the rule, the
-    /// request proceeds and is counted as undecided. A request that is dropped before all answers
-    /// are there is not counted.
-    ///
-    /// A [handle](Self::charge_handle) exists only for a request that the dry run would have
-    /// admitted, and is one more handle beside those of other limits, so handlers must select
-    /// theirs by [name](crate::ChargeHandle::of). With [`charge_after`](Self::charge_after) the
-    /// limit reserves and settles as [`charge_if`](Self::charge_if) does.
-    #[doc(alias = "shadow")]
-    #[doc(alias = "log only")]
-    pub fn dry_run(self) -> Limit<Rule, P, K, C, DryRun, B> {
-        self.with_enforcement(Enforcement::into_dry_run)
+    /// // Answers from the cache are free.
+    /// let layer = RateLimitLayer::new(TokenBucket::per_minute(100))
+    ///     .key(PeerIp::new())
+    ///     .charge_if(|response: &Response<String>| !response.headers().contains_key("x-cache-hit"));
+    /// # let _ = layer;
+    /// ```
+    fn charge_if<F>(self, condition: F) -> Reserve<F> {
+        self.settled_by(When::Reserve, |()| Reserve { condition })
     }
 
-    /// Enforces the limit for a percentage of its keys, and is a [dry run](Self::dry_run) for the
-    /// others.
-    ///
-    /// The [digest](crate::key::Key::digest) of a key selects it, so every node enforces the limit
-    /// for the same keys, a higher percentage includes the keys of a lower one, and limits with
-    /// equal percentages and keys are enforced for the same clients. 0 is a dry run. 100 enforces
-    /// the limit, and refuses requests without a key, which proceed at any lower percentage.
-    ///
-    /// # Panics
-    ///
-    /// When `percent` is above 100; see [`try_enforce_for`](Self::try_enforce_for).
-    #[doc(alias = "roll-out")]
-    #[doc(alias = "canary")]
-    #[track_caller]
-    pub fn enforce_for(self, percent: u8) -> Limit<Rule, P, K, C, DryRun, B> {
-        self.try_enforce_for(percent)
-            .unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// Enforces the limit for a share of its keys, as [`enforce_for`](Self::enforce_for) does, with
-    /// a percentage from configuration.
-    ///
-    /// # Errors
-    ///
-    /// When `percent` is above 100.
-    pub fn try_enforce_for(self, percent: u8) -> Result<Limit<Rule, P, K, C, DryRun, B>, Error> {
-        let mut limit = self.dry_run();
-        limit.enforcement = limit.enforcement.enforce_for(percent)?;
-        Ok(limit)
-    }
-}
-
-impl<Rule, P, K, C, E, B> Limit<Rule, P, K, C, E, B> {
-    /// Returns a candidate for the rule, on a dry run beside this limit.
-    pub(super) fn candidate(
-        &self,
-        policy: Policy,
-        rule: Rule,
-    ) -> Limit<Rule, FixedRule, K, C, DryRun, B::Candidate>
-    where
-        K: Clone,
-        C: Clone,
-        B: ForCandidate,
-    {
-        Limit {
-            policy,
-            rule,
-            per_request: FixedRule,
-            key: self.key.clone(),
-            cost: self.cost.clone(),
-            enforcement: DryRun::default().beside(self.policy.clone()),
-            charging: self.charging.for_candidate(),
-        }
-    }
-}
-
-impl<Rule, P, K, C, E> Limit<Rule, P, K, C, E> {
     /// Charges only requests whose response fulfils a condition, after that response: a closure
     /// `Fn(&Response) -> bool`, or any [`ChargeIf`](crate::ChargeIf).
     ///
@@ -276,35 +608,153 @@ impl<Rule, P, K, C, E> Limit<Rule, P, K, C, E> {
     /// If a request costs more than 1, the wait in a refusal is until the key is unused, which may
     /// be longer than necessary. Delays of the rule are not observed. With a store on a server, the
     /// store is asked once before the request and once after it, if it is charged.
-    pub fn charge_after<F>(self, condition: F) -> Limit<Rule, P, K, C, E, LookFirst<F>> {
-        self.with_charging(|ChargeAtOnce| LookFirst::new(condition))
-    }
-}
-
-impl<Rule, P, K, C, B> Limit<Rule, P, K, C, DryRun, B> {
-    /// Shows the decisions of the dry run in response headers, under the limit's name, and in the
-    /// [`Outcome`](crate::Outcome).
-    pub fn dry_run_shown(self) -> Self {
-        self.with_enforcement(DryRun::shown)
-    }
-
-    /// Compares the decisions with those of another limit of the layer, for the
-    /// [report](crate::RateLimitLayer::dry_run_report): how often would one of them refuse and the
-    /// other not?
     ///
-    /// The limits are compared one by one: a request that `live` admits counts as admitted by it,
-    /// even if a third limit refuses the request. The layer must have the limit `live` already when
-    /// it gets this one; otherwise [`also`](crate::RateLimitLayer::also) fails.
-    pub fn compared_with(self, live: Policy) -> Self {
-        self.with_enforcement(|dry_run| dry_run.beside(live))
+    /// ```
+    /// use std::convert::Infallible;
+    /// use http::{Request, Response, StatusCode};
+    /// use tollgate::{RateLimitLayer, TokenBucket};
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+    /// // Three failed logins an hour. Logins that succeed are free.
+    /// let login = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::new(TokenBucket::per_hour(3)).charge_after(|response: &Response<String>| {
+    ///         response.status() == StatusCode::UNAUTHORIZED
+    ///     }))
+    ///     .service(service_fn(async |password: Request<&str>| {
+    ///         let mut response = Response::new(String::new());
+    ///         if *password.body() != "secret" {
+    ///             *response.status_mut() = StatusCode::UNAUTHORIZED;
+    ///         }
+    ///         Ok::<_, Infallible>(response)
+    ///     }));
+    ///
+    /// let status = async |password| login.clone().oneshot(Request::new(password)).await.unwrap().status();
+    /// for _ in 0..10 {
+    ///     assert_eq!(status("secret").await, StatusCode::OK);
+    /// }
+    /// for _ in 0..3 {
+    ///     assert_eq!(status("guess").await, StatusCode::UNAUTHORIZED);
+    /// }
+    /// assert_eq!(status("guess").await, StatusCode::TOO_MANY_REQUESTS);
+    /// # Ok(()) }
+    /// ```
+    fn charge_after<F>(self, condition: F) -> LookFirst<F> {
+        self.settled_by(When::LookFirst, |()| LookFirst { condition })
+    }
+
+    /// Puts a [`ChargeHandle`](crate::ChargeHandle) into the extensions of each request that is
+    /// charged, so that its handler can correct the charge to the actual cost.
+    ///
+    /// The [cost](Limit::cost) is reserved: it counts against the limit until it is settled. A
+    /// handle that is dropped leaves it charged. If the store answers at once, the rate limit
+    /// fields of the response have the numbers after the settlement.
+    fn charge_handle(self) -> HandOver {
+        self.settled_by(When::Reserve, |()| HandOver { condition: () })
     }
 }
 
-impl<Rule: fmt::Debug, P, K, C, E, B> fmt::Debug for Limit<Rule, P, K, C, E, B> {
+charges! { Reserve<F>, F:
+    /// Puts a [`ChargeHandle`](crate::ChargeHandle) into the extensions of each request that is
+    /// charged, beside the condition: the handler may correct the charge, or the response gives it
+    /// back.
+    fn charge_handle(self) -> HandOver<F> {
+        self.settled_by(When::Reserve, |settle| HandOver { condition: settle.condition })
+    }
+}
+
+charges! { HandOver:
+    /// Charges only requests whose response fulfils a condition, unless their handler has settled
+    /// the charge; see the condition of a limit [without a handle](Limit::charge_if).
+    fn charge_if<F>(self, condition: F) -> HandOver<F> {
+        self.settled_by(When::Reserve, |_| HandOver { condition })
+    }
+}
+
+impl<Rule, K, C, P, T, S, R> RateLimitLayer<Limit<Rule, By<K, C, P>, T>, S, R> {
+    /// Adds a candidate for the limit's rule, on a [dry run](Limit::dry_run): a limit named `name`
+    /// with the same key and cost, whose decisions are [compared](Limit::compared_with) with those
+    /// of this one.
+    ///
+    /// Each rule sees all requests, as if it were alone. Call it after [`key`](Self::key),
+    /// [`cost`](Self::cost) and [`named`](Self::named), and make both rules an
+    /// [`AnyRule`](crate::AnyRule) to compare algorithms. For further candidates, give
+    /// [`also`](Self::also) limits that are [compared](Limit::compared_with) with this one.
+    ///
+    /// The candidate has one rule for all requests, even if this limit [selects](Self::rule) rules.
+    /// It gives back by the condition of `charge_if` or `charge_after`, and a handler that settles
+    /// the [handle](Limit::charge_handle) of this one settles it, too.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use http::{Request, Response};
+    /// use tollgate::{RateLimitLayer, TokenBucket};
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+    /// let layer = RateLimitLayer::new(TokenBucket::per_minute(2)).named("api").candidate("api-next", TokenBucket::per_minute(5));
+    /// let service = ServiceBuilder::new()
+    ///     .layer(layer.clone())
+    ///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
+    ///
+    /// for _ in 0..7 {
+    ///     service.clone().oneshot(Request::new(())).await?;
+    /// }
+    /// let report = layer.dry_run_report("api-next").unwrap();
+    /// // `api` refused five of the requests, and `api-next` would have admitted three of these.
+    /// assert_eq!((report.admitted, report.refused, report.admitted_alone, report.refused_alone), (5, 2, 3, 0));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When the name is no [`Policy`] or the limit's own, or the rule does not [fit](Store::fits)
+    /// the layer's store; see [`try_candidate`](Self::try_candidate).
+    #[track_caller]
+    pub fn candidate(self, name: &str, rule: Rule) -> WithCandidate<Rule, K, C, P, T, S, R>
+    where
+        K: Clone,
+        C: Clone,
+        T: Clone,
+        S: Store<Rule>,
+    {
+        match self.try_candidate(name, rule) {
+            Ok(layer) => layer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Adds a candidate from configuration, as [`candidate`](Self::candidate) does.
+    ///
+    /// # Errors
+    ///
+    /// When the name is no [`Policy`] or the limit's own, or the rule does not [fit](Store::fits)
+    /// the layer's store.
+    pub fn try_candidate(
+        self,
+        name: &str,
+        rule: Rule,
+    ) -> Result<WithCandidate<Rule, K, C, P, T, S, R>, Error>
+    where
+        K: Clone,
+        C: Clone,
+        T: Clone,
+        S: Store<Rule>,
+    {
+        let candidate = self.limits.candidate(Policy::try_new(name)?, rule);
+        self.try_also(candidate)
+    }
+}
+
+/// A layer with a limit, and another one with a candidate for its rule.
+type WithCandidate<Rule, K, C, P, T, S, R> =
+    RateLimitLayer<(Limit<Rule, By<K, C, P>, T>, Limit<Rule, By<K, C>, T>), S, R>;
+
+impl<Rule: fmt::Debug, B, T> fmt::Debug for Limit<Rule, B, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limit")
-            .field("policy", &self.policy)
-            .field("rule", &self.rule)
+            .field("policy", &self.settings.policy)
+            .field("rule", &self.settings.rule)
             .finish_non_exhaustive()
     }
 }

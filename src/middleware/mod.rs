@@ -1,33 +1,32 @@
 //! The tower middleware: the layer, its limits, the service, and the future of a response.
 //!
-//! Each file imports only from those before it: `per_request`, `role`, `limit`, `limits`, `asking`,
-//! `asks`, `disposition`, `config`, `late`, `kept`, `kept_looks`, `pending`, `future`, `service`,
-//! `layer`, `one_limit`, `new`.
+//! A request goes from `service` to the extractors of its limits (`limits`), to the store
+//! (`asking`), and to the inner service or to the responder (`config`). It waits in `future`, and
+//! what its response settles is in `settle`.
+
+// In this order on the page of the layer: `new`, the settings of a limit, those of the layer.
+mod new;
+
+mod limit;
 
 mod asking;
-mod asks;
+mod boxed;
 mod config;
-mod disposition;
 mod future;
-mod kept;
-mod kept_looks;
-mod late;
 mod layer;
-mod limit;
 mod limits;
-mod new;
-mod one_limit;
-mod pending;
 mod per_request;
-mod role;
 mod same_state;
 mod service;
+mod settle;
 
 pub use self::{
+    boxed::BoxLimit,
     future::ResponseFuture,
     layer::RateLimitLayer,
-    limit::Limit,
-    limits::{Limits, LimitsBy},
-    per_request::{FixedRule, RequestCost, SelectRule},
+    limit::{By, Limit},
+    limits::Limits,
+    new::BoxLayer,
+    per_request::{RequestCost, SelectRule},
     service::RateLimit,
 };

@@ -4,7 +4,8 @@ use crate::decision::Cost;
 
 /// Selects the rule of a request.
 ///
-/// Implemented by closures `Fn(&Req) -> Option<Rule>`, and by [`FixedRule`]. Given to
+/// Implemented by closures `Fn(&Req) -> Option<Rule>`, and by `()`, which
+/// leaves each request to the limit's own rule. Given to
 /// [`RateLimitLayer::rule`](crate::RateLimitLayer::rule) or [`Limit::rule`](crate::Limit::rule).
 ///
 /// ```
@@ -31,27 +32,11 @@ use crate::decision::Cost;
 /// # let _ = layer;
 /// ```
 pub trait SelectRule<Req, Rule> {
-    #[doc(hidden)]
-    const IS_FIXED: bool = false;
-
     /// Returns the rule for `req`, or `None` for the limit's own rule.
     fn select_rule(&self, req: &Req) -> Option<Rule>;
 }
 
-/// Applies the limit's own rule to each request: the default.
-///
-/// ```
-/// use tollgate::{FixedRule, SelectRule, TokenBucket};
-///
-/// let selected: Option<TokenBucket> = FixedRule.select_rule(&"any request");
-/// assert!(selected.is_none());
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FixedRule;
-
-impl<Req, Rule> SelectRule<Req, Rule> for FixedRule {
-    const IS_FIXED: bool = true;
-
+impl<Req, Rule> SelectRule<Req, Rule> for () {
     #[inline]
     fn select_rule(&self, _: &Req) -> Option<Rule> {
         None

@@ -6,10 +6,10 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use super::{limit::LimitSettings, limits::Limits};
 use crate::{
     algorithm::Algorithm,
     outcome::{Outcome, StateHash},
-    policy::Policy,
     store::{AskParts, Backend, StoreId},
 };
 
@@ -59,24 +59,28 @@ impl SameState {
     /// Registers the limit without a name when it decides its first request.
     // Not when the layer is built: many are that never decide.
     #[inline]
-    pub(super) fn register<'a, 'l, Rule: Algorithm + 'a + 'l>(
+    pub(super) fn register<'a, L: Limits<Rule: Algorithm + 'a>>(
         &self,
-        unnamed: impl FnOnce() -> Option<(&'l Policy, &'l Rule)>,
-        asked: impl Iterator<Item = AskParts<'a, Rule>>,
+        limits: &L,
+        asked: impl Iterator<Item = AskParts<'a, L::Rule>>,
     ) {
         if !self.is_registered.load(Ordering::Relaxed) {
-            self.register_first(unnamed(), asked);
+            self.register_first(limits, asked);
         }
     }
 
     #[cold]
-    fn register_first<'a, Rule: Algorithm + 'a>(
+    fn register_first<'a, L: Limits<Rule: Algorithm + 'a>>(
         &self,
-        unnamed: Option<(&Policy, &Rule)>,
-        mut asked: impl Iterator<Item = AskParts<'a, Rule>>,
+        limits: &L,
+        mut asked: impl Iterator<Item = AskParts<'a, L::Rule>>,
     ) {
         let registered = &self.registration.0;
-        if let (Some((policy, rule)), Some(store)) = (unnamed, self.store) {
+        let mut list = Vec::new();
+        limits.list(&mut list);
+        let unnamed = |limit: &&LimitSettings<L::Rule>| limit.is_fixed && limit.policy.is_unnamed();
+        if let (Some(limit), Some(store)) = (list.into_iter().find(unnamed), self.store) {
+            let LimitSettings { policy, rule, .. } = limit;
             if !asked.any(|(asked, ..)| asked.digest() == policy.digest()) {
                 // The request is exempt from this limit.
                 return;

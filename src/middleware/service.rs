@@ -10,15 +10,13 @@ use tower_service::Service;
 
 use super::{
     asking::{self, Asked},
-    config::Config,
-    disposition::Disposition,
-    future::ResponseFuture,
-    kept::{Keep, Kept},
-    limits::Limits,
-    pending::PendingCall,
+    config::{Config, Disposition},
+    future::{PendingCall, ResponseFuture},
+    limit::Role,
+    limits::AskEach,
+    settle::KeepBy,
 };
 use crate::{
-    observe::Observer,
     outcome::Outcome,
     respond::{Refusal, Respond},
     store::{Ask, AskParts, Decisions, NeverFails, Store},
@@ -38,13 +36,13 @@ use crate::{
 /// # let _: RateLimit<_, _, _, _> = service;
 /// ```
 #[must_use = "services do nothing unless called"]
-pub struct RateLimit<Svc, L, S, R, O = ()> {
+pub struct RateLimit<Svc, L, S, R> {
     inner: Svc,
-    config: Arc<Config<L, S, R, O>>,
+    config: Arc<Config<L, S, R>>,
 }
 
-impl<Svc, L, S, R, O> RateLimit<Svc, L, S, R, O> {
-    pub(super) fn new(inner: Svc, config: Arc<Config<L, S, R, O>>) -> Self {
+impl<Svc, L, S, R> RateLimit<Svc, L, S, R> {
+    pub(super) fn new(inner: Svc, config: Arc<Config<L, S, R>>) -> Self {
         Self { inner, config }
     }
 
@@ -64,7 +62,7 @@ impl<Svc, L, S, R, O> RateLimit<Svc, L, S, R, O> {
     }
 }
 
-impl<Svc: Clone, L, S, R, O> Clone for RateLimit<Svc, L, S, R, O> {
+impl<Svc: Clone, L, S, R> Clone for RateLimit<Svc, L, S, R> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),
@@ -73,7 +71,7 @@ impl<Svc: Clone, L, S, R, O> Clone for RateLimit<Svc, L, S, R, O> {
     }
 }
 
-impl<Svc: fmt::Debug, L, S, R, O> fmt::Debug for RateLimit<Svc, L, S, R, O> {
+impl<Svc: fmt::Debug, L, S, R> fmt::Debug for RateLimit<Svc, L, S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimit")
             .field("inner", &self.inner)
@@ -81,18 +79,17 @@ impl<Svc: fmt::Debug, L, S, R, O> fmt::Debug for RateLimit<Svc, L, S, R, O> {
     }
 }
 
-impl<Svc, Req, L, S, R, O> Service<Req> for RateLimit<Svc, L, S, R, O>
+impl<Svc, Req, L, S, R> Service<Req> for RateLimit<Svc, L, S, R>
 where
     Svc: Service<Req> + Clone,
-    L: Limits<Req, Rule: Clone>,
+    L: AskEach<Req, Rule: Clone>,
     S: Store<L::Rule, Error: NeverFails>,
     R: Respond<Req, Svc::Response, Svc::Error>,
-    O: Observer,
-    L::Keeps: Keep<Req, Svc::Response, Svc::Error, L, S, R, O>,
+    L::Settle: KeepBy<Req, Svc::Response, Svc::Error, L, S, R>,
 {
     type Response = Svc::Response;
     type Error = Svc::Error;
-    type Future = ResponseFuture<Svc, Req, L, S, R, O>;
+    type Future = ResponseFuture<Svc, Req, L, S, R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx)
@@ -115,113 +112,134 @@ where
 
 /// The parts of a call. All but the shortest path are functions of their own, which keeps decisions
 /// on that path in registers.
-impl<Svc, Req, L, S, R, O> ResponseFuture<Svc, Req, L, S, R, O>
+impl<Svc, Req, L, S, R> ResponseFuture<Svc, Req, L, S, R>
 where
     Svc: Service<Req> + Clone,
-    L: Limits<Req, Rule: Clone>,
+    L: AskEach<Req, Rule: Clone>,
     S: Store<L::Rule, Error: NeverFails>,
     R: Respond<Req, Svc::Response, Svc::Error>,
-    O: Observer,
-    L::Keeps: Keep<Req, Svc::Response, Svc::Error, L, S, R, O>,
+    L::Settle: KeepBy<Req, Svc::Response, Svc::Error, L, S, R>,
 {
     /// Extracts the keys of a request, and asks the store.
     #[inline(never)]
-    fn extract_and_ask(inner: &mut Svc, config: &Arc<Config<L, S, R, O>>, mut req: Req) -> Self {
+    fn extract_and_ask(inner: &mut Svc, config: &Arc<Config<L, S, R>>, mut req: Req) -> Self {
         let mut selected = L::Selected::default();
         let mut asks = L::Asks::default();
         if let Err(missing) = config.limits.add_asks(&req, &mut selected, &mut asks) {
             drop(take_ready(inner));
-            config.observer.missing_key(&missing);
+            if let Some(observer) = &config.observer {
+                observer.missing_key(&missing);
+            }
             let refusal = Refusal::missing(missing);
             return Self::answered(config.refuse(req, refusal));
         }
         if asks.is_empty() {
-            config.observer.exempt();
+            if let Some(observer) = &config.observer {
+                observer.exempt();
+            }
             // An exemption is an outcome, too. Its response gets no annotation.
             drop(config.admit(&mut req, asked(&asks), Outcome::new));
-            let kept = Self::keep(config, &mut req, &asks, &Decisions::default());
-            return Self::calling(inner.call(req), None, kept);
+            return Self::calling(inner.call(req), None, None);
         }
         Self::ask(inner, config, req, asks)
     }
 
     /// Asks the store, and continues with its answer.
     #[inline(always)]
-    fn ask(inner: &mut Svc, config: &Arc<Config<L, S, R, O>>, req: Req, asks: L::Asks<'_>) -> Self {
-        let respond = &config.respond;
-        match asking::ask(&config.limits, &config.store, &asks) {
-            Asked::Decided(decisions) => {
-                config.observe(asked(&asks), &decisions);
-                let unnamed = || config.limits.unnamed();
-                config.same_state.register(unnamed, asked(&asks));
-                match Disposition::of(&decisions) {
-                    Disposition::Pass => {
-                        if !respond.wants_outcome() {
-                            let mut req = req;
-                            let kept = Self::keep(config, &mut req, &asks, &decisions);
-                            return Self::calling(inner.call(req), None, kept);
-                        }
-                        if L::APART || L::SETTLES {
-                            return Self::admit(inner, config, req, asks, decisions);
-                        }
-                        let ([ask], Some(decision)) = (&*asks, decisions.only()) else {
-                            return Self::admit(inner, config, req, asks, decisions);
-                        };
-                        // A copy of the key, so that the ask can stay in registers.
-                        config.note_outer(&req, asked(&asks));
-                        let (policy, key) = (ask.policy(), *ask.key());
-                        let state = config.same_state.hash((policy, &key, ask.rule()));
-                        let outcome = Outcome::one(policy, &key, state, decision);
-                        // Bound again: a parameter that is borrowed would be copied on the other
-                        // paths, too.
-                        let mut req = req;
-                        let annotation = respond.admit(&mut req, outcome);
-                        let kept = Self::keep(config, &mut req, &asks, &decisions);
-                        Self::calling(inner.call(req), Some(annotation), kept)
-                    }
-                    Disposition::Refuse => Self::refuse(inner, config, req, asks, decisions),
-                    Disposition::Delay => Self::delay(inner, config, req, asks, decisions),
-                }
-            }
-            Asked::Pending(answer) => {
-                let call = (take_ready(inner), req);
-                Self::pending(PendingCall::asking(call, config, &asks, answer))
-            }
+    fn ask(inner: &mut Svc, config: &Arc<Config<L, S, R>>, req: Req, asks: L::Asks<'_>) -> Self {
+        if config.is_plain {
+            Self::ask_by::<true>(inner, config, req, asks)
+        } else {
+            Self::ask_long(inner, config, req, asks)
         }
     }
 
-    /// Keeps what the response may settle of a request that is decided at once.
-    #[inline(always)]
-    fn keep(
-        config: &Arc<Config<L, S, R, O>>,
-        req: &mut Req,
-        asks: &[Ask<'_, L::Rule>],
-        decisions: &Decisions,
-    ) -> Kept<Req, Svc::Response, Svc::Error, L, S, R, O> {
-        L::Keeps::keep(config, req, asks.iter().copied(), decisions, true)
+    #[inline(never)]
+    fn ask_long(
+        inner: &mut Svc,
+        config: &Arc<Config<L, S, R>>,
+        req: Req,
+        asks: L::Asks<'_>,
+    ) -> Self {
+        Self::ask_by::<false>(inner, config, req, asks)
     }
 
-    /// Calls the inner service with the outcome of several limits.
+    /// The short path is `PLAIN`: limits which charge at once and decide together, without an
+    /// observer.
+    #[inline(always)]
+    fn ask_by<const PLAIN: bool>(
+        inner: &mut Svc,
+        config: &Arc<Config<L, S, R>>,
+        req: Req,
+        asks: L::Asks<'_>,
+    ) -> Self {
+        let settles = !PLAIN && config.settles;
+        let is_separate = !PLAIN && config.is_separate;
+        let answer = if is_separate {
+            asking::ask_by_role(&config.limits, &config.store, &asks)
+        } else {
+            asking::ask_together(&config.store, &asks, Role::Acquire)
+        };
+        let decisions = match answer {
+            Asked::Decided(decisions) => decisions,
+            Asked::Pending(answer) => {
+                let call = (take_ready(inner), req);
+                return Self::pending(PendingCall::asking(call, config, &asks, answer));
+            }
+        };
+        if !PLAIN {
+            config.observe(asked(&asks), &decisions);
+        }
+        let same_state = &config.same_state;
+        same_state.register(&config.limits, asked(&asks));
+        match Disposition::of(&decisions) {
+            Disposition::Pass => {
+                if !settles && !config.respond.wants_outcome() {
+                    return Self::calling(inner.call(req), None, None);
+                }
+                if settles || is_separate {
+                    return Self::admit(inner, config, req, asks, decisions);
+                }
+                let ([ask], Some(decision)) = (&*asks, decisions.only()) else {
+                    return Self::admit(inner, config, req, asks, decisions);
+                };
+                // A copy of the key, so that the ask can stay in registers.
+                config.note_outer(&req, asked(&asks));
+                let (policy, key) = (ask.policy(), *ask.key());
+                let state = same_state.hash((policy, &key, ask.rule()));
+                let outcome = Outcome::one(policy, &key, state, decision);
+                // Bound again: a parameter that is borrowed would be copied on the other paths,
+                // too.
+                let mut req = req;
+                let annotation = config.respond.admit(&mut req, outcome);
+                Self::calling(inner.call(req), Some(annotation), None)
+            }
+            Disposition::Refuse => Self::refuse(inner, config, req, asks, decisions),
+            Disposition::Delay => Self::delay(inner, config, req, asks, decisions),
+        }
+    }
+
+    /// Calls the inner service, and keeps what the response may settle.
     #[inline(never)]
     fn admit(
         inner: &mut Svc,
-        config: &Arc<Config<L, S, R, O>>,
+        config: &Arc<Config<L, S, R>>,
         mut req: Req,
         asks: L::Asks<'_>,
         decisions: Decisions,
     ) -> Self {
-        config.note_outer(&req, asked(&asks));
-        let outcome = config.outcome(asked(&asks), &decisions);
-        let annotation = config.respond.admit(&mut req, outcome);
-        let kept = Self::keep(config, &mut req, &asks, &decisions);
-        Self::calling(inner.call(req), Some(annotation), kept)
+        let annotation = config.admit(&mut req, asked(&asks), || {
+            config.outcome(asked(&asks), &decisions)
+        });
+        let kept = L::Settle::keep(config, &mut req, &asks, &decisions, true);
+        Self::calling(inner.call(req), annotation, kept)
     }
 
     /// Answers a refused request.
     #[inline(never)]
     fn refuse(
         inner: &mut Svc,
-        config: &Config<L, S, R, O>,
+        config: &Arc<Config<L, S, R>>,
         req: Req,
         asks: L::Asks<'_>,
         decisions: Decisions,
@@ -234,7 +252,7 @@ where
     #[inline(never)]
     fn delay(
         inner: &mut Svc,
-        config: &Arc<Config<L, S, R, O>>,
+        config: &Arc<Config<L, S, R>>,
         req: Req,
         asks: L::Asks<'_>,
         decisions: Decisions,

@@ -78,10 +78,6 @@ use crate::{
 /// ```
 #[doc(alias = "metrics")]
 pub trait Observer {
-    /// `true` if no method does anything, so that a layer prepares no events.
-    #[doc(hidden)]
-    const SILENT: bool = false;
-
     /// Called when a limit has admitted a request that proceeds at once.
     #[inline]
     fn admitted(&self, event: &Event<'_>) {
@@ -138,9 +134,7 @@ pub trait Observer {
 }
 
 /// Does nothing.
-impl Observer for () {
-    const SILENT: bool = true;
-}
+impl Observer for () {}
 
 /// Forwards the events to another observer.
 macro_rules! forward {
@@ -187,16 +181,12 @@ macro_rules! forward {
     };
 }
 
-impl<O: Observer> Observer for Arc<O> {
-    const SILENT: bool = O::SILENT;
-
+impl<O: Observer + ?Sized> Observer for Arc<O> {
     forward!(self, (**self));
 }
 
 /// Calls both observers, in this order.
 impl<A: Observer, B: Observer> Observer for (A, B) {
-    const SILENT: bool = A::SILENT && B::SILENT;
-
     forward!(self, self.0, self.1);
 }
 

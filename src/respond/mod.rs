@@ -181,6 +181,23 @@ pub trait Respond<Req, Res, Err> {
     fn refuse(&self, req: Req, refusal: Refusal) -> Result<Res, Err>;
 }
 
+/// A request whose response has a type that follows from its own: `http`'s, with one type of body.
+///
+/// ```
+/// use tollgate::respond::Exchange;
+///
+/// let response: <http::Request<String> as Exchange>::Response = http::Response::new(String::new());
+/// # let _ = response;
+/// ```
+pub trait Exchange {
+    /// The response.
+    type Response;
+}
+
+impl<B> Exchange for ::http::Request<B> {
+    type Response = ::http::Response<B>;
+}
+
 /// Refuses requests whose handlers have already responded.
 ///
 /// A limit with [`charge_after`](crate::Limit::charge_after) charges after the response. If it

@@ -20,7 +20,7 @@ use proptest::{
 };
 use support::servers;
 use tollgate::{ChargeHandle, Limit, RateLimitLayer, key::Key, respond::Http};
-use tower::{Service, ServiceExt, service_fn, util::BoxCloneService};
+use tower::{Service, ServiceBuilder, ServiceExt, service_fn, util::BoxCloneService};
 
 use super::{
     UNITS, at_once, cost,
@@ -78,10 +78,17 @@ enum Mode {
     Handle,
     If,
     IfOrHandle,
+    HandleOrIf,
     After,
 }
 
-const MODES: [Mode; 4] = [Mode::Handle, Mode::If, Mode::IfOrHandle, Mode::After];
+const MODES: [Mode; 5] = [
+    Mode::Handle,
+    Mode::If,
+    Mode::IfOrHandle,
+    Mode::HandleOrIf,
+    Mode::After,
+];
 
 impl Plan {
     fn is_dropped(&self) -> bool {
@@ -101,9 +108,9 @@ impl Plan {
             _ => self.cost,
         };
         match (mode, settled) {
-            (Mode::Handle | Mode::IfOrHandle, Some((_, units))) => units,
+            (Mode::Handle | Mode::IfOrHandle | Mode::HandleOrIf, Some((_, units))) => units,
             (Mode::Handle, None) => self.cost,
-            (Mode::If | Mode::IfOrHandle | Mode::After, _) => by_response,
+            _ => by_response,
         }
     }
 }
@@ -146,41 +153,40 @@ async fn handle(request: Request<Job>) -> Result<Response<bool>, Failed> {
 
 type Handler = BoxCloneService<Request<Job>, Response<bool>, Failed>;
 
-/// A limit in this mode, beside one that charges at once.
-fn service(store: &AnyStore, mode: Mode) -> Handler {
+/// A limit in this mode, beside one that charges at once: as a pair, or as a list.
+fn service(store: &AnyStore, mode: Mode, is_list: bool) -> Handler {
     let key = |request: &Request<Job>| request.body().key;
     let units = |request: &Request<Job>| cost(request.body().plan.cost);
     let condition = |response: &Response<bool>| *response.body();
-    let limit = || {
-        Limit::new(at_once(UNITS))
-            .named("settled")
-            .key(key)
-            .cost(units)
-    };
-    let layer = RateLimitLayer::new(at_once(UNITS))
-        .named("plain")
-        .key(key)
-        .cost(units)
-        .store(store.clone())
-        .respond(Http::empty());
+    let limit = |name| Limit::new(at_once(UNITS)).named(name).key(key).cost(units);
     let inner = service_fn(handle);
+    macro_rules! with {
+        ($settled:expr) => {
+            if is_list {
+                let limits = vec![limit("plain").boxed(), $settled.boxed()];
+                let layer = RateLimitLayer::list(limits).unwrap().store(store.clone());
+                let layer = layer.respond(Http::empty());
+                ServiceBuilder::new()
+                    .layer(layer)
+                    .service(inner)
+                    .boxed_clone()
+            } else {
+                let layer = RateLimitLayer::from(limit("plain")).store(store.clone());
+                let layer = layer.respond(Http::empty()).also($settled);
+                ServiceBuilder::new()
+                    .layer(layer)
+                    .service(inner)
+                    .boxed_clone()
+            }
+        };
+    }
+    let settled = limit("settled");
     match mode {
-        Mode::Handle => tower::ServiceBuilder::new()
-            .layer(layer.also(limit().charge_handle()))
-            .service(inner)
-            .boxed_clone(),
-        Mode::If => tower::ServiceBuilder::new()
-            .layer(layer.also(limit().charge_if(condition)))
-            .service(inner)
-            .boxed_clone(),
-        Mode::IfOrHandle => tower::ServiceBuilder::new()
-            .layer(layer.also(limit().charge_handle().charge_if(condition)))
-            .service(inner)
-            .boxed_clone(),
-        Mode::After => tower::ServiceBuilder::new()
-            .layer(layer.also(limit().charge_after(condition)))
-            .service(inner)
-            .boxed_clone(),
+        Mode::Handle => with!(settled.charge_handle()),
+        Mode::If => with!(settled.charge_if(condition)),
+        Mode::IfOrHandle => with!(settled.charge_if(condition).charge_handle()),
+        Mode::HandleOrIf => with!(settled.charge_handle().charge_if(condition)),
+        Mode::After => with!(settled.charge_after(condition)),
     }
 }
 
@@ -218,11 +224,14 @@ async fn check(store: &AnyStore, mode: Mode, service: &Handler, plans: &[Plan], 
 
 async fn check_random(store: AnyStore, cases: u64) {
     let mut runner = TestRunner::new(Config::default());
-    let services = MODES.map(|mode| (mode, service(&store, mode)));
+    let forms = [false, true].into_iter();
+    let services =
+        forms.flat_map(|is_list| MODES.map(|mode| (mode, service(&store, mode, is_list))));
+    let services: Vec<_> = services.collect();
     for case in 0..cases {
         let plans = plans().new_tree(&mut runner).unwrap().current();
         for (index, (mode, service)) in services.iter().enumerate() {
-            let key = Key::from(case * MODES.len() as u64 + index as u64);
+            let key = Key::from(case * services.len() as u64 + index as u64);
             check(&store, *mode, service, &plans, key).await;
         }
     }
@@ -230,17 +239,17 @@ async fn check_random(store: AnyStore, cases: u64) {
 
 #[tokio::test]
 async fn charges_balance_in_memory() {
-    check_random(stores::memory(), support::cases(500).max(60)).await;
+    check_random(stores::memory(), support::cases(250).max(30)).await;
 }
 
 #[tokio::test]
 async fn charges_balance_in_redis() {
     let server = servers::Redis::start();
-    check_random(stores::redis(&server).await, 40).await;
+    check_random(stores::redis(&server).await, 20).await;
 }
 
 #[tokio::test]
 async fn charges_balance_in_memcached() {
     let server = servers::Memcached::start();
-    check_random(stores::memcached(&server).await, 40).await;
+    check_random(stores::memcached(&server).await, 20).await;
 }

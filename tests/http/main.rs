@@ -8,6 +8,8 @@ mod allocations;
 mod answers;
 #[cfg(all(feature = "axum", feature = "test-util"))]
 mod axum;
+#[cfg(all(feature = "tokio", feature = "test-util"))]
+mod boxed;
 mod cookies_and_hosts;
 #[cfg(all(feature = "tokio", feature = "test-util"))]
 mod dry_run;

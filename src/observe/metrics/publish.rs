@@ -108,7 +108,7 @@ fn store(name: &str) -> Vec<Label> {
     labels("store", name, &[])
 }
 
-impl<L, S: Backend, R, O> Publish for RateLimitLayer<L, S, R, O> {
+impl<L, S: Backend, R> Publish for RateLimitLayer<L, S, R> {
     fn publish(&self, name: &str) {
         let layer = || labels("layer", name, &[]);
         families::LAYER_CANCELLED.set(layer(), self.cancelled());

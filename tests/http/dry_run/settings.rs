@@ -82,19 +82,13 @@ fn a_comparison_needs_another_limit_of_the_layer() {
 #[test]
 fn names_and_shares_from_configuration_are_checked() {
     let clock = ManualClock::default();
-    let error = layer_of(&clock)
-        .try_enforce_for(101)
-        .unwrap_err()
-        .to_string();
+    let limit = || Limit::new(rule("token-bucket 1/1d"));
+    let error = limit().try_enforce_for(101).unwrap_err().to_string();
     assert!(
         error.contains("101 %") && error.contains("expected 0 to 100"),
         "{error}"
     );
-    assert!(
-        Limit::new(rule("token-bucket 1/1d"))
-            .try_enforce_for(200)
-            .is_err()
-    );
+    assert!(limit().try_enforce_for(200).is_err());
     for name in ["live", "", "naïve"] {
         assert!(
             layer_of(&clock)
@@ -115,7 +109,8 @@ fn several_dry_runs_have_a_report_each() {
     };
     let layer = layer_of(&clock)
         .dry_run()
-        .also((limit("two", 2).dry_run(), limit("three", 3)))
+        .also(limit("two", 2).dry_run())
+        .also(limit("three", 3))
         .also(
             limit("four", 4)
                 .dry_run()

@@ -1,6 +1,6 @@
 //! A second layer, where a limit is expected.
-//~ error[E0277]: `RateLimitLayer<
-//~ `.also(…)` takes a `Limit`, made by `Limit::new(rule)`, and no second layer
+//~ error[E0308]: mismatched types
+//~ expected `Limit<TokenBucket, _, _>`, found `RateLimitLayer<
 
 use tollgate::{RateLimitLayer, TokenBucket};
 

@@ -1,8 +1,6 @@
 //! Two limits of one layer whose rules are of different types.
-//~ error[E0277]: `tollgate::Limit<AnyRule>` is not a limit by a `tollgate::TokenBucket`, as the others of this layer are
-//~ error[E0271]: type mismatch resolving `<Limit<AnyRule> as Limits<Request<String>>>::Rule == TokenBucket`
-//~ error[E0271]: type mismatch resolving `<Limit<AnyRule> as Sealed>::AnyRule == TokenBucket`
-//~ make each of them an `AnyRule`, by `AnyRule::from(rule)`
+//~ error[E0308]: mismatched types
+//~ expected `Limit<TokenBucket, _, _>`, found `Limit<AnyRule>`
 
 mod parts;
 

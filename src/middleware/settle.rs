@@ -1,0 +1,636 @@
+//! What a request settles with its response: charges that its handler or its response may correct,
+//! and charges that are made after the response.
+//!
+//! A request without a response is charged, also under look-then-charge: its client may have hung
+//! up on purpose. The charge is an ordinary one at the instant at which the request ends. A
+//! correction of a charge of 0 units would not do, because it does not reach out of the window of
+//! that charge.
+//!
+//! A late charge is refused like any other; then the response is replaced. The alternative was to
+//! let concurrent requests wait for each other's responses: exact in the number of requests
+//! handled, too, but only in one process.
+
+use std::{
+    any::Any,
+    future::Future,
+    marker::PhantomData,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use smallvec::SmallVec;
+
+use super::{
+    boxed::BoxSettle,
+    config::Config,
+    future::taken,
+    limit::{LimitSettings, Role},
+    limits::{AskEach, Limits, SettleEach},
+};
+use crate::{
+    algorithm::Algorithm,
+    charging::{ChargeHandle, ChargedLimit, HandOver, LookFirst, Reserve, SettleCharges},
+    decision::{Charge, Decision},
+    dry_run::DryRun,
+    outcome::{Outcome, StateHash},
+    respond::{Refusal, RefuseLate, Respond},
+    store::{Ask, BoxFuture, Check, Decisions, NeverFails, OwnedAsks, Settlement, Store},
+    time::Timestamp,
+};
+
+/// What a request keeps from the call of the inner service to its response.
+///
+/// Boxed, so that the future of a layer that settles nothing stays small, and has no more types
+/// than others have.
+pub(super) type Kept<Res, Err, Annotation> = Option<Box<dyn Keep<Res, Err, Annotation> + Send>>;
+
+/// Settles the charges of a request with its response.
+#[doc(hidden)]
+pub trait Keep<Res, Err, Annotation> {
+    /// Waits for the response, settles, and annotates it.
+    fn poll(
+        &mut self,
+        future: Pin<&mut dyn Future<Output = Result<Res, Err>>>,
+        annotation: &mut Option<Annotation>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Res, Err>>;
+}
+
+/// Decides by types what a layer keeps of a request: implemented by what the limits of a layer
+/// settle, each with the bounds that it needs.
+#[doc(hidden)]
+pub trait KeepBy<Req, Res, Err, L, S, R>
+where
+    L: Limits,
+    R: Respond<Req, Res, Err>,
+{
+    /// The greater one of a pair keeps what the other one needs, too.
+    const RANK: u8;
+
+    /// Hands charges over to the handler of an admitted request, and keeps those that its response
+    /// may correct.
+    ///
+    /// `at_once` is set if the store answered at once.
+    fn keep(
+        config: &Arc<Config<L, S, R>>,
+        req: &mut Req,
+        asks: &[Ask<'_, L::Rule>],
+        decisions: &Decisions,
+        at_once: bool,
+    ) -> Kept<Res, Err, R::Annotation>;
+}
+
+impl<Req, Res, Err, L, S, R> KeepBy<Req, Res, Err, L, S, R> for ()
+where
+    L: Limits,
+    R: Respond<Req, Res, Err>,
+{
+    const RANK: u8 = 0;
+
+    #[inline(always)]
+    fn keep(
+        _: &Arc<Config<L, S, R>>,
+        _: &mut Req,
+        _: &[Ask<'_, L::Rule>],
+        _: &Decisions,
+        _: bool,
+    ) -> Kept<Res, Err, R::Annotation> {
+        None
+    }
+}
+
+/// Keeps charges that are made when the request is admitted.
+macro_rules! keep_charges {
+    ($Settle:ident) => {
+        impl<F, Req, Res, Err, L, S, R> KeepBy<Req, Res, Err, L, S, R> for $Settle<F>
+        where
+            Req: 'static,
+            L: AskEach<Req, Rule: Clone + Send + Sync + 'static> + SettleEach<Req, Res>,
+            S: Store<L::Rule, Error: NeverFails>,
+            R: Respond<Req, Res, Err>,
+            Config<L, S, R>: SettleCharges + Send + Sync + 'static,
+        {
+            const RANK: u8 = 1;
+
+            fn keep(
+                config: &Arc<Config<L, S, R>>,
+                req: &mut Req,
+                asks: &[Ask<'_, L::Rule>],
+                decisions: &Decisions,
+                at_once: bool,
+            ) -> Kept<Res, Err, R::Annotation> {
+                let kept = KeptCharges::new::<Res>(config, req, asks, decisions, at_once);
+                Some(Box::new(kept))
+            }
+        }
+    };
+}
+
+keep_charges!(Reserve);
+keep_charges!(HandOver);
+
+/// Keeps charges that are made after the response, too.
+macro_rules! keep_looks {
+    ([$($parameter:ident),*] $Settle:ty) => {
+        impl<$($parameter,)* Req, Res, Err, L, S, R> KeepBy<Req, Res, Err, L, S, R> for $Settle
+        where
+            Req: 'static,
+            Res: Send + 'static,
+            L: AskEach<Req, Rule: Clone + Send + Sync + 'static> + SettleEach<Req, Res>,
+            S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
+            R: Respond<Req, Res, Err> + RefuseLate<Res, Err>,
+            Config<L, S, R>: SettleCharges + Send + Sync + 'static,
+        {
+            const RANK: u8 = 2;
+
+            fn keep(
+                config: &Arc<Config<L, S, R>>,
+                req: &mut Req,
+                asks: &[Ask<'_, L::Rule>],
+                decisions: &Decisions,
+                at_once: bool,
+            ) -> Kept<Res, Err, R::Annotation> {
+                // A list of boxed limits knows only by value if one of them settles.
+                let kept = config.settles.then(|| KeptLooks::new(config, req, asks, decisions, at_once));
+                kept.map(|kept| Box::new(kept) as _)
+            }
+        }
+    };
+}
+
+keep_looks!([F] LookFirst<F>);
+keep_looks!([] BoxSettle<Req, Res>);
+
+impl<A, B, Req, Res, Err, L, S, R> KeepBy<Req, Res, Err, L, S, R> for (A, B)
+where
+    A: KeepBy<Req, Res, Err, L, S, R>,
+    B: KeepBy<Req, Res, Err, L, S, R>,
+    L: Limits,
+    R: Respond<Req, Res, Err>,
+{
+    const RANK: u8 = if A::RANK > B::RANK { A::RANK } else { B::RANK };
+
+    #[inline(always)]
+    fn keep(
+        config: &Arc<Config<L, S, R>>,
+        req: &mut Req,
+        asks: &[Ask<'_, L::Rule>],
+        decisions: &Decisions,
+        at_once: bool,
+    ) -> Kept<Res, Err, R::Annotation> {
+        if A::RANK > B::RANK {
+            A::keep(config, req, asks, decisions, at_once)
+        } else {
+            B::keep(config, req, asks, decisions, at_once)
+        }
+    }
+}
+
+/// The charges of a request that its handler or its response may correct.
+struct KeptCharges<Req, L: Limits, S, R> {
+    config: Arc<Config<L, S, R>>,
+    asks: OwnedAsks<L::Rule>,
+    by_response: SmallVec<[ChargeHandle; 1]>,
+    /// Set if the handler may settle a charge.
+    has_handle: bool,
+    /// Set if the store answers at once, so that the response can have the numbers after the
+    /// settlement.
+    at_once: bool,
+    request: PhantomData<fn(Req)>,
+}
+
+impl<Req, L: Limits, S, R> KeptCharges<Req, L, S, R> {
+    fn new<Res>(
+        config: &Arc<Config<L, S, R>>,
+        req: &mut Req,
+        asks: &[Ask<'_, L::Rule>],
+        decisions: &Decisions,
+        at_once: bool,
+    ) -> Self
+    where
+        L: SettleEach<Req, Res, Rule: Clone + Send + Sync + 'static>,
+        Config<L, S, R>: SettleCharges + 'static,
+    {
+        let mut by_response = SmallVec::new();
+        let mut has_handle = false;
+        for handle in handles(config, asks, decisions) {
+            match config.limits.hand_over(req, handle) {
+                Some(handle) => {
+                    has_handle |= handle.is_shared();
+                    by_response.push(handle);
+                }
+                None => has_handle = true,
+            }
+        }
+        Self {
+            config: Arc::clone(config),
+            asks: OwnedAsks::new(asks),
+            by_response,
+            has_handle,
+            at_once,
+            request: PhantomData,
+        }
+    }
+
+    /// Gives back the charges that the response does not fulfil the condition of. Returns `true` if
+    /// a charge may have changed since its decision.
+    fn settle<Res>(&self, response: &Res) -> bool
+    where
+        L: SettleEach<Req, Res>,
+    {
+        let mut changed = self.has_handle;
+        for handle in &self.by_response {
+            let charged = self.config.limits.is_charged(handle.policy(), response);
+            if charged == Some(false) {
+                // An error if the handler has settled it.
+                changed |= handle.refund().is_ok();
+            }
+        }
+        changed
+    }
+
+    /// Adds the rate limit fields to a response; those of now, if charges have changed.
+    fn annotate<Res, Err>(
+        &self,
+        changed: bool,
+        annotation: &mut Option<R::Annotation>,
+        response: &mut Res,
+    ) where
+        L: Limits<Rule: Algorithm>,
+        S: Store<L::Rule, Error: NeverFails>,
+        R: Respond<Req, Res, Err>,
+    {
+        let Some(mut annotation) = annotation.take() else {
+            return;
+        };
+        if changed
+            && self.at_once
+            && let Check::Ready(Ok(looks)) = self.config.store.look(&self.asks.to_list())
+        {
+            let outcome = self.config.outcome_of_looks(&self.asks, &looks);
+            annotation = self.config.respond.revise(annotation, &outcome);
+        }
+        R::annotate(annotation, response);
+    }
+}
+
+/// Returns the handles of the charges that the layer settles. Those of limits know those of their
+/// candidates.
+fn handles<L, S, R>(
+    config: &Arc<Config<L, S, R>>,
+    asks: &[Ask<'_, L::Rule>],
+    decisions: &Decisions,
+) -> SmallVec<[ChargeHandle; 1]>
+where
+    L: Limits<Rule: Clone + Send + Sync + 'static>,
+    Config<L, S, R>: SettleCharges + 'static,
+{
+    let limits = &config.limits;
+    let settled = asks.iter().zip(decisions.as_slice());
+    let settled = settled.filter(|(ask, _)| {
+        let limit = limits.find(ask.policy());
+        limit.is_some_and(LimitSettings::settles)
+    });
+    let handle = |(ask, decision): (&_, &Decision)| Some(handle(config, ask, decision.charge()?));
+    let mut handles: SmallVec<[ChargeHandle; 1]> = settled.filter_map(handle).collect();
+    if !config.is_separate {
+        return handles;
+    }
+    for index in 0..handles.len() {
+        let limit = limits.find(handles[index].policy());
+        let dry_run = limit.and_then(|limit| limit.dry_run.as_ref());
+        let Some(live) = dry_run.and_then(DryRun::live) else {
+            continue;
+        };
+        let is_live = |handle: &ChargeHandle| handle.policy().digest() == live.digest();
+        if let Some(live) = handles.iter().position(is_live) {
+            let candidate = handles[index].clone();
+            handles[live].add_candidate(candidate);
+        }
+    }
+    handles
+}
+
+/// Returns the handle of a charge.
+fn handle<L, S, R>(
+    config: &Arc<Config<L, S, R>>,
+    ask: &Ask<'_, L::Rule>,
+    charge: Charge,
+) -> ChargeHandle
+where
+    L: Limits<Rule: Clone + Send + Sync + 'static>,
+    Config<L, S, R>: SettleCharges + 'static,
+{
+    let own = config.limits.find(ask.policy());
+    let is_own = own.is_some_and(|own| std::ptr::eq(&own.rule, ask.rule()));
+    let limit = ChargedLimit {
+        policy: ask.policy().clone(),
+        key: *ask.key(),
+        selected: (!is_own).then(|| Arc::new(ask.rule().clone()) as Arc<dyn Any + Send + Sync>),
+    };
+    let config: Arc<Config<L, S, R>> = Arc::clone(config);
+    ChargeHandle::new(config, limit, charge)
+}
+
+impl<Req, Res, Err, L, S, R> Keep<Res, Err, R::Annotation> for KeptCharges<Req, L, S, R>
+where
+    L: AskEach<Req> + SettleEach<Req, Res>,
+    S: Store<L::Rule, Error: NeverFails>,
+    R: Respond<Req, Res, Err>,
+{
+    fn poll(
+        &mut self,
+        future: Pin<&mut dyn Future<Output = Result<Res, Err>>>,
+        annotation: &mut Option<R::Annotation>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Res, Err>> {
+        let mut polled = future.poll(cx);
+        if let Poll::Ready(Ok(response)) = &mut polled {
+            let changed = self.settle(response);
+            self.annotate(changed, annotation, response);
+        }
+        polled
+    }
+}
+
+/// Charges that are made after the response, beside those that it may correct.
+///
+/// Dropped before the response, it makes them all; dropped while a store makes them, it lets the
+/// store finish.
+struct KeptLooks<Req, Res, L, S, R>
+where
+    L: Limits<Rule: Clone + Send + 'static>,
+    S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
+    Config<L, S, R>: SettleCharges + 'static,
+{
+    charges: KeptCharges<Req, L, S, R>,
+    /// `None` once the response is there.
+    unanswered: Option<OwnedAsks<L::Rule>>,
+    looked_at: Timestamp,
+    /// `None` until the response is there, and if its charge is made.
+    charging: Option<BoxFuture<Charged<L::Rule>>>,
+    response: Option<Res>,
+}
+
+impl<Req, Res, L, S, R> Drop for KeptLooks<Req, Res, L, S, R>
+where
+    L: Limits<Rule: Clone + Send + 'static>,
+    S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
+    Config<L, S, R>: SettleCharges + 'static,
+{
+    fn drop(&mut self) {
+        if let Some(asks) = self.unanswered.take() {
+            charge_without_response(&self.charges.config, &asks, self.looked_at);
+        }
+        if let Some(charging) = self.charging.take() {
+            // Without a runtime it is dropped: the store makes it once at most.
+            drop(finish_in_background(charging));
+        }
+    }
+}
+
+impl<Req, Res, L, S, R> KeptLooks<Req, Res, L, S, R>
+where
+    L: SettleEach<Req, Res, Rule: Clone + Send + Sync + 'static>,
+    S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
+    Config<L, S, R>: SettleCharges + 'static,
+{
+    fn new(
+        config: &Arc<Config<L, S, R>>,
+        req: &mut Req,
+        asks: &[Ask<'_, L::Rule>],
+        decisions: &Decisions,
+        at_once: bool,
+    ) -> Self {
+        let is_look = |ask: &&Ask<'_, L::Rule>| {
+            let limit = config.limits.find(ask.policy());
+            limit.is_some_and(|limit| limit.role(ask.key()) == Role::Look)
+        };
+        let looks: SmallVec<[_; 2]> = asks.iter().filter(is_look).copied().collect();
+        let looked_at = decisions.as_slice().iter().map(Decision::at).max();
+        Self {
+            charges: KeptCharges::new::<Res>(config, req, asks, decisions, at_once),
+            unanswered: (!looks.is_empty()).then(|| OwnedAsks::new(&looks)),
+            looked_at: looked_at.unwrap_or_default(),
+            charging: None,
+            response: None,
+        }
+    }
+}
+
+impl<Req, Res, Err, L, S, R> Keep<Res, Err, R::Annotation> for KeptLooks<Req, Res, L, S, R>
+where
+    L: AskEach<Req, Rule: Clone + Send + Sync + 'static> + SettleEach<Req, Res>,
+    S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
+    R: Respond<Req, Res, Err> + RefuseLate<Res, Err>,
+    Config<L, S, R>: SettleCharges + 'static,
+{
+    fn poll(
+        &mut self,
+        future: Pin<&mut dyn Future<Output = Result<Res, Err>>>,
+        annotation: &mut Option<R::Annotation>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Res, Err>> {
+        let config = &self.charges.config;
+        let mut refused = None;
+        if self.response.is_none() {
+            // An error, and a panic, leave the charges to be made without a response.
+            let response = match ready!(future.poll(cx)) {
+                Ok(response) => response,
+                Err(error) => return Poll::Ready(Err(error)),
+            };
+            self.charges.settle(&response);
+            let asks = self.unanswered.as_ref().map(|asks| {
+                let asks = asks.to_list();
+                let charged = |ask: &&Ask<'_, L::Rule>| {
+                    config.limits.is_charged(ask.policy(), &response) == Some(true)
+                };
+                let charged: SmallVec<[_; 2]> = asks.iter().filter(charged).copied().collect();
+                OwnedAsks::new(&charged)
+            });
+            self.unanswered = None;
+            self.response = Some(response);
+            if let Some(asks) = asks.filter(|asks| asks.iter().len() > 0) {
+                match charge(config, asks) {
+                    Late::Decided(charged) => refused = refusal(config, &charged),
+                    Late::Pending(charging) => self.charging = Some(charging),
+                }
+            }
+        }
+        if let Some(charging) = &mut self.charging {
+            let charged = ready!(charging.as_mut().poll(cx));
+            self.charging = None;
+            refused = refusal(config, &charged);
+        }
+        let mut response = taken(&mut self.response);
+        if let Some(refusal) = refused {
+            return Poll::Ready(config.respond.refuse_late(response, refusal));
+        }
+        self.charges.annotate(true, annotation, &mut response);
+        Poll::Ready(Ok(response))
+    }
+}
+
+/// Returns the refusal of a charge after the response; `None` if it was made.
+fn refusal<L: Limits, S, R>(
+    config: &Config<L, S, R>,
+    (asks, decisions): &Charged<L::Rule>,
+) -> Option<Refusal> {
+    if decisions.is_admitted() {
+        return None;
+    }
+    config.observe(asks.parts(), decisions);
+    // No layer reads the states: the request is over.
+    let asked = asks.parts();
+    let asked = asked.map(|(policy, key, _)| (policy, key, StateHash::default()));
+    Some(Refusal::new(Outcome::of(asked, decisions)))
+}
+
+/// The answer of a store to a charge after the response.
+#[expect(clippy::large_enum_variant, reason = "it is read at once")]
+enum Late<Rule> {
+    Decided(Charged<Rule>),
+    Pending(BoxFuture<Charged<Rule>>),
+}
+
+/// The asks of a charge, and their decisions.
+type Charged<Rule> = (OwnedAsks<Rule>, Decisions);
+
+/// Charges keys now, if the limits admit it, and reports it.
+fn charge<L, S, R>(config: &Arc<Config<L, S, R>>, asks: OwnedAsks<L::Rule>) -> Late<L::Rule>
+where
+    L: Limits<Rule: Send + 'static>,
+    S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
+    Config<L, S, R>: SettleCharges + 'static,
+{
+    let check = config.store.acquire(&asks.to_list());
+    match check {
+        Check::Ready(Ok(decisions)) => {
+            report(config, &asks, &decisions);
+            Late::Decided((asks, decisions))
+        }
+        Check::Ready(Err(error)) => error.never(),
+        Check::Pending(answer) => {
+            let config = Arc::clone(config);
+            Late::Pending(Box::pin(async move {
+                let decisions = answer.await.unwrap_or_else(NeverFails::never);
+                report(&config, &asks, &decisions);
+                (asks, decisions)
+            }))
+        }
+    }
+}
+
+/// Charges keys whose request ended without a response, each by itself: an exhausted one must not
+/// spare the others.
+///
+/// `looked_at` is the instant of the looks.
+fn charge_without_response<L, S, R>(
+    config: &Arc<Config<L, S, R>>,
+    asks: &OwnedAsks<L::Rule>,
+    looked_at: Timestamp,
+) where
+    L: Limits<Rule: Clone + Send + 'static>,
+    S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
+    Config<L, S, R>: SettleCharges + 'static,
+{
+    for ask in asks.iter() {
+        let ask = OwnedAsks::new(&[ask]);
+        if let Late::Pending(work) = charge(config, ask.clone())
+            && finish_in_background(work).is_err()
+        {
+            charge_by_force(config, &ask, looked_at);
+        }
+    }
+}
+
+/// Makes a charge in the background.
+///
+/// # Errors
+///
+/// The charge, where no runtime of tokio can make it.
+#[cfg(feature = "tokio")]
+fn finish_in_background<T: Send + 'static>(work: BoxFuture<T>) -> Result<(), BoxFuture<T>> {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => {
+            drop(runtime.spawn(work));
+            Ok(())
+        }
+        Err(_) => Err(work),
+    }
+}
+
+#[cfg(not(feature = "tokio"))]
+fn finish_in_background<T>(work: BoxFuture<T>) -> Result<(), BoxFuture<T>> {
+    Err(work)
+}
+
+/// Charges keys at the instant of their looks, even into debt: a settlement needs no runtime.
+fn charge_by_force<L, S, R>(
+    config: &Config<L, S, R>,
+    asks: &OwnedAsks<L::Rule>,
+    looked_at: Timestamp,
+) where
+    L: Limits,
+    S: Store<L::Rule>,
+{
+    let asks = asks.to_list();
+    let settlements = asks.iter().map(|ask| {
+        let units = ask.cost().get();
+        config.observe_settled(ask.policy(), ask.key(), 0, units);
+        Settlement {
+            policy: ask.policy(),
+            rule: ask.rule(),
+            key: *ask.key(),
+            charge: Charge::new(looked_at, 0),
+            actual: units,
+            is_grant: false,
+        }
+    });
+    // Nobody is left to await it: remote stores make settlements in the background.
+    drop(config.store.settle(settlements.collect()));
+}
+
+/// Reports charges that were made.
+fn report<L: Limits, S, R>(
+    config: &Config<L, S, R>,
+    asks: &OwnedAsks<L::Rule>,
+    decisions: &Decisions,
+) {
+    if !decisions.is_admitted() {
+        return;
+    }
+    for ((policy, key, _), decision) in asks.parts().zip(decisions.as_slice()) {
+        if let Some(charge) = decision.charge() {
+            config.observe_settled(policy, key, 0, charge.cost);
+        }
+    }
+}
+
+/// Gives back the charges of the decisions, one for each ask.
+pub(super) fn settle_back<L, S, R>(
+    config: &Config<L, S, R>,
+    asks: &OwnedAsks<L::Rule>,
+    decisions: &Decisions,
+) where
+    L: Limits,
+    S: Store<L::Rule>,
+{
+    let charged = asks.iter().zip(decisions.as_slice());
+    let settlements = charged.filter_map(|(ask, decision)| {
+        let charge = decision.charge()?;
+        config.observe_settled(ask.policy(), ask.key(), charge.cost, 0);
+        Some(Settlement {
+            policy: ask.policy(),
+            rule: ask.rule(),
+            key: *ask.key(),
+            charge,
+            actual: 0,
+            is_grant: false,
+        })
+    });
+    // A caller that is being dropped cannot await: remote stores make settlements in the
+    // background.
+    drop(config.store.settle(settlements.collect()));
+}
