@@ -173,6 +173,7 @@ pub mod prelude;
 mod quota;
 mod random;
 pub mod respond;
+mod stats;
 pub mod store;
 mod striped;
 mod sync;

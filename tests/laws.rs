@@ -363,7 +363,9 @@ fn backoff_uses_neither_stores_nor_clients() {
 
 #[test]
 fn observers_use_neither_the_middleware_nor_responses() {
-    let allowed = ["observe", "decision", "key", "policy", "striped", "time"];
+    let allowed = [
+        "observe", "decision", "key", "policy", "stats", "striped", "time",
+    ];
     // Counters of stores, layers and responders, and the traits that their types are bound by.
     let publish = [
         "algorithm",
@@ -414,6 +416,7 @@ const RINGS: [(&str, &[&str]); 5] = [
             "policy",
             "quota",
             "random",
+            "stats",
             "store::ask",
             "store::boxed",
             "store::check",

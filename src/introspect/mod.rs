@@ -28,7 +28,7 @@ use crate::{
     error::Error,
     key::Key,
     respond::Http,
-    store::stats,
+    stats::stats,
     time::{Clock, SystemClock},
 };
 
@@ -428,47 +428,50 @@ stats! {
     pub struct IntrospectStats {
         counted {
             /// Requests whose token was answered from the cache.
-            hits,
-            /// Look-ups that were started.
-            lookups,
+            hits = "tollgate_introspect_hits_total",
+            /// Look-ups of tokens that were started.
+            lookups = "tollgate_introspect_lookups_total",
             /// Requests that waited for a look-up that another request had started.
-            shared,
-            /// Look-ups that failed. Includes `timeouts`, `invalid_answers` and `aborted`.
-            failed,
+            shared = "tollgate_introspect_shared_total",
+            /// Look-ups that failed, including those that timed out, were aborted, or had an
+            /// invalid answer.
+            failed = "tollgate_introspect_failed_total",
             /// Look-ups without an answer within the deadline.
-            timeouts,
+            timeouts = "tollgate_introspect_timeouts_total",
             /// Look-ups with an answer that could not be read.
-            invalid_answers,
+            invalid_answers = "tollgate_introspect_invalid_answers_total",
             /// Look-ups that panicked, or whose runtime has shut down.
-            aborted,
-            /// Look-ups of active tokens whose `exp` had passed by this node's clock. They count as
-            /// inactive; if there are many, a clock is wrong.
-            expired,
-            /// Requests whose token was not looked up, because too many others were: `stale` or
-            /// `unavailable`.
-            crowded,
+            aborted = "tollgate_introspect_aborted_total",
+            /// Look-ups of active tokens that had expired by this node's clock.
+            ///
+            /// They count as inactive. If there are many, a clock is wrong.
+            expired = "tollgate_introspect_expired_total",
+            /// Requests whose token was not looked up, because too many others were.
+            ///
+            /// They are `stale` or `unavailable`.
+            crowded = "tollgate_introspect_over_capacity_total",
             /// Requests that were answered by claims older than their lifetime, because the look-up
             /// failed, or too many others were made.
-            stale,
+            stale = "tollgate_introspect_requests_total"["outcome" = "stale"],
             /// Requests that were refused with 503, because their token could not be checked.
-            unavailable,
+            unavailable = "tollgate_introspect_requests_total"["outcome" = "unavailable"],
             /// Requests that were passed on although their token could not be checked.
-            unchecked,
+            unchecked = "tollgate_introspect_requests_total"["outcome" = "unchecked"],
             /// Requests that were refused with 401, because their token is not active.
-            inactive,
+            inactive = "tollgate_introspect_requests_total"["outcome" = "inactive"],
             /// Requests that were refused with 401, because their `Authorization` contains no valid
             /// token.
-            malformed,
+            malformed = "tollgate_introspect_requests_total"["outcome" = "malformed"],
             /// Requests without a token, refused with 401 or passed on.
-            anonymous,
+            anonymous = "tollgate_introspect_requests_total"["outcome" = "anonymous"],
         }
         given {
             /// Active tokens in the cache, including those whose lifetime has ended.
-            cached: u64,
+            cached: u64 = "tollgate_introspect_tokens"["state" = "active"],
             /// Inactive tokens in the cache, including those whose lifetime has ended.
-            cached_inactive: u64,
+            cached_inactive: u64 = "tollgate_introspect_tokens"["state" = "inactive"],
             /// Look-ups in flight.
-            in_flight: u64,
+            in_flight: u64 = "tollgate_introspect_in_flight",
         }
     }
     struct IntrospectCounters;

@@ -48,22 +48,80 @@ pub struct EventCounters {
     counters: Striped<[AtomicU64; EVENT_KINDS]>,
 }
 
-/// The kinds of events that are counted separately.
-#[derive(Clone, Copy, Debug)]
-enum EventKind {
-    Admitted,
-    Delayed,
-    Refused,
-    UndecidedAdmitted,
-    UndecidedRefused,
-    Exempt,
-    MissingKey,
-    Settled,
-    DryRunRefused,
-    DryRunPassed,
+/// Declares the snapshot, and the kind of event of each of its fields.
+macro_rules! event_counts {
+    (
+        $(#[$attr:meta])*
+        pub struct $Counts:ident {
+            $($(#[$field_attr:meta])* $field:ident by $Kind:ident,)*
+        }
+    ) => {
+        $(#[$attr])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub struct $Counts {
+            $($(#[$field_attr])* pub $field: u64,)*
+        }
+
+        /// The kinds of events that are counted separately.
+        #[derive(Clone, Copy, Debug)]
+        enum EventKind {
+            $($Kind,)*
+        }
+
+        const EVENT_KINDS: usize = [$(EventKind::$Kind),*].len();
+
+        impl $Counts {
+            /// Reads each count.
+            fn read(count: impl Fn(EventKind) -> u64) -> Self {
+                Self {
+                    $($field: count(EventKind::$Kind),)*
+                }
+            }
+        }
+    };
 }
 
-const EVENT_KINDS: usize = EventKind::DryRunPassed as usize + 1;
+event_counts! {
+    /// The counts of the events of a layer, a snapshot of [`EventCounters`].
+    ///
+    /// A layer with several limits reports each limit by itself, so one request may count several
+    /// times.
+    ///
+    /// ```
+    /// use tollgate::observe::EventCounts;
+    ///
+    /// /// The share of decisions that were refusals, in percent.
+    /// fn refused(counts: &EventCounts) -> u64 {
+    ///     100 * counts.refused / counts.decisions().max(1)
+    /// }
+    /// # assert_eq!(refused(&EventCounts::default()), 0);
+    /// ```
+    pub struct EventCounts {
+        /// Requests that a limit admitted at once.
+        admitted by Admitted,
+        /// Requests that a limit admitted after a delay, including those that were dropped before
+        /// their turn.
+        delayed by Delayed,
+        /// Requests that a limit refused.
+        refused by Refused,
+        /// Requests that the store could not decide, and that a limit let proceed.
+        undecided_admitted by UndecidedAdmitted,
+        /// Requests that the store could not decide, and that a limit refused.
+        undecided_refused by UndecidedRefused,
+        /// Requests that all limits of the layer exempted.
+        exempt by Exempt,
+        /// Requests without a key.
+        missing_key by MissingKey,
+        /// Charges that were corrected to their actual cost.
+        settled by Settled,
+        /// Requests that a limit on a dry run would have refused.
+        dry_run_refused by DryRunRefused,
+        /// Requests that a limit on a dry run would not have refused, including those that the
+        /// store could not decide.
+        dry_run_passed by DryRunPassed,
+    }
+}
 
 impl EventCounters {
     /// Creates counters at 0.
@@ -76,19 +134,7 @@ impl EventCounters {
     /// Each count is exact once its requests are over. Events that happen meanwhile may or may not
     /// be included.
     pub fn snapshot(&self) -> EventCounts {
-        let of = |kind: EventKind| self.counters.sum(|counters| &counters[kind as usize]);
-        EventCounts {
-            admitted: of(EventKind::Admitted),
-            delayed: of(EventKind::Delayed),
-            refused: of(EventKind::Refused),
-            undecided_admitted: of(EventKind::UndecidedAdmitted),
-            undecided_refused: of(EventKind::UndecidedRefused),
-            exempt: of(EventKind::Exempt),
-            missing_key: of(EventKind::MissingKey),
-            settled: of(EventKind::Settled),
-            dry_run_refused: of(EventKind::DryRunRefused),
-            dry_run_passed: of(EventKind::DryRunPassed),
-        }
+        EventCounts::read(|kind| self.counters.sum(|counters| &counters[kind as usize]))
     }
 
     #[inline]
@@ -146,47 +192,6 @@ impl Observer for EventCounters {
             EventKind::DryRunPassed
         });
     }
-}
-
-/// The counts of the events of a layer, a snapshot of [`EventCounters`].
-///
-/// A layer with several limits reports each limit by itself, so one request may count several
-/// times.
-///
-/// ```
-/// use tollgate::observe::EventCounts;
-///
-/// /// The share of decisions that were refusals, in percent.
-/// fn refused(counts: &EventCounts) -> u64 {
-///     100 * counts.refused / counts.decisions().max(1)
-/// }
-/// # assert_eq!(refused(&EventCounts::default()), 0);
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct EventCounts {
-    /// Requests that a limit admitted at once.
-    pub admitted: u64,
-    /// Requests that a limit admitted after a delay, including those that were dropped before their
-    /// turn.
-    pub delayed: u64,
-    /// Requests that a limit refused.
-    pub refused: u64,
-    /// Requests that the store could not decide, and that a limit let proceed.
-    pub undecided_admitted: u64,
-    /// Requests that the store could not decide, and that a limit refused.
-    pub undecided_refused: u64,
-    /// Requests that all limits of the layer exempted.
-    pub exempt: u64,
-    /// Requests without a key.
-    pub missing_key: u64,
-    /// Charges that were corrected to their actual cost.
-    pub settled: u64,
-    /// Requests that a limit on a dry run would have refused.
-    pub dry_run_refused: u64,
-    /// Requests that a limit on a dry run would not have refused, including those that the store
-    /// could not decide.
-    pub dry_run_passed: u64,
 }
 
 impl EventCounts {

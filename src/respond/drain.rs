@@ -23,7 +23,7 @@ use http_body::Body;
 use tokio::{runtime::Handle, task::yield_now, time::timeout};
 
 use super::{Http, Refusal, RefuseLate, Respond};
-use crate::{outcome::Outcome, store::stats};
+use crate::{outcome::Outcome, stats::stats};
 
 /// Refuses as another responder does, and reads the rest of a refused HTTP/1 upload, so that its
 /// client gets the answer.
@@ -215,20 +215,20 @@ stats! {
             /// Bodies whose reading began.
             started,
             /// Bodies that were read to their end.
-            finished,
+            finished = "tollgate_refused_bodies_total"["outcome" = "finished"],
             /// Bodies that ended with an error, as when the client hangs up, with a panic, or with
             /// their runtime.
-            failed,
+            failed = "tollgate_refused_bodies_total"["outcome" = "failed"],
             /// Bodies that were dropped after 30 s, 5 s without a byte, or 32 MiB.
-            given_up,
+            given_up = "tollgate_refused_bodies_total"["outcome" = "given_up"],
             /// Bodies that were dropped unread, because 256 others were being read.
-            crowded,
+            crowded = "tollgate_refused_bodies_total"["outcome" = "over_capacity"],
             /// Bodies that were dropped unread, because the call was outside of a runtime of tokio.
-            no_runtime,
+            no_runtime = "tollgate_refused_bodies_total"["outcome" = "no_runtime"],
         }
         given {
-            /// Bodies that are being read.
-            in_flight: u64,
+            /// Bodies of refused requests that are being read.
+            in_flight: u64 = "tollgate_refused_bodies_in_flight",
         }
     }
     struct DrainCounters;

@@ -53,10 +53,6 @@ mod traits;
 mod transactional;
 mod wrappers;
 
-#[cfg(feature = "tokio")]
-pub(crate) use self::engine::Counter;
-#[cfg(any(feature = "introspect", all(feature = "http-body", feature = "tokio")))]
-pub(crate) use self::engine::stats;
 pub use self::{
     ask::{Ask, OwnedAsks, Settlement, StateKey},
     boxed::{BoxFuture, BoxStore},

@@ -4,6 +4,15 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+#[cfg(all(
+    feature = "test-util",
+    feature = "http-body",
+    feature = "introspect",
+    feature = "memcached",
+    feature = "metrics",
+    feature = "redis"
+))]
+mod all_metrics;
 #[cfg(all(feature = "test-util", feature = "tokio"))]
 mod counters;
 #[cfg(all(feature = "test-util", feature = "tokio"))]

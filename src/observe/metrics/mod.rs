@@ -21,7 +21,7 @@ use std::{
 
 use metrics::{Counter, Histogram, Label};
 
-use self::families::{ALL, DELAY, DRY_RUN, EXEMPT, MISSING_KEYS, REQUESTS, SETTLED_UNITS, table};
+use self::families::{DELAY, DRY_RUN, EXEMPT, MISSING_KEYS, REQUESTS, SETTLED_UNITS};
 use super::{Event, Observer};
 use crate::{
     decision::{Decision, Verdict},
@@ -66,10 +66,8 @@ use crate::{
 ///
 /// # Metrics
 ///
-/// The first six are reported by this observer. The others are set by
-/// [`Publish`](crate::observe::Publish).
-///
-#[doc = table!()]
+/// The page for operators lists [all metrics](crate::operations#all-metrics). This observer reports
+/// the first six. [`Publish`](crate::observe::Publish) sets the others.
 ///
 /// A limit's decision is one request, so a layer with two limits counts an admitted request for two
 /// policies.
@@ -130,12 +128,10 @@ impl Metrics {
         }
     }
 
-    /// Registers the units and descriptions of [all metrics](#metrics). Call it once the recorder
-    /// is installed.
+    /// Registers the units and descriptions of [all metrics](crate::operations#all-metrics). Call
+    /// it once the recorder is installed.
     pub fn describe() {
-        for family in ALL {
-            family.describe();
-        }
+        families::describe_all();
     }
 }
 

@@ -31,9 +31,9 @@ use crate::{
 /// Sets metrics from the counters of a store, a wrapper or a layer.
 ///
 /// Call [`publish`](Self::publish) when your exporter is scraped, or once per interval. It sets the
-/// metrics of the store and of all stores that it wraps; the page of
-/// [`Metrics`](crate::observe::Metrics#metrics) lists them. It allocates, so call it for a scrape
-/// and not for a request.
+/// metrics of the store and of all stores that it wraps; the [page for
+/// operators](crate::operations#all-metrics) lists them. It allocates, so call it for a scrape and
+/// not for a request.
 ///
 /// | published | metrics |
 /// |---|---|
@@ -101,6 +101,46 @@ impl<T: Publish + ?Sized> Publish for Arc<T> {
     fn publish(&self, name: &str) {
         (**self).publish(name);
     }
+}
+
+/// Implements [`Publish`] for snapshots, with the label of each.
+macro_rules! snapshots {
+    ($($(#[$cfg:meta])? $Snapshot:ty as $label:literal;)*) => {
+        $(
+            $(#[$cfg])?
+            impl Publish for $Snapshot {
+                fn publish(&self, name: &str) {
+                    families::set(self, Self::SERIES, $label, name);
+                }
+            }
+        )*
+
+        /// Registers the units and descriptions of the metrics of all snapshots.
+        pub(super) fn describe_snapshots() {
+            $(
+                $(#[$cfg])?
+                families::describe(<$Snapshot>::SERIES);
+            )*
+        }
+    };
+}
+
+snapshots! {
+    #[cfg(all(feature = "http-body", feature = "tokio"))]
+    crate::respond::DrainStats as "layer";
+    #[cfg(feature = "introspect")]
+    crate::key::introspect::IntrospectStats as "layer";
+    #[cfg(feature = "tokio")]
+    crate::store::LeaseStats as "store";
+    #[cfg(feature = "tokio")]
+    crate::store::SyncStats as "store";
+    crate::store::Stats as "store";
+    #[cfg(feature = "redis")]
+    crate::store::ScriptStats as "store";
+    #[cfg(feature = "tokio")]
+    crate::store::CasStats as "store";
+    #[cfg(feature = "tokio")]
+    crate::store::CounterStats as "store";
 }
 
 /// Returns the labels of a store.

@@ -13,11 +13,12 @@ use crate::{
     backoff::Backoff,
     key::Key,
     policy::Policy,
+    stats::stats,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
         StoreId, SyncFuture,
         ask::{key_name, nodes_name, policies},
-        engine::{spawn_detached, stats},
+        engine::spawn_detached,
     },
     time::{Clock, SystemClock},
 };
@@ -391,26 +392,27 @@ stats! {
     pub struct CasStats {
         counted {
             /// Loads sent.
-            loads,
+            loads = "tollgate_cas_loads_total",
             /// Swaps sent.
-            swaps,
+            swaps = "tollgate_cas_swaps_total",
             /// Swaps that lost their race.
-            lost,
-            /// Calls, settlements and resets that were given up as
-            /// [contended](crate::store::Error::is_contended).
-            contended,
+            lost = "tollgate_cas_lost_total",
+            /// Calls, settlements and resets that were given up as contended.
+            ///
+            /// They end with an [error](crate::store::Error::is_contended).
+            contended = "tollgate_cas_contended_total",
             /// Values, and states in them, that could not be read and counted as no state, each
             /// time that they were read.
-            healed,
+            healed = "tollgate_cas_healed_total",
             /// Values, and states in them, that a newer version of the program wrote, each time
             /// that they were read.
-            newer,
+            newer = "tollgate_cas_newer_total",
         }
         given {
             /// Settlements that gave nothing back because [too
             /// many](crate::LeakyBucket#calls-that-are-cancelled) did before, and those that
             /// failed, or whose answer was lost. They may have been made, so none is repeated.
-            unsettled: u64,
+            unsettled: u64 = "tollgate_store_unsettled_total"[],
         }
     }
     struct CasCounters;

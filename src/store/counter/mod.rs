@@ -32,11 +32,12 @@ use crate::{
     algorithm::Counted,
     key::Key,
     policy::Policy,
+    stats::stats,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
         StoreId, SyncFuture,
         ask::{nodes_name, policies},
-        engine::{Unsettled, spawn_detached, stats},
+        engine::{Unsettled, spawn_detached},
     },
     time::{Clock, MonotoneClock, SystemClock, Timestamp},
 };
@@ -531,25 +532,26 @@ stats! {
     pub struct CounterStats {
         counted {
             /// Additions, one for each ask that was not refused before.
-            additions,
+            additions = "tollgate_counters_additions_total",
             /// Readings: for calls that were likely to be refused, for looks, and for slices that
             /// began meanwhile.
-            readings,
+            readings = "tollgate_counters_readings_total",
             /// Additions that were refused and taken back.
-            taken_back,
+            taken_back = "tollgate_counters_taken_back_total",
             /// Grants of less than was asked for: more was added, and taken back.
-            cut,
+            cut = "tollgate_counters_cut_total",
             /// Additions that were refused, and those above a grant, that could not be taken back.
+            ///
             /// They count until their slice no longer counts.
-            left_behind,
-            /// Units of background sync whose addition failed or was given up, each once. They may
-            /// have been added, and are not added again.
-            doubtful,
+            left_behind = "tollgate_counters_left_behind_total",
+            /// Units of background synchronisation whose addition failed or was given up, each
+            /// once; they may have been added, and are not added again.
+            doubtful = "tollgate_counters_doubtful_units_total",
         }
         given {
             /// Settlements that failed, or whose answer was lost. They may have been made, so none
             /// is repeated.
-            unsettled: u64,
+            unsettled: u64 = "tollgate_store_unsettled_total"[],
         }
     }
     struct OperationCounts;

@@ -6,7 +6,7 @@
 //! | `queue` | calls that wait while a batch is in flight, and the turns of the workers that send batches |
 //! | `steps` | operations of several calls, one after the other |
 //! | `task` | tasks that outlive their callers, attempts that callers share, such as to connect, and concurrent operations |
-//! | `stats` | counters, the public struct that shows them, and the count of settlements that failed |
+//! | `unsettled` | the count of settlements that failed |
 
 #[cfg_attr(
     not(feature = "redis"),
@@ -19,15 +19,14 @@ mod all_or_nothing;
     expect(dead_code, reason = "only scripts bypass the queue")
 )]
 mod queue;
-mod stats;
 mod steps;
 #[cfg(feature = "tokio")]
 mod task;
+mod unsettled;
 
 #[cfg(feature = "redis")]
 pub(super) use self::queue::Bypass;
-#[cfg(feature = "tokio")]
-pub(crate) use self::stats::stats;
+pub(crate) use self::steps::{Progress, Steps, StepsFuture, run};
 #[cfg(any(feature = "redis", feature = "memcached"))]
 pub(super) use self::task::SingleFlight;
 #[cfg(feature = "tokio")]
@@ -38,9 +37,5 @@ pub(super) use self::{
 };
 pub(super) use self::{
     all_or_nothing::{Entry, States},
-    stats::{SettlementGuard, Unsettled},
-};
-pub(crate) use self::{
-    stats::Counter,
-    steps::{Progress, Steps, StepsFuture, run},
+    unsettled::{SettlementGuard, Unsettled},
 };

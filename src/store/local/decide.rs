@@ -8,7 +8,6 @@ use super::{
     evict::Full,
     map::{Location, Shard},
     state::{MapSlot, WorkingState, postponed},
-    stats::LocalCounters,
     table::Claim,
 };
 use crate::{
@@ -209,7 +208,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         let location = self.locate(settlement.policy, &settlement.key, rule.state_kind());
         let mut shard = self.map.lock(location);
         let count = |forgets: bool| {
-            LocalCounters::add(&self.counters.unsettled, forgets.into());
+            self.counters.unsettled.add(forgets.into());
         };
         if let Some(mut slot) = shard.get_mut(location) {
             // Without a copy: a log may be long.
@@ -238,7 +237,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
             return;
         }
         if let Err(Full) = self.insert(&mut shard, location, rule, working, now) {
-            LocalCounters::add(&self.counters.turned_away, 1);
+            self.counters.turned_away.add(1);
         }
     }
 }

@@ -19,7 +19,6 @@ use super::{
     AtCapacity, LocalInner,
     map::{Location, Shard},
     state::{MapSlot, WorkingState},
-    stats::LocalCounters,
     table::{Claim, SetScan, Word, Words},
 };
 use crate::{
@@ -116,7 +115,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
                 break;
             }
             let Some(packed) = packed else {
-                LocalCounters::add(&self.counters.held_back, u64::from(usage.is_some()));
+                self.counters.held_back.add(u64::from(usage.is_some()));
                 return decision;
             };
             let word = self.table.word(packed, packed_rule.packed_kind());
@@ -176,7 +175,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         let inherits = working.slot.state.is_some();
         let step = working.step(rule, now.at(), cost);
         if let Step::Kept(_) = step {
-            LocalCounters::add(&self.counters.held_back, u64::from(inherits));
+            self.counters.held_back.add(u64::from(inherits));
         } else if let Err(Full) = self.insert(shard, location, rule, working, now) {
             return self.answer_full(now);
         }
@@ -419,7 +418,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
     /// The caller counts the insertion. Returns `None` if there is no such slot.
     fn evict<'a>(&self, scan: &SetScan<'a>, word: Word) -> Option<Claim<'a>> {
         let claim = self.table.evict(scan, word)?;
-        LocalCounters::add(&self.counters.evicted, 1);
+        self.counters.evicted.add(1);
         Some(claim)
     }
 
@@ -427,26 +426,26 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
     /// usage, and so does the key itself when it returns.
     pub(super) fn evict_on_arrival(&self, location: Location, usage: PackedState) {
         self.table.record_usage(location.fingerprint, usage);
-        LocalCounters::add(&self.counters.evicted, 1);
+        self.counters.evicted.add(1);
     }
 
     /// Counts an inserted key.
     pub(super) fn count_inserted(&self, location: Location) {
-        LocalCounters::add(&self.counters.inserted, 1);
+        self.counters.inserted.add(1);
         let returned = self.displaced.count_return(location.fingerprint);
-        LocalCounters::add(&self.counters.returned, returned);
+        self.counters.returned.add(returned);
     }
 
     /// Counts an expired key whose slot another key has taken.
     fn count_displaced(&self, fingerprint: u64) {
-        LocalCounters::add(&self.counters.forgotten, 1);
+        self.counters.forgotten.add(1);
         self.displaced.note(fingerprint);
     }
 
     /// Counts expired keys that were removed.
     pub(super) fn count_expired(&self, keys: usize) {
         self.occupancy.give(keys);
-        LocalCounters::add(&self.counters.forgotten, keys as u64);
+        self.counters.forgotten.add(keys as u64);
     }
 
     /// Removes expired states from a shard of the map. While there is room, a state stays for a
@@ -492,7 +491,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         } else {
             &self.counters.turned_away
         };
-        LocalCounters::add(counter, 1);
+        counter.add(1);
         Decision::undecided(admitted, now.at(), None)
     }
 }

@@ -12,78 +12,61 @@ use std::{
     },
 };
 
-use crate::algorithm::StateKind;
+use crate::{algorithm::StateKind, stats::stats};
 
-/// The counts of a [`Local`](super::Local) store since it was built.
-///
-/// Only rare events are counted. The decision about a known key writes no counter that all threads
-/// share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// The number of keys in the store. A key counts once for each kind of rule that charged it.
-    pub keys: usize,
-    /// The maximum number of keys.
-    pub capacity: usize,
-    /// New keys that were inserted.
-    pub inserted: u64,
-    /// Keys that were reclaimed because their states had expired.
-    pub forgotten: u64,
-    /// New keys that had been reclaimed before: an estimate by a sample, which is too low if keys
-    /// stay away for long. If many return, a larger capacity makes their requests cheaper.
-    pub returned: u64,
-    /// Keys that were evicted at the capacity, by a new key or on their own arrival. New keys
-    /// inherit their debts.
-    pub evicted: u64,
-    /// Requests of new keys that were refused because of an inherited debt.
-    pub held_back: u64,
-    /// New keys that were refused because the store was full.
-    pub turned_away: u64,
-    /// New keys that were admitted without being counted because the store was full.
-    pub let_through: u64,
-    /// Cancelled calls whose slot in a [queue](crate::LeakyBucket#calls-that-are-cancelled) stays
-    /// taken, because as many slots as a state records had been refunded before.
-    pub unsettled: u64,
-}
-
-/// Counters of rare events.
-// Padded as `Occupancy` is.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(super) struct LocalCounters {
-    pub(super) inserted: AtomicU64,
-    pub(super) evicted: AtomicU64,
-    pub(super) held_back: AtomicU64,
-    pub(super) forgotten: AtomicU64,
-    pub(super) returned: AtomicU64,
-    pub(super) turned_away: AtomicU64,
-    pub(super) let_through: AtomicU64,
-    pub(super) unsettled: AtomicU64,
-}
-
-impl LocalCounters {
-    // Relaxed throughout: counts are read for a report and order nothing.
-    pub(super) fn add(counter: &AtomicU64, count: u64) {
-        if count > 0 {
-            counter.fetch_add(count, Ordering::Relaxed);
+stats! {
+    /// The counts of a [`Local`](super::Local) store since it was built.
+    ///
+    /// Only rare events are counted. The decision about a known key writes no counter that all
+    /// threads share.
+    ///
+    /// ```
+    /// use tollgate::store::Stats;
+    ///
+    /// /// Keys in the store, in percent of its capacity.
+    /// fn occupied(stats: &Stats) -> usize {
+    ///     100 * stats.keys / stats.capacity.max(1)
+    /// }
+    /// # assert_eq!(occupied(&Stats::default()), 0);
+    /// ```
+    pub struct Stats {
+        counted {
+            /// New keys that were inserted.
+            inserted = "tollgate_local_inserted_total",
+            /// Keys that were reclaimed because their states had expired.
+            forgotten = "tollgate_local_forgotten_total",
+            /// New keys that had been reclaimed before, an estimate.
+            ///
+            /// It is made by a sample, and is too low if keys stay away for long. If many return, a
+            /// larger capacity makes their requests cheaper.
+            returned = "tollgate_local_returned_total",
+            /// Keys that were evicted at the capacity.
+            ///
+            /// They are evicted by a new key or on their own arrival. New keys inherit their debts.
+            evicted = "tollgate_local_evicted_total",
+            /// Requests of new keys that were refused because of inherited usage.
+            held_back = "tollgate_local_held_back_total",
+            /// New keys that were refused because the store was full.
+            turned_away = "tollgate_local_turned_away_total",
+            /// New keys that were admitted without being counted because the store was full.
+            let_through = "tollgate_local_let_through_total",
+            /// Cancelled calls whose slot in a queue is not remembered.
+            ///
+            /// The slot [stays taken](crate::LeakyBucket#calls-that-are-cancelled), because as many
+            /// slots as a state records had been refunded before.
+            unsettled = "tollgate_local_unsettled_total",
+        }
+        given {
+            /// Keys in the store, once for each kind of rule that charged them.
+            keys: usize = "tollgate_local_keys",
+            /// Maximum number of keys.
+            capacity: usize = "tollgate_local_capacity",
         }
     }
-
-    pub(super) fn read(&self, keys: usize, capacity: usize) -> Stats {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Stats {
-            keys,
-            capacity,
-            inserted: read(&self.inserted),
-            forgotten: read(&self.forgotten),
-            returned: read(&self.returned),
-            evicted: read(&self.evicted),
-            held_back: read(&self.held_back),
-            turned_away: read(&self.turned_away),
-            let_through: read(&self.let_through),
-            unsettled: read(&self.unsettled),
-        }
-    }
+    /// Counters of rare events.
+    // Padded as `Occupancy` is.
+    #[repr(align(64))]
+    struct LocalCounters;
 }
 
 /// Counts the keys of table and map together.

@@ -66,11 +66,12 @@ use crate::{
     decision::Decision,
     key::Key,
     policy::Policy,
+    stats::stats,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
         StoreId, SyncFuture,
         ask::{key_name, nodes_name, policies},
-        engine::{runtime, spawn_detached, stats},
+        engine::{runtime, spawn_detached},
     },
 };
 
@@ -260,18 +261,18 @@ stats! {
     pub struct ScriptStats {
         counted {
             /// Requests that were sent to decide.
-            requests,
+            requests = "tollgate_script_requests_total",
             /// Calls in those requests.
-            calls,
+            calls = "tollgate_script_calls_total",
             /// States that could not be read and counted as none.
-            healed,
+            healed = "tollgate_script_healed_total",
         }
         given {
             /// Settlements that gave nothing back because [too
             /// many](crate::LeakyBucket#calls-that-are-cancelled) did before, and those that failed
             /// or whose answer was lost, including those that no caller waited for. They may have
             /// been made, so none is repeated.
-            unsettled: u64,
+            unsettled: u64 = "tollgate_store_unsettled_total"[],
         }
     }
     struct ScriptCounters;

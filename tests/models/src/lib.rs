@@ -21,6 +21,8 @@ pub mod algorithm;
 pub mod error;
 #[path = "../../../src/quota/mod.rs"]
 pub mod quota;
+#[path = "../../../src/stats.rs"]
+pub mod stats;
 
 // The inline module only sets the directory of its files.
 #[path = "../../../src"]
