@@ -103,16 +103,22 @@
 //! | store | for | when memory is full |
 //! |---|---|---|
 //! | [`Local`](store::Local), the default | one process; decides within the call, without allocation | new keys inherit usage, are answered 503, or are admitted, as configured |
-//! | `Redis` (feature `redis`) | one limit for many instances; one round trip, by the server's clock | as the server is configured |
-//! | `Memcached` (feature `memcached`) | one limit for many instances, by compare-and-swap: a read, and a write if admitted | an evicted key starts afresh |
-//! | `MemcachedCounters` (feature `memcached`) | fixed and sliding windows for many instances; one round trip | an evicted window starts afresh |
-//! | `Optimistic` (feature `tokio`) | your own store that can `CompareAndSwap`: two functions | an evicted key starts afresh |
-//! | `Counters` (feature `tokio`) | fixed and sliding windows in your own cache that can `Increment`: four short functions | an evicted window starts afresh |
+//! | [`Redis`] (feature `redis`) | one limit for many instances; one round trip, by the server's clock | as the server is configured |
+//! | [`Memcached`] (feature `memcached`) | one limit for many instances, by compare-and-swap: a read, and a write if admitted | an evicted key starts afresh |
+//! | [`MemcachedCounters`] (feature `memcached`) | fixed and sliding windows for many instances; one round trip | an evicted window starts afresh |
+//! | [`Optimistic`] (feature `tokio`) | your own store that can [`CompareAndSwap`]: two functions | an evicted key starts afresh |
+//! | [`Counters`] (feature `tokio`) | fixed and sliding windows in your own cache that can [`Increment`]: four short functions | an evicted window starts afresh |
 //! | [`Transactional`](store::Transactional) | your own storage that can lock its states or run transactions: two functions | as you decide |
 //! | your own [`Store`](store::Store) | anything else | as you decide |
 //!
-//! A store that can fail is wrapped to choose what happens then: `.fail_open()`, `.fail_closed()`
-//! or `.fall_back_to(…)`; see [`StoreExt`](store::StoreExt).
+//! A store that can fail is wrapped to choose what happens then:
+//! [`fail_open`](store::StoreExt::fail_open), [`fail_closed`](store::StoreExt::fail_closed) or
+//! [`fall_back_to`](store::StoreExt::fall_back_to). Other wrappers give each call a deadline
+//! ([`Timeout`]), stop calling a server that fails
+//! ([`CircuitBreaker`](store::CircuitBreaker)), remember refusals
+//! ([`RememberRefusals`](store::RememberRefusals)), and block keys ([`Blocks`](store::Blocks)).
+//! With leases ([`Leased`]) or background synchronisation ([`Synced`]), each instance decides most
+//! calls from its memory. All of them are methods of [`StoreExt`](store::StoreExt).
 //!
 //! # Beyond the layer
 //!
@@ -145,6 +151,40 @@
 //! # Minimum supported Rust version
 //!
 //! 1.88 with the default features. The optional frameworks may need a newer one.
+//!
+// Without its feature, a name leads to the table of features.
+#![cfg_attr(feature = "redis", doc = "[`Redis`]: store::Redis")]
+#![cfg_attr(not(feature = "redis"), doc = "[`Redis`]: crate#features")]
+#![cfg_attr(
+    feature = "memcached",
+    doc = "[`Memcached`]: store::Memcached
+[`MemcachedCounters`]: store::MemcachedCounters"
+)]
+#![cfg_attr(
+    not(feature = "memcached"),
+    doc = "[`Memcached`]: crate#features
+[`MemcachedCounters`]: crate#features"
+)]
+#![cfg_attr(
+    feature = "tokio",
+    doc = "[`Optimistic`]: store::Optimistic
+[`CompareAndSwap`]: store::CompareAndSwap
+[`Counters`]: store::Counters
+[`Increment`]: store::Increment
+[`Timeout`]: store::Timeout
+[`Leased`]: store::Leased
+[`Synced`]: store::Synced"
+)]
+#![cfg_attr(
+    not(feature = "tokio"),
+    doc = "[`Optimistic`]: crate#features
+[`CompareAndSwap`]: crate#features
+[`Counters`]: crate#features
+[`Increment`]: crate#features
+[`Timeout`]: crate#features
+[`Leased`]: crate#features
+[`Synced`]: crate#features"
+)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs, missing_debug_implementations)]
 // For the crate itself, not for its tests.

@@ -6,9 +6,9 @@
 //! | class | atomic operation | examples | runs |
 //! |---|---|---|---|
 //! | local | anything, in this process | [`Local`] | every [`Algorithm`](crate::algorithm::Algorithm) |
-//! | script | a program beside the data | `Redis` (feature `redis`), anything that implements `Evaluate` | every rule that is [`Scripted`](crate::algorithm::Scripted) |
-//! | compare-and-swap | replace a value if it has not been written since it was read | `Memcached` (feature `memcached`), `Optimistic` (feature `tokio`) over anything that implements `CompareAndSwap` | every rule whose state has a [`Codec`](crate::algorithm::Codec) |
-//! | counter | add, and return the total | `MemcachedCounters` (feature `memcached`), `Counters` (feature `tokio`) over anything that implements `Increment` | `FixedWindow`, `SlidingWindow`, `CountedRule` |
+//! | script | a program beside the data | [`Redis`] (feature `redis`), anything that implements [`Evaluate`] | every rule that is [`Scripted`](crate::algorithm::Scripted) |
+//! | compare-and-swap | replace a value if it has not been written since it was read | [`Memcached`] (feature `memcached`), [`Optimistic`] (feature `tokio`) over anything that implements [`CompareAndSwap`] | every rule whose state has a [`Codec`](crate::algorithm::Codec) |
+//! | counter | add, and return the total | [`MemcachedCounters`] (feature `memcached`), [`Counters`] (feature `tokio`) over anything that implements [`Increment`] | [`FixedWindow`](crate::FixedWindow), [`SlidingWindow`](crate::SlidingWindow), [`CountedRule`](crate::CountedRule) |
 //! | transaction | a lock, or a transaction, in this process | [`Transactional`] over anything that implements [`Transact`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //! | your own | as you choose | anything that implements [`Store`], by a [`Transaction`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //!
@@ -29,6 +29,25 @@
 //!
 //! A store that [lost every race](Error::is_contended) for a key has not failed. The answer to such
 //! a call can be [set separately](OnFailure::when_contended).
+//!
+// Without its feature, a name leads to the table of features.
+#![cfg_attr(
+    not(feature = "redis"),
+    doc = "[`Redis`]: crate#features
+[`Evaluate`]: crate#features"
+)]
+#![cfg_attr(
+    not(feature = "memcached"),
+    doc = "[`Memcached`]: crate#features
+[`MemcachedCounters`]: crate#features"
+)]
+#![cfg_attr(
+    not(feature = "tokio"),
+    doc = "[`Optimistic`]: crate#features
+[`CompareAndSwap`]: crate#features
+[`Counters`]: crate#features
+[`Increment`]: crate#features"
+)]
 
 mod ask;
 mod boxed;

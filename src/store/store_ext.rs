@@ -11,10 +11,10 @@ use super::{
 ///
 /// | wrapper | effect | errors of its calls |
 /// |---|---|---|
-/// | `timeout`, feature `tokio` | A call without an answer within the deadline fails. | [`store::Error`](Error) |
+/// | [`timeout`], feature `tokio` | A call without an answer within the deadline fails. | [`store::Error`](Error) |
 /// | [`circuit_breaker`](Self::circuit_breaker) | After several failures in a row, calls fail at once for a while. | [`store::Error`](Error) |
-/// | `leased`, feature `tokio` | Units are granted ahead, and most calls are decided from memory, never above the limit. | [`store::Error`](Error) |
-/// | `synced`, feature `tokio` | Most calls are decided from memory, and the store is told later. The limit is exceeded by a stated bound at most. | [`store::Error`](Error) |
+/// | [`leased`], feature `tokio` | Units are granted ahead, and most calls are decided from memory, never above the limit. | [`store::Error`](Error) |
+/// | [`synced`], feature `tokio` | Most calls are decided from memory, and the store is told later. The limit is exceeded by a stated bound at most. | [`store::Error`](Error) |
 /// | [`remember_refusals`](Self::remember_refusals) | While a refusal holds, calls like it are refused without calling the store. | the store's |
 /// | [`with_blocks`](Self::with_blocks) | Calls of a blocked key are refused. | the store's |
 /// | [`fall_back_to`](Self::fall_back_to) | If a call fails, a local store decides it, under a share of the rule. | none |
@@ -69,6 +69,20 @@ use super::{
 /// failure.
 ///
 /// To read the counters of an inner wrapper, keep a clone of it: clones share them.
+///
+// Without its feature, a name leads to the table of features.
+#[cfg_attr(
+    feature = "tokio",
+    doc = "[`timeout`]: Self::timeout
+[`leased`]: Self::leased
+[`synced`]: Self::synced"
+)]
+#[cfg_attr(
+    not(feature = "tokio"),
+    doc = "[`timeout`]: crate#features
+[`leased`]: crate#features
+[`synced`]: crate#features"
+)]
 pub trait StoreExt: Backend + Sized {
     /// Admits a request if the store fails.
     ///
