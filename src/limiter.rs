@@ -48,7 +48,10 @@ use crate::{
 /// assert!(!limiter.check(alice, Cost::ONE).at_once().is_admitted());
 ///
 /// // A layer with the same budget.
-/// let layer = RateLimitLayer::new(TokenBucket::per_second(2)).named("frames").key(Header::new("x-user")).store(store);
+/// let layer = RateLimitLayer::new(TokenBucket::per_second(2))
+///     .named("frames")
+///     .key(Header::new("x-user"))
+///     .store(store);
 /// # let _ = layer;
 /// # }
 /// ```
@@ -295,7 +298,11 @@ where
     /// use std::time::Duration;
     /// use tollgate::{Limiter, Policy, prelude::*};
     ///
-    /// let limiter = Limiter::new(Policy::new("api"), TokenBucket::per_second(10), Local::new().with_blocks());
+    /// let limiter = Limiter::new(
+    ///     Policy::new("api"),
+    ///     TokenBucket::per_second(10),
+    ///     Local::new().with_blocks(),
+    /// );
     /// let minute = Duration::from_secs(60);
     /// assert_eq!(limiter.block("mallory", minute)?.at_once(), Some(minute));
     ///

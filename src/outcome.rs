@@ -44,7 +44,11 @@ use crate::{
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
 /// let service = ServiceBuilder::new()
-///     .layer(RateLimitLayer::new(TokenBucket::per_minute(9)).named("api").key(Global.exempt_if(paths(["/health"]))))
+///     .layer(
+///         RateLimitLayer::new(TokenBucket::per_minute(9))
+///             .named("api")
+///             .key(Global.exempt_if(paths(["/health"]))),
+///     )
 ///     .service(service_fn(async |request: Request<()>| {
 ///         let outcome = request.extensions().get::<Outcome>().cloned().unwrap_or_default();
 ///         let body = match outcome.get("api") {
@@ -187,7 +191,8 @@ impl Outcome {
     /// assert_eq!(clone.take_charge("api")?.cost, 40);
     /// let again = outcome.take_charge("api").unwrap_err();
     /// assert!(again.to_string().contains("taken already"));
-    /// assert!(outcome.take_charge("web").unwrap_err().to_string().contains("expected one of `api`"));
+    /// let error = outcome.take_charge("web").unwrap_err();
+    /// assert!(error.to_string().contains("expected one of `api`"));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     ///

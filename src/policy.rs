@@ -176,12 +176,19 @@ impl Policy {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
     /// let policy = Policy::new("api").with_partition_key(b"from the configuration");
     /// let service = ServiceBuilder::new()
-    ///     .layer(RateLimitLayer::new(TokenBucket::per_minute(9)).policy(policy).key(Header::new("x-api-key")))
-    ///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
+    ///     .layer(
+    ///         RateLimitLayer::new(TokenBucket::per_minute(9))
+    ///             .policy(policy)
+    ///             .key(Header::new("x-api-key")),
+    ///     )
+    ///     .service(service_fn(async |_: Request<()>| {
+    ///         Ok::<_, Infallible>(Response::new(String::new()))
+    ///     }));
     ///
     /// let request = Request::builder().header("x-api-key", "s3cret").body(()).unwrap();
     /// let response = service.oneshot(request).await?;
-    /// assert!(response.headers()["ratelimit"].to_str().unwrap().starts_with("\"api\";r=8;t=54;pk=:"));
+    /// let field = response.headers()["ratelimit"].to_str().unwrap();
+    /// assert!(field.starts_with("\"api\";r=8;t=54;pk=:"));
     /// # Ok(()) }
     /// ```
     #[must_use]

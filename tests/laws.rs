@@ -849,7 +849,8 @@ fn the_default_features_depend_on_no_framework_and_no_runtime() {
     }
 }
 
-/// Comments and documentation wrap where code does. Examples, tables and quotes cannot be wrapped.
+/// Comments and documentation wrap where code does. Examples have a law of their own; tables and
+/// quotes cannot be wrapped.
 #[test]
 fn comments_wrap_at_a_hundred_columns() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -877,6 +878,65 @@ fn comments_wrap_at_a_hundred_columns() {
         }
     }
     assert!(long.is_empty(), "{long:#?}");
+}
+
+/// The width of an example on a page of the documentation, in a window of 1,400 pixels. Longer lines
+/// are cut.
+const WIDTH_OF_EXAMPLES: usize = 94;
+
+/// Folders whose examples are still too wide.
+const WIDE_EXAMPLES: [&str; 3] = ["charging", "dry_run", "middleware"];
+
+/// Examples fit into their pages. Diagrams and layouts of data, in blocks of `text`, may be wider.
+#[test]
+fn examples_fit_into_their_pages() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let rust = sources().into_iter().map(|(path, _)| path);
+    let pages = fs::read_dir(&root).unwrap();
+    let pages = pages.map(|entry| PathBuf::from(entry.unwrap().file_name()));
+    let pages = pages.filter(|path| path.extension().is_some_and(|kind| kind == "md"));
+    let mut long = Vec::new();
+    let mut wide_folders = Vec::new();
+    for path in rust.chain(pages) {
+        let text = fs::read_to_string(root.join(&path)).unwrap();
+        let is_page = path.extension().is_some_and(|kind| kind == "md");
+        // Within a block: whether it is an example.
+        let mut block = None;
+        for (number, line) in text.lines().enumerate() {
+            let comment = ["//!", "///"]
+                .iter()
+                .find_map(|prefix| line.trim_start().strip_prefix(prefix));
+            let shown = match comment {
+                _ if is_page => line,
+                Some(comment) => comment.strip_prefix(' ').unwrap_or(comment),
+                None => {
+                    // An attribute begins an example that needs a feature.
+                    block = line
+                        .contains("doc = \"```")
+                        .then(|| !line.contains("```text"));
+                    continue;
+                }
+            };
+            let trimmed = shown.trim_start();
+            if let Some(kind) = trimmed.strip_prefix("```") {
+                block = match block {
+                    Some(_) => None,
+                    None => Some(kind != "text"),
+                };
+            } else if block == Some(true)
+                && shown.chars().count() > WIDTH_OF_EXAMPLES
+                && !trimmed.starts_with("# ")
+            {
+                match WIDE_EXAMPLES.iter().find(|folder| path.starts_with(folder)) {
+                    Some(folder) => wide_folders.push(*folder),
+                    None => long.push(format!("{}:{}", path.display(), number + 1)),
+                }
+            }
+        }
+    }
+    assert!(long.is_empty(), "{long:#?}");
+    wide_folders.dedup();
+    assert_eq!(wide_folders, WIDE_EXAMPLES, "remove folders that are done");
 }
 
 /// Returns the names of the recipes in `examples/recipes`, and the code between their markers.

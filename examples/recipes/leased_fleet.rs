@@ -9,7 +9,8 @@ use tollgate::{
     store::{BoxStore, CircuitBreakerConfig, Error, LeaseConfig},
 };
 
-/// A node. `shared` is the store of all nodes: `Redis::connect_lazy(url)?.boxed()`, or `Memcached`.
+/// A node. `shared` is the store of all nodes: `Redis::connect_lazy(url)?.boxed()`, or
+/// `Memcached`.
 fn node(
     shared: BoxStore<TokenBucket, Error>,
     rule: TokenBucket,

@@ -7,9 +7,10 @@ use axum::{Router, extract::Request, routing::get};
 use tollgate::prelude::*;
 
 fn app(start: TokenBucket, current: Arc<RwLock<TokenBucket>>) -> Router {
+    let rule = move || *current.read().unwrap_or_else(PoisonError::into_inner);
     let limit = RateLimitLayer::new(start)
         .key(Header::new("x-api-key"))
-        .rule(move |_: &Request| Some(*current.read().unwrap_or_else(PoisonError::into_inner)));
+        .rule(move |_: &Request| Some(rule()));
     Router::new().route("/", get(async || "hello")).layer(limit)
 }
 

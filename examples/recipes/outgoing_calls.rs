@@ -1,9 +1,13 @@
 //! Stay within the limits of others.
+//!
+//! The policy is one for each error: with `BoxError` alone, a client that is not boxed could not be
+//! used in a task.
 
 // Copy from here.
 use std::time::Duration;
 
 use http::{Request, Response};
+use tokio::time::Sleep;
 use tollgate::backoff::{Backoff, Sleeps};
 use tollgate::{LeakyBucket, prelude::*, time::TokioClock};
 use tower::{BoxError, ServiceBuilder, retry::Policy, util::BoxCloneSyncService};
@@ -17,11 +21,10 @@ struct ObeyRetryAfter {
     sleeps: Sleeps,
 }
 
-// For each error: with `BoxError` alone, a client that is not boxed could not be used in a task.
 impl<B, E> Policy<Call, Response<B>, E> for ObeyRetryAfter {
-    type Future = tokio::time::Sleep;
+    type Future = Sleep;
 
-    fn retry(&mut self, _: &mut Call, result: &mut Result<Response<B>, E>) -> Option<Self::Future> {
+    fn retry(&mut self, _: &mut Call, result: &mut Result<Response<B>, E>) -> Option<Sleep> {
         let response = result.as_ref().ok()?;
         let refused = [429, 503].contains(&response.status().as_u16());
         self.retries = self.retries.checked_sub(1).filter(|_| refused)?;

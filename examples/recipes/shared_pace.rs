@@ -12,8 +12,8 @@ use tollgate::{
 
 type Store = BoxStore<LeakyBucket, Error>;
 
-/// One for each process. `shared` is the store of all: `Redis::connect_lazy(url)?.boxed()`, or
-/// `Memcached`.
+/// One for each process. `shared` is the store of all: `Redis::connect_lazy(url)?.boxed()`,
+/// or `Memcached`.
 fn paced(shared: Store) -> Limiter<LeakyBucket, Store> {
     let rule = LeakyBucket::per_second(10).queue(100);
     Limiter::new(Policy::new("partner-api"), rule, shared)

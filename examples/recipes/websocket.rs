@@ -12,8 +12,8 @@ use tollgate::{Limiter, prelude::*};
 
 type Messages = Limiter<TokenBucket, Local<TokenBucket>>;
 
-/// Answers a message. With axum's feature `ws`, the closure of `WebSocketUpgrade::on_upgrade` calls
-/// it for each message.
+/// Answers a message. With axum's feature `ws`, the closure of `WebSocketUpgrade::on_upgrade`
+/// calls it for each message.
 async fn on_message(messages: &Messages, key: Key, message: &str) -> String {
     // Longer messages cost more.
     let cost = Cost::new(message.len() as u64 / 1024).unwrap_or(Cost::ONE);

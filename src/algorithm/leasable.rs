@@ -86,7 +86,8 @@ pub trait Leasable: Algorithm + PartialEq {
 /// use std::time::Duration;
 /// use tollgate::{Quota, algorithm::Validity};
 ///
-/// // Ten units a second, the last of which is valid for a second: after half a second, five are left.
+/// // Ten units a second, the last of which is valid for a second: after half a second, five are
+/// // left.
 /// let validity = Validity::one_by_one(Duration::from_secs(1), Quota::per_second(10));
 /// assert_eq!(validity.units_at(Duration::from_millis(500)), 5);
 ///

@@ -214,7 +214,8 @@ const fn nanos(duration: Duration) -> u64 {
 /// use std::time::Duration;
 /// use tollgate::backoff::{Backoff, Delays};
 ///
-/// let mut delays: Delays = Backoff::exponential(Duration::from_secs(1), Duration::from_secs(60)).delays();
+/// let mut delays: Delays =
+///     Backoff::exponential(Duration::from_secs(1), Duration::from_secs(60)).delays();
 /// assert_eq!(delays.next(), Some(Duration::from_secs(1)));
 /// // The server sent `Retry-After: 30`.
 /// assert_eq!(delays.next_at_least(Duration::from_secs(30)), Duration::from_secs(32));

@@ -156,7 +156,10 @@ impl Decision {
 /// use tollgate::{Decision, Timestamp, Verdict, store::Decisions};
 ///
 /// let decision = |verdict| Decision::new(verdict, Timestamp::default(), 1);
-/// let decisions: Decisions = [Verdict::Allow, Verdict::Refuse].map(decision).into_iter().collect();
+/// let decisions: Decisions = [Verdict::Allow, Verdict::Refuse]
+///     .map(decision)
+///     .into_iter()
+///     .collect();
 /// assert_eq!(decisions.as_slice().len(), 2);
 /// assert!(!decisions.is_admitted());
 /// ```

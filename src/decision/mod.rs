@@ -399,7 +399,10 @@ impl Decision {
     /// use tollgate::{Cost, Timestamp, TokenBucket, algorithm::Algorithm};
     ///
     /// let (rule, mut state) = (TokenBucket::per_minute(10), None);
-    /// let mut call = |units| rule.step(&mut state, Timestamp::default(), Cost::new(units).unwrap()).decision();
+    /// let mut call = |units| {
+    ///     rule.step(&mut state, Timestamp::default(), Cost::new(units).unwrap())
+    ///         .decision()
+    /// };
     /// assert!(call(11).is_oversized());
     /// assert!(!call(10).is_oversized());
     /// assert!(!call(10).is_oversized(), "refused, but passes after a minute");

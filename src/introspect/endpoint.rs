@@ -53,10 +53,17 @@ pub type PlainClient = Client<HttpConnector, Full<Bytes>>;
 /// use tollgate::key::introspect::{Endpoint, Introspect};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let https = hyper_rustls::HttpsConnectorBuilder::new().with_native_roots()?.https_only().enable_http1().build();
-/// let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(https);
+/// let https = hyper_rustls::HttpsConnectorBuilder::new()
+///     .with_native_roots()?
+///     .https_only()
+///     .enable_http1()
+///     .build();
+/// let client = Client::builder(TokioExecutor::new())
+///     .pool_timer(TokioTimer::new())
+///     .build(https);
 /// let secret = std::env::var("INTROSPECTION_SECRET")?;
-/// let endpoint = Endpoint::with_client("https://login.example.com/oauth2/introspect", client)?.basic("api", &secret);
+/// let endpoint = Endpoint::with_client("https://login.example.com/oauth2/introspect", client)?
+///     .basic("api", &secret);
 /// let layer = Introspect::new(endpoint);
 /// # let _ = layer; Ok(()) }
 /// ```
@@ -66,7 +73,9 @@ pub type PlainClient = Client<HttpConnector, Full<Bytes>>;
 /// ```
 /// use tollgate::key::introspect::{Endpoint, Introspect};
 ///
-/// let endpoint = Endpoint::new("http://localhost:8080/introspect")?.basic("api", "s3cret").plan_claim("tier");
+/// let endpoint = Endpoint::new("http://localhost:8080/introspect")?
+///     .basic("api", "s3cret")
+///     .plan_claim("tier");
 /// assert!(!format!("{endpoint:?}").contains("s3cret"));
 /// let layer = Introspect::new(endpoint);
 /// # let _ = layer;

@@ -18,7 +18,8 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 ///
 /// async fn look_up(token: Token) -> Result<Option<Claims>, BoxError> {
 ///     // Asks a database; `None` is a token that is unknown, expired or revoked.
-///     Ok((token.expose() == "s3cret").then(|| Claims::new().with_subject("ann").with_plan("gold")))
+///     Ok((token.expose() == "s3cret")
+///         .then(|| Claims::new().with_subject("ann").with_plan("gold")))
 /// }
 ///
 /// let layer = Introspect::builder(look_up).build()?;

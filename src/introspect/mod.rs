@@ -46,7 +46,13 @@ use crate::{
 ///
 /// ```
 /// use axum::{Router, extract::Request, routing::get};
-/// use tollgate::{key::{Extension, introspect::{BoxError, Claims, Introspect, Introspected, Token}}, prelude::*};
+/// use tollgate::{
+///     key::{
+///         Extension,
+///         introspect::{BoxError, Claims, Introspect, Introspected, Token},
+///     },
+///     prelude::*,
+/// };
 ///
 /// // Or `Endpoint::new("http://localhost:8080/introspect")?.basic("client", "secret")`.
 /// async fn look_up(token: Token) -> Result<Option<Claims>, BoxError> {
@@ -170,8 +176,12 @@ impl<R> fmt::Debug for Introspect<R> {
 ///     .build()?;
 /// # let _ = layer;
 ///
-/// let error = Introspect::builder(Endpoint::new("http://localhost:8080/")?).capacity(0).build().unwrap_err();
-/// assert!(error.to_string().starts_with("`capacity` of an introspection layer is 0: expected 1 to 10000000"));
+/// let error = Introspect::builder(Endpoint::new("http://localhost:8080/")?)
+///     .capacity(0)
+///     .build()
+///     .unwrap_err();
+/// let message = "`capacity` of an introspection layer is 0: expected 1 to 10000000";
+/// assert!(error.to_string().starts_with(message));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
@@ -361,9 +371,12 @@ impl IntrospectSettings {
 ///
 /// let limit = RateLimitLayer::new(TokenBucket::per_minute(60))
 ///     .key(Extension::new(Introspected::key))
-///     .rule(|request: &Request<String>| match request.extensions().get::<Introspected>()?.claims()?.plan()? {
-///         "gold" => Some(TokenBucket::per_minute(6_000)),
-///         _ => None,
+///     .rule(|request: &Request<String>| {
+///         let introspected = request.extensions().get::<Introspected>()?;
+///         match introspected.claims()?.plan()? {
+///             "gold" => Some(TokenBucket::per_minute(6_000)),
+///             _ => None,
+///         }
 ///     });
 /// # let _ = limit;
 /// ```

@@ -27,7 +27,13 @@ use super::{Extracted, IntoKey, KeyExtractor, MissingKey, OperatorHelp};
 /// # Examples
 ///
 /// ```
-/// use axum::{Router, extract::Request, middleware::{Next, from_fn}, response::Response, routing::get};
+/// use axum::{
+///     Router,
+///     extract::Request,
+///     middleware::{Next, from_fn},
+///     response::Response,
+///     routing::get,
+/// };
 /// use http::StatusCode;
 /// use tollgate::{RateLimitLayer, TokenBucket, key::{Extension, Key}};
 ///

@@ -26,8 +26,15 @@ use super::{Key, MissingKey, missing_key::NO_KEY};
 /// use tollgate::{RateLimitLayer, TokenBucket, key::{Key, MissingKey}};
 ///
 /// let version = |request: &Request<String>| {
-///     let version = request.uri().path().split('/').nth(1).filter(|part| part.starts_with('v'));
-///     version.map(Key::from).ok_or(MissingKey::new("the path must begin with a version, as in `/v1/users`"))
+///     let version = request
+///         .uri()
+///         .path()
+///         .split('/')
+///         .nth(1)
+///         .filter(|part| part.starts_with('v'));
+///     version.map(Key::from).ok_or(MissingKey::new(
+///         "the path must begin with a version, as in `/v1/users`",
+///     ))
 /// };
 /// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(version);
 /// # use tollgate::key::{Extracted, KeyExtractor};
@@ -49,8 +56,14 @@ use super::{Key, MissingKey, missing_key::NO_KEY};
 ///
 /// impl<B> KeyExtractor<Request<B>> for Segment {
 ///     fn extract(&self, req: &Request<B>) -> Result<Extracted, MissingKey> {
-///         let segment = req.uri().path().split('/').nth(self.0 + 1).filter(|text| !text.is_empty());
-///         let segment = segment.ok_or_else(|| MissingKey::new(format!("there must be a segment {}", self.0)))?;
+///         let segment = req
+///             .uri()
+///             .path()
+///             .split('/')
+///             .nth(self.0 + 1)
+///             .filter(|text| !text.is_empty());
+///         let segment = segment
+///             .ok_or_else(|| MissingKey::new(format!("there must be a segment {}", self.0)))?;
 ///         Ok(Key::from(segment).into())
 ///     }
 /// }
@@ -72,7 +85,11 @@ use super::{Key, MissingKey, missing_key::NO_KEY};
 ///
 /// type AnyKey = Arc<dyn KeyExtractor<Request<String>> + Send + Sync>;
 /// let per_client = true;
-/// let key: AnyKey = if per_client { Arc::new(Header::new("x-api-key")) } else { Arc::new(Global) };
+/// let key: AnyKey = if per_client {
+///     Arc::new(Header::new("x-api-key"))
+/// } else {
+///     Arc::new(Global)
+/// };
 /// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(key);
 /// # let _ = layer;
 /// ```

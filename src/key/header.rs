@@ -180,8 +180,14 @@ fn after_scheme(credentials: &[u8]) -> Option<&[u8]> {
 ///     .header("cookie", "theme=dark; session=8f3a")
 ///     .body(())
 ///     .unwrap();
-/// assert_eq!(by_session.extract(&request), Ok(Extracted::Key(Key::bytes(b"8f3a"))));
-/// assert_eq!(by_session.extract(&Request::new(())), Ok(Extracted::Key(Key::shared("anonymous"))));
+/// assert_eq!(
+///     by_session.extract(&request),
+///     Ok(Extracted::Key(Key::bytes(b"8f3a")))
+/// );
+/// assert_eq!(
+///     by_session.extract(&Request::new(())),
+///     Ok(Extracted::Key(Key::shared("anonymous")))
+/// );
 /// ```
 #[doc(alias("session", "cookies"))]
 #[derive(Clone)]

@@ -36,7 +36,8 @@ use crate::policy::Policy;
 /// use http::StatusCode;
 /// use tollgate::key::MissingKey;
 ///
-/// let missing = MissingKey::new("there must be a cookie `session`").with_status(StatusCode::UNAUTHORIZED);
+/// let missing =
+///     MissingKey::new("there must be a cookie `session`").with_status(StatusCode::UNAUTHORIZED);
 /// assert_eq!(missing.detail(), "there must be a cookie `session`");
 /// assert_eq!(missing.status(), 401);
 ///

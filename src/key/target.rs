@@ -96,7 +96,11 @@ fn normalized(host: &str) -> Cow<'_, str> {
 /// use tollgate::key::{Extracted, Header, Key, KeyExtractor, Method};
 ///
 /// let key = (Header::new("x-api-key"), Method);
-/// let request = Request::builder().method("PUT").header("x-api-key", "s3cret").body(()).unwrap();
+/// let request = Request::builder()
+///     .method("PUT")
+///     .header("x-api-key", "s3cret")
+///     .body(())
+///     .unwrap();
 /// let joined = Key::join([Key::bytes(b"s3cret"), Key::from("PUT")]);
 /// assert_eq!(key.extract(&request), Ok(Extracted::Key(joined)));
 /// ```

@@ -33,7 +33,9 @@ use crate::{
 /// let counters = EventCounters::new();
 /// let service = ServiceBuilder::new()
 ///     .layer(RateLimitLayer::new(TokenBucket::per_minute(2)).observe(counters.clone()))
-///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
+///     .service(service_fn(async |_: Request<()>| {
+///         Ok::<_, Infallible>(Response::new(String::new()))
+///     }));
 ///
 /// for _ in 0..5 {
 ///     service.clone().oneshot(Request::new(())).await?;

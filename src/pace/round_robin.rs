@@ -51,7 +51,8 @@ pub struct RoundRobin {
 /// use std::time::Duration;
 /// use tollgate::{Timestamp, pace::{RoundRobin, Turn}};
 ///
-/// let Turn { sender, begins, ends, .. } = RoundRobin::new(Duration::from_secs(1), 4).turn(Timestamp::default());
+/// let senders = RoundRobin::new(Duration::from_secs(1), 4);
+/// let Turn { sender, begins, ends, .. } = senders.turn(Timestamp::default());
 /// assert_eq!((sender, ends.saturating_since(begins)), (0, Duration::from_millis(250)));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -210,7 +210,9 @@ impl<A: Algorithm, C> Pacer<A, C> {
     /// // 1000 bytes a second.
     /// let pacer = Pacer::with_clock(TokenBucket::per_second(1000), TokioClock::new());
     /// let chunks = stream::iter([vec![0; 1000], vec![0; 1001], vec![0; 500]]);
-    /// let mut paced = pacer.stream_by(chunks, |chunk| Cost::new(chunk.len() as u64).unwrap_or(Cost::ONE));
+    /// let mut paced = pacer.stream_by(chunks, |chunk| {
+    ///     Cost::new(chunk.len() as u64).unwrap_or(Cost::ONE)
+    /// });
     /// assert!(paced.next().await.unwrap().is_ok());
     /// // Above the burst, so it can never pass.
     /// let never = paced.next().await.unwrap().unwrap_err();
@@ -421,7 +423,8 @@ impl<S: Stream, A: Algorithm, C> fmt::Debug for PacedStream<S, A, C> {
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
 /// let clock = TokioClock::new();
-/// let pacers = [1, 2, 3, 4].map(|limit| Pacer::with_clock(TokenBucket::per_second(limit), clock));
+/// let pacers =
+///     [1, 2, 3, 4].map(|limit| Pacer::with_clock(TokenBucket::per_second(limit), clock));
 /// let mut turns = Turns::new(RoundRobin::new(Duration::from_secs(1), pacers.len()), clock);
 /// let mut sent = [0; 4];
 /// for _ in 0..40 {

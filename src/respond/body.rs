@@ -74,7 +74,13 @@ impl<B: Default> MakeBody<B> for EmptyBody {
 /// use tollgate::respond::{BodyFn, Http, Refusal};
 ///
 /// fn plain_text() -> Http<BodyFn<fn(&Refusal, &mut Parts) -> String>> {
-///     Http::body(|refusal, _| if refusal.is_bodiless() { String::new() } else { refusal.to_string() })
+///     Http::body(|refusal, _| {
+///         if refusal.is_bodiless() {
+///             String::new()
+///         } else {
+///             refusal.to_string()
+///         }
+///     })
 /// }
 /// # let _ = plain_text();
 /// ```

@@ -82,7 +82,9 @@ use crate::{outcome::Outcome, stats::stats};
 ///
 /// // The last setter, as it returns another type.
 /// let respond = Http::new().headers(Headers::Legacy).drain_bodies();
-/// let limit = RateLimitLayer::new(TokenBucket::per_minute(10)).key(PeerIp::new()).respond(respond.clone());
+/// let limit = RateLimitLayer::new(TokenBucket::per_minute(10))
+///     .key(PeerIp::new())
+///     .respond(respond.clone());
 /// let app: Router = Router::new()
 ///     .route("/files", post(async |body: axum::body::Bytes| format!("{} bytes\n", body.len())))
 ///     .layer(DefaultBodyLimit::max(32 << 20))

@@ -29,7 +29,10 @@ use crate::{key::OperatorHelp, outcome::Outcome};
 /// use tower::ServiceExt;
 ///
 /// // There is no `RateLimitLayer` around this route.
-/// let app: Router = Router::new().route("/", get(|outcome: Outcome| async move { format!("{outcome:?}") }));
+/// let app: Router = Router::new().route(
+///     "/",
+///     get(|outcome: Outcome| async move { format!("{outcome:?}") }),
+/// );
 ///
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let response = app.oneshot(Request::new(Body::empty())).await.unwrap();

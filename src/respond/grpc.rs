@@ -238,7 +238,8 @@ fn percent_encoded(message: &str) -> Option<HeaderValue> {
 /// use tollgate::{Limit, TokenBucket, respond::grpc_code};
 ///
 /// // Charges calls that failed with `UNAUTHENTICATED`.
-/// let limit = Limit::new(TokenBucket::per_hour(3)).charge_after(|response: &Response<()>| grpc_code(response) == Some(16));
+/// let limit = Limit::new(TokenBucket::per_hour(3))
+///     .charge_after(|response: &Response<()>| grpc_code(response) == Some(16));
 ///
 /// let failed = Response::builder().header("grpc-status", "16").body(()).unwrap();
 /// assert_eq!(grpc_code(&failed), Some(16));

@@ -45,7 +45,7 @@ use crate::{
 /// use http::Response;
 /// use tollgate::respond::{Headers, Http};
 ///
-/// // Bodies that are `From<Cow<'static, str>>`: axum's, `String`, http-body-util's `Full<Bytes>`.
+/// // Bodies that are `From<Cow<'static, str>>`: axum's, `String`, and `Full<Bytes>`.
 /// let problems = Http::new().headers(Headers::Legacy);
 /// // Bodies that are `Default`.
 /// let nothing = Http::empty();

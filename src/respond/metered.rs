@@ -35,7 +35,12 @@ use crate::charging::{ChargeHandle, Usage};
 /// use std::convert::Infallible;
 /// use http::{Request, Response};
 /// use http_body_util::{BodyExt, Full};
-/// use tollgate::{Cost, Policy, RateLimitLayer, TokenBucket, key::Key, respond::{Http, SettleByBody}, store::Local};
+/// use tollgate::{
+///     Cost, Policy, RateLimitLayer, TokenBucket,
+///     key::Key,
+///     respond::{Http, SettleByBody},
+///     store::Local,
+/// };
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
@@ -219,8 +224,12 @@ pin_project! {
     /// use std::convert::Infallible;
     /// use http::{Request, Response};
     /// use http_body_util::{BodyExt, Full};
-    /// use tollgate::{ChargeHandle, Cost, Policy, RateLimitLayer, TokenBucket, key::Key, store::Local};
-    /// use tollgate::respond::{Http, MeteredBody, MeteredUnit};
+    /// use tollgate::{
+    ///     ChargeHandle, Cost, Policy, RateLimitLayer, TokenBucket,
+    ///     key::Key,
+    ///     respond::{Http, MeteredBody, MeteredUnit},
+    ///     store::Local,
+    /// };
     /// use tower::{ServiceBuilder, ServiceExt, service_fn};
     ///
     /// type Body = MeteredBody<Full<&'static [u8]>>;
@@ -232,11 +241,13 @@ pin_project! {
     ///     .respond(Http::empty())
     ///     .cost(Cost::new(100).unwrap())
     ///     .charge_handle();
-    /// let service = ServiceBuilder::new().layer(limit).service(service_fn(async |request: Request<()>| {
+    /// let stack = ServiceBuilder::new().layer(limit);
+    /// let service = stack.service(service_fn(async |request: Request<()>| {
     ///     let charge = request.extensions().get::<ChargeHandle>().unwrap();
     ///     let usage = charge.usage().unwrap();
     ///     usage.add(3);
-    ///     let body = MeteredBody::new(Full::new(&b"three tokens"[..]), usage, MeteredUnit::Counted);
+    ///     let body = Full::new(&b"three tokens"[..]);
+    ///     let body = MeteredBody::new(body, usage, MeteredUnit::Counted);
     ///     Ok::<Response<Body>, Infallible>(Response::new(body))
     /// }));
     ///

@@ -199,7 +199,8 @@ impl Refusal {
     ///
     /// let (store, api, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_minute(100));
     /// let mut outcome = Outcome::new();
-    /// outcome.push(api.clone(), store.decide(&Ask::new(&api, &rule, "alice".into(), Cost::new(101).unwrap())));
+    /// let ask = Ask::new(&api, &rule, "alice".into(), Cost::new(101).unwrap());
+    /// outcome.push(api.clone(), store.decide(&ask));
     /// assert!(Refusal::new(outcome).is_oversized());
     /// ```
     #[inline]

@@ -196,7 +196,8 @@ impl<Rule: fmt::Debug> fmt::Debug for Ask<'_, Rule> {
 ///
 /// # #[tokio::main] async fn main() {
 /// let (api, rule) = (Policy::new("api"), TokenBucket::per_second(10));
-/// let decisions = ask_later(Local::new(), &[Ask::new(&api, &rule, "alice".into(), Cost::ONE)]).await;
+/// let asks = [Ask::new(&api, &rule, "alice".into(), Cost::ONE)];
+/// let decisions = ask_later(Local::new(), &asks).await;
 /// assert_eq!(decisions.as_slice()[0].remaining(), Some(9));
 /// # }
 /// ```
@@ -474,12 +475,14 @@ impl<Rule: Algorithm> Settlement<'_, Rule> {
 /// ```
 /// use tollgate::{Cost, FixedWindow, Policy, TokenBucket, store::Ask};
 ///
-/// let (api, bucket, window) = (Policy::new("api"), TokenBucket::per_second(10), FixedWindow::per_hour(100));
+/// let api = Policy::new("api");
+/// let (bucket, window) = (TokenBucket::per_second(10), FixedWindow::per_hour(100));
 /// let key = Ask::new(&api, &bucket, "alice".into(), Cost::ONE).state_key();
 /// assert!(key.is_of(&api, &"alice".into()));
 ///
 /// // Rules of one kind share a state; rules of other kinds have a state of their own.
-/// assert_eq!(key, Ask::new(&api, &TokenBucket::per_hour(7), "alice".into(), Cost::ONE).state_key());
+/// let slower = TokenBucket::per_hour(7);
+/// assert_eq!(key, Ask::new(&api, &slower, "alice".into(), Cost::ONE).state_key());
 /// assert_ne!(key, Ask::new(&api, &window, "alice".into(), Cost::ONE).state_key());
 /// ```
 #[derive(Clone)]

@@ -18,7 +18,9 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// ```
 /// use tollgate::{TokenBucket, prelude::*, store::{BoxStore, Error}};
 ///
-/// fn store(redis: Option<BoxStore<TokenBucket, Error>>) -> BoxStore<TokenBucket, std::convert::Infallible> {
+/// fn store(
+///     redis: Option<BoxStore<TokenBucket, Error>>,
+/// ) -> BoxStore<TokenBucket, std::convert::Infallible> {
 ///     match redis {
 ///         Some(redis) => redis.fail_open().boxed(),
 ///         None => Local::new().boxed(),

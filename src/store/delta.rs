@@ -160,7 +160,10 @@ impl<Rule: Algorithm> Delta<'_, Rule> {
 /// use tollgate::{Timestamp, TokenBucket, algorithm::Algorithm, store::Pulled};
 ///
 /// // The key is like new.
-/// let pulled = Pulled::<<TokenBucket as Algorithm>::State> { at: Timestamp::default(), state: None };
+/// let pulled = Pulled::<<TokenBucket as Algorithm>::State> {
+///     at: Timestamp::default(),
+///     state: None,
+/// };
 /// # let _ = pulled;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

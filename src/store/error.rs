@@ -95,7 +95,10 @@ impl Error {
     ///
     /// let error = Error::unwritten("out of memory; give it more");
     /// assert!(error.is_unwritten());
-    /// assert_eq!(error.to_string(), "the rate limit store takes no writes: out of memory; give it more");
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "the rate limit store takes no writes: out of memory; give it more"
+    /// );
     /// ```
     pub fn unwritten(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::with_cause(ErrorKind::Unwritten, cause)
@@ -111,9 +114,12 @@ impl Error {
     /// ```
     /// use tollgate::store::Error;
     ///
-    /// let error = Error::unsupported("values of this store have at most 4096 bytes; choose a smaller limit");
+    /// let error = Error::unsupported(
+    ///     "values of this store have at most 4096 bytes; choose a smaller limit",
+    /// );
     /// assert!(error.is_unsupported());
-    /// assert!(error.to_string().starts_with("the rate limit store does not support this call: values"));
+    /// let message = "the rate limit store does not support this call: values";
+    /// assert!(error.to_string().starts_with(message));
     /// ```
     pub fn unsupported(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::with_cause(ErrorKind::Unsupported, cause)

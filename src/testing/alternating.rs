@@ -56,11 +56,18 @@ use crate::{
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// let clock = ManualClock::default();
 /// let table = Careless::default();
-/// let connect = || Optimistic::<_, AnyRule>::builder_on(table.clone()).clock(clock.clone()).build();
+/// let connect = || {
+///     Optimistic::<_, AnyRule>::builder_on(table.clone())
+///         .clock(clock.clone())
+///         .build()
+/// };
 ///
 /// let one = Suite::new(connect()).settling_back().spawn(tokio::spawn).only(Law::Race);
 /// one.run().await.unwrap();
-/// let two = Suite::new(Alternating::new(connect(), connect())).settling_back().spawn(tokio::spawn).only(Law::Race);
+/// let two = Suite::new(Alternating::new(connect(), connect()))
+///     .settling_back()
+///     .spawn(tokio::spawn)
+///     .only(Law::Race);
 /// let broken = two.run().await.unwrap_err();
 /// assert!(broken.laws().eq([Law::Race]));
 /// # }

@@ -94,16 +94,24 @@
 //! ```
 //! use std::convert::Infallible;
 //! use tollgate::{Policy, TokenBucket, time::ManualClock, key::Key};
-//! use tollgate::store::{Ask, Backend, Check, Decisions, Local, LocalBuilder, Never, Settlement, Store};
+//! use tollgate::store::{
+//!     Ask, Backend, Check, Decisions, Local, LocalBuilder, Never, Settlement, Store,
+//! };
 //! use tollgate::testing::conformance::{Law, Suite};
 //!
 //! struct Rounding(Local<TokenBucket, ManualClock>);
 //!
-//! fn rounded(check: Check<Never<Result<Decisions, Infallible>>>) -> Check<Never<Result<Decisions, Infallible>>> {
-//!     let Check::Ready(Ok(decisions)) = check else { return check };
+//! fn rounded(
+//!     check: Check<Never<Result<Decisions, Infallible>>>,
+//! ) -> Check<Never<Result<Decisions, Infallible>>> {
+//!     let Check::Ready(Ok(decisions)) = check else {
+//!         return check;
+//!     };
 //!     let tens = |units: Option<u64>| units.unwrap_or(0).next_multiple_of(10);
 //!     let decisions = decisions.as_slice().iter();
-//!     Check::Ready(Ok(decisions.map(|decision| decision.with_remaining(tens(decision.remaining()))).collect()))
+//!     Check::Ready(Ok(decisions
+//!         .map(|decision| decision.with_remaining(tens(decision.remaining())))
+//!         .collect()))
 //! }
 //!
 //! impl Backend for Rounding {

@@ -61,7 +61,8 @@ const MOST: usize = 8;
 /// use tollgate::algorithm::Algorithm;
 ///
 /// // Ten a second are served well, twenty more at once, and five a second, with a demotion.
-/// let rule = Cascade::new(TokenBucket::per_second(10)).then(TokenBucket::per_second(5).burst(20));
+/// let rule =
+///     Cascade::new(TokenBucket::per_second(10)).then(TokenBucket::per_second(5).burst(20));
 /// assert_eq!(rule.to_string(), "cascade 10/s > 5/s burst=20");
 ///
 /// let (mut state, now) = (None, Timestamp::from_nanos(1_000_000_000));

@@ -97,7 +97,7 @@ use crate::{error::Error, quota::Quota};
 /// let spent = rule.step(&mut state, noon, Cost::new(60).unwrap()).decision();
 /// assert_eq!(spent.remaining(), Some(40));
 ///
-/// // A quarter of the next minute has gone by, so that the last one counts by three quarters: 45.
+/// // A quarter of the next minute has gone by, so the last one counts by three quarters: 45.
 /// let later = noon.saturating_add(Duration::from_secs(75));
 /// assert_eq!(rule.look(state.as_ref(), later).remaining(), Some(55));
 /// ```

@@ -50,7 +50,8 @@ use crate::{
 ///     let peer = extensions.get::<ConnectInfo<OverUnix>>();
 ///     peer.map(|_| IpAddr::V4(Ipv4Addr::LOCALHOST))
 /// });
-/// let app: Router = Router::new().layer(RateLimitLayer::new(TokenBucket::per_second(10)).key(clients));
+/// let app: Router =
+///     Router::new().layer(RateLimitLayer::new(TokenBucket::per_second(10)).key(clients));
 /// let app = app.into_make_service_with_connect_info::<OverUnix>();
 /// # let _ = app;
 /// # Ok::<(), tollgate::Error>(())
@@ -71,7 +72,8 @@ use crate::{
 /// # let mut request = http::Request::builder().header("x-forwarded-for", "192.0.2.7").body(()).unwrap();
 /// # request.extensions_mut().insert(UdsConnectInfo { peer_addr: None, peer_cred: None });
 /// # assert_eq!(clients.client(&request), Some(IpAddr::from([192, 0, 2, 7])));
-/// let server = Server::builder().layer(RateLimitLayer::new(TokenBucket::per_second(10)).key(clients));
+/// let server =
+///     Server::builder().layer(RateLimitLayer::new(TokenBucket::per_second(10)).key(clients));
 /// # let _ = server;
 /// # Ok::<(), tollgate::Error>(())
 /// ```

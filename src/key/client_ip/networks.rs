@@ -17,7 +17,8 @@ use crate::{error::Error, key::Predicate};
 /// ```
 /// use tollgate::key::{ForwardedFor, Header, KeyExtractorExt};
 ///
-/// let office = ForwardedFor::try_trusting(["10.0.0.0/8"])?.try_in_networks(["192.0.2.0/24", "2001:db8::/32"])?;
+/// let office = ForwardedFor::try_trusting(["10.0.0.0/8"])?
+///     .try_in_networks(["192.0.2.0/24", "2001:db8::/32"])?;
 /// let key = Header::new("x-api-key").exempt_if(office);
 /// # let _ = key;
 /// # Ok::<(), tollgate::Error>(())

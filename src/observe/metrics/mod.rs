@@ -48,8 +48,14 @@ use crate::{
 ///
 /// Metrics::describe();
 /// let service = ServiceBuilder::new()
-///     .layer(RateLimitLayer::new(TokenBucket::per_minute(2)).named("api").observe(Metrics::new()))
-///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
+///     .layer(
+///         RateLimitLayer::new(TokenBucket::per_minute(2))
+///             .named("api")
+///             .observe(Metrics::new()),
+///     )
+///     .service(service_fn(async |_: Request<()>| {
+///         Ok::<_, Infallible>(Response::new(String::new()))
+///     }));
 /// for _ in 0..5 {
 ///     service.clone().oneshot(Request::new(())).await?;
 /// }
@@ -114,7 +120,8 @@ impl Metrics {
     /// ```
     /// use tollgate::{RateLimitLayer, TokenBucket, observe::Metrics};
     ///
-    /// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).observe(Metrics::with_capacity(500));
+    /// let layer =
+    ///     RateLimitLayer::new(TokenBucket::per_second(10)).observe(Metrics::with_capacity(500));
     /// # let _ = layer;
     /// ```
     pub fn with_capacity(policies: usize) -> Self {

@@ -80,7 +80,8 @@ use crate::{
 ///
 /// impl Publish for Shards {
 ///     fn publish(&self, name: &str) {
-///         metrics::counter!("shards_lost_connections_total", "store" => name.to_owned()).absolute(self.lost_connections);
+///         metrics::counter!("shards_lost_connections_total", "store" => name.to_owned())
+///             .absolute(self.lost_connections);
 ///     }
 /// }
 /// # Shards { lost_connections: 1 }.publish("shards");

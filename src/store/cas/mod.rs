@@ -94,7 +94,11 @@ use crate::{store::Error, time::Timestamp};
 ///         let version = table.writes;
 ///         match swap.value {
 ///             Some(value) => {
-///                 let row = Row { version, value: value.to_vec(), until: now.saturating_add(swap.keep) };
+///                 let row = Row {
+///                     version,
+///                     value: value.to_vec(),
+///                     until: now.saturating_add(swap.keep),
+///                 };
 ///                 table.rows.insert(key.to_vec(), row);
 ///             }
 ///             None => drop(table.rows.remove(key)),
@@ -108,7 +112,7 @@ use crate::{store::Error, time::Timestamp};
 /// let clock = ManualClock::default();
 /// let shelf = Shelf { table: Mutex::default(), clock: clock.clone() };
 /// let store = Optimistic::<_, AnyRule>::builder_on(shelf).clock(clock.clone()).build();
-/// // Several keys are not spent at once: the earlier ones are settled back where a later one refuses.
+/// // Several keys are not spent at once: earlier ones are settled back if a later one refuses.
 /// let suite = Suite::new(store).clock(clock).spawn(tokio::spawn).settling_back();
 /// # let suite = suite.timelines(2);
 /// let report = suite.run().await.unwrap();

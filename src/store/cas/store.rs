@@ -34,8 +34,12 @@ use crate::{
 /// use tollgate::{TokenBucket, prelude::*, store::{CompareAndSwap, Optimistic}};
 ///
 /// fn limited(table: impl CompareAndSwap) {
-///     let store = Optimistic::new(table).timeout(Duration::from_millis(100)).fail_closed();
-///     let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(store);
+///     let store = Optimistic::new(table)
+///         .timeout(Duration::from_millis(100))
+///         .fail_closed();
+///     let layer = RateLimitLayer::new(TokenBucket::per_second(10))
+///         .key(PeerIp::new())
+///         .store(store);
 /// #   let _ = layer;
 /// }
 /// ```

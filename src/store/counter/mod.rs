@@ -55,8 +55,12 @@ use crate::{
 /// use tollgate::{FixedWindow, prelude::*, store::{Counters, Increment}};
 ///
 /// fn limited(cache: impl Increment) {
-///     let store = Counters::new(cache).timeout(Duration::from_millis(100)).fail_open();
-///     let layer = RateLimitLayer::new(FixedWindow::per_minute(100)).key(PeerIp::new()).store(store);
+///     let store = Counters::new(cache)
+///         .timeout(Duration::from_millis(100))
+///         .fail_open();
+///     let layer = RateLimitLayer::new(FixedWindow::per_minute(100))
+///         .key(PeerIp::new())
+///         .store(store);
 /// #   use std::{convert::Infallible, future::ready};
 /// #   use http::{Request, Response};
 /// #   use tower::{Layer, Service, service_fn};
@@ -185,12 +189,21 @@ use crate::{
 /// struct CounterMap(Arc<Mutex<HashMap<Box<[u8]>, u64>>>);
 ///
 /// impl Increment for CounterMap {
-///     async fn add(&self, key: &[u8], amount: u64, _: Duration, beside: &[Box<[u8]>]) -> Result<Totals, Error> {
+///     async fn add(
+///         &self,
+///         key: &[u8],
+///         amount: u64,
+///         _: Duration,
+///         beside: &[Box<[u8]>],
+///     ) -> Result<Totals, Error> {
 ///         let mut counters = self.0.lock().unwrap();
 ///         let total = counters.entry(key.into()).or_default();
 ///         *total = total.saturating_add(amount);
 ///         let total = *total;
-///         let beside = beside.iter().map(|key| counters.get(key).copied().unwrap_or(0)).collect();
+///         let beside = beside
+///             .iter()
+///             .map(|key| counters.get(key).copied().unwrap_or(0))
+///             .collect();
 ///         Ok(Totals { total, beside })
 ///     }
 ///
@@ -214,12 +227,18 @@ use crate::{
 /// }
 ///
 /// # #[tokio::main] async fn main() {
-/// // Windows of one length, of which `Law::Change` asks that nothing is minted. Leave it out for others.
+/// // Windows of one length, of which `Law::Change` asks that nothing is minted. Leave it out for
+/// // others.
 /// let rules = [5, 9, 20].map(|limit| SlidingWindow::per_minute(limit).slices(4));
 /// let clock = ManualClock::default();
 /// let store = Counters::builder_on(CounterMap::default()).clock(clock.clone()).build();
-/// // Without `repeating_deltas`, the suite would ask that a delta that arrives twice is added once: counters cannot tell.
-/// let suite = Suite::with_rules(store, rules).clock(clock).spawn(tokio::spawn).settling_back().repeating_deltas();
+/// // Without `repeating_deltas`, the suite would ask that a delta that arrives twice is added
+/// // once: counters cannot tell.
+/// let suite = Suite::with_rules(store, rules)
+///     .clock(clock)
+///     .spawn(tokio::spawn)
+///     .settling_back()
+///     .repeating_deltas();
 /// let report = suite.run().await.unwrap();
 /// // The suite was given no fault to cause.
 /// assert_eq!(report.left_out(), [Law::Fault]);
@@ -523,7 +542,7 @@ stats! {
     /// ```
     /// use tollgate::store::CounterStats;
     ///
-    /// /// Refused calls that cost two writes, because nothing showed beforehand that they would be refused.
+    /// /// Refused calls that cost two writes, because nothing showed that they would be refused.
     /// fn surprises(stats: &CounterStats) -> u64 {
     ///     stats.taken_back + stats.left_behind
     /// }

@@ -180,8 +180,12 @@ where
     /// use tollgate::prelude::*;
     ///
     /// # fn run() -> Result<(), tollgate::store::Error> {
-    /// let memcached = Memcached::<TokenBucket>::builder("memcached://127.0.0.1").prefix("shop").connect_lazy()?;
-    /// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(memcached.fail_open());
+    /// let memcached = Memcached::<TokenBucket>::builder("memcached://127.0.0.1")
+    ///     .prefix("shop")
+    ///     .connect_lazy()?;
+    /// let layer = RateLimitLayer::new(TokenBucket::per_second(10))
+    ///     .key(PeerIp::new())
+    ///     .store(memcached.fail_open());
     /// # let _ = layer; Ok(()) }
     /// # assert!(run().is_ok());
     /// ```
@@ -285,8 +289,12 @@ impl<Rule: Counted, K: Clock> MemcachedCountersBuilder<Rule, K> {
     /// use tollgate::{FixedWindow, prelude::*};
     ///
     /// # fn run() -> Result<(), tollgate::store::Error> {
-    /// let memcached = MemcachedCounters::<FixedWindow>::builder("memcached://127.0.0.1").prefix("shop").connect_lazy()?;
-    /// let layer = RateLimitLayer::new(FixedWindow::per_day(1000)).key(PeerIp::new()).store(memcached.fail_open());
+    /// let memcached = MemcachedCounters::<FixedWindow>::builder("memcached://127.0.0.1")
+    ///     .prefix("shop")
+    ///     .connect_lazy()?;
+    /// let layer = RateLimitLayer::new(FixedWindow::per_day(1000))
+    ///     .key(PeerIp::new())
+    ///     .store(memcached.fail_open());
     /// # let _ = layer; Ok(()) }
     /// # assert!(run().is_ok());
     /// ```

@@ -37,8 +37,12 @@ use crate::{
 /// use tollgate::store::Memcached;
 ///
 /// # async fn run() -> Result<(), tollgate::store::Error> {
-/// let memcached = Memcached::<TokenBucket>::connect("memcached://127.0.0.1:11211").await?.fail_open();
-/// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(memcached);
+/// let memcached = Memcached::<TokenBucket>::connect("memcached://127.0.0.1:11211")
+///     .await?
+///     .fail_open();
+/// let layer = RateLimitLayer::new(TokenBucket::per_second(10))
+///     .key(PeerIp::new())
+///     .store(memcached);
 /// # let _ = layer; Ok(()) }
 /// ```
 ///
@@ -132,8 +136,12 @@ pub type Memcached<Rule, K = SystemClock> = Optimistic<MemcachedConnection, Rule
 /// use tollgate::store::MemcachedCounters;
 ///
 /// # async fn run() -> Result<(), tollgate::store::Error> {
-/// let memcached = MemcachedCounters::<FixedWindow>::connect("memcached://127.0.0.1:11211").await?.fail_open();
-/// let layer = RateLimitLayer::new(FixedWindow::per_day(1000)).key(PeerIp::new()).store(memcached);
+/// let memcached = MemcachedCounters::<FixedWindow>::connect("memcached://127.0.0.1:11211")
+///     .await?
+///     .fail_open();
+/// let layer = RateLimitLayer::new(FixedWindow::per_day(1000))
+///     .key(PeerIp::new())
+///     .store(memcached);
 /// # let _ = layer; Ok(()) }
 /// ```
 ///

@@ -159,8 +159,12 @@ impl<Rule> RedisBuilder<Rule> {
     /// use tollgate::prelude::*;
     ///
     /// # fn run() -> Result<(), tollgate::store::Error> {
-    /// let redis = Redis::<TokenBucket>::builder("redis://127.0.0.1").prefix("shop").connect_lazy()?;
-    /// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(redis.fail_open());
+    /// let redis = Redis::<TokenBucket>::builder("redis://127.0.0.1")
+    ///     .prefix("shop")
+    ///     .connect_lazy()?;
+    /// let layer = RateLimitLayer::new(TokenBucket::per_second(10))
+    ///     .key(PeerIp::new())
+    ///     .store(redis.fail_open());
     /// # let _ = layer; Ok(()) }
     /// # assert!(run().is_ok());
     /// ```

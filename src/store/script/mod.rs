@@ -85,8 +85,12 @@ use crate::{
 /// use tollgate::{TokenBucket, prelude::*, store::{Evaluate, Script}};
 ///
 /// fn limited(server: impl Evaluate) {
-///     let store = Script::with_prefix(server, "shop").timeout(Duration::from_millis(100)).fail_open();
-///     let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(store);
+///     let store = Script::with_prefix(server, "shop")
+///         .timeout(Duration::from_millis(100))
+///         .fail_open();
+///     let layer = RateLimitLayer::new(TokenBucket::per_second(10))
+///         .key(PeerIp::new())
+///         .store(store);
 /// #   let _ = layer;
 /// }
 /// ```

@@ -134,7 +134,9 @@ pub trait Transact<Rule: Algorithm>: Backend {
 ///
 /// fn limited(database: impl Transact<TokenBucket, Error: Into<tollgate::store::Error>>) {
 ///     let store = Transactional::new(database).fail_open();
-///     let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(store);
+///     let layer = RateLimitLayer::new(TokenBucket::per_second(10))
+///         .key(PeerIp::new())
+///         .store(store);
 /// #   let _ = layer;
 /// }
 /// ```

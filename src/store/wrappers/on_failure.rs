@@ -70,7 +70,9 @@ use crate::{log::OnceAMinute, time::Timestamp};
 /// // `Down` cannot be reached.
 /// let store = Down.fail_open();
 /// let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(10));
-/// let Check::Ready(Ok(decisions)) = store.acquire(&[Ask::new(&policy, &rule, "alice".into(), Cost::ONE)]) else {
+/// let Check::Ready(Ok(decisions)) =
+///     store.acquire(&[Ask::new(&policy, &rule, "alice".into(), Cost::ONE)])
+/// else {
 ///     unreachable!();
 /// };
 /// assert!(decisions.is_admitted());
@@ -233,7 +235,9 @@ impl<S> OnFailure<S> {
 ///
 /// fn limited(remote: BoxStore<TokenBucket, store::Error>) {
 ///     // Open while the store fails; on contention, clients retry after two seconds.
-///     let store = remote.fail_open().when_contended(FailureMode::RetryAfter(Duration::from_secs(2)));
+///     let store = remote
+///         .fail_open()
+///         .when_contended(FailureMode::RetryAfter(Duration::from_secs(2)));
 ///     let layer = RateLimitLayer::new(TokenBucket::per_second(10)).store(store);
 /// #   let _ = layer;
 /// }

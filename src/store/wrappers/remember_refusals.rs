@@ -41,7 +41,8 @@ use crate::{
 /// let store = Local::new().remember_refusals().capacity(1000);
 /// let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(1));
 /// let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
-/// let is_admitted = || matches!(store.acquire(&ask), Check::Ready(Ok(decisions)) if decisions.is_admitted());
+/// let is_admitted =
+///     || matches!(store.acquire(&ask), Check::Ready(Ok(decisions)) if decisions.is_admitted());
 ///
 /// assert!(is_admitted());
 /// for _ in 0..10 {

@@ -75,7 +75,8 @@ fn names(laws: &[Law], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// // There is no way to wait, so a law cannot be checked.
-/// let suite = Suite::with_rules(Local::<TokenBucket>::new(), [TokenBucket::per_hour(5)]).only(Law::Wait);
+/// let suite = Suite::with_rules(Local::<TokenBucket>::new(), [TokenBucket::per_hour(5)])
+///     .only(Law::Wait);
 /// let broken = suite.run().await.unwrap_err();
 /// assert!(broken.laws().eq([Law::Wait]));
 /// # }

@@ -51,7 +51,10 @@ use crate::{
 /// limiter.block(mallory, Duration::from_secs(3600))?.at_once();
 ///
 /// // A layer refuses mallory as well.
-/// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).named("api").key(Header::new("x-user")).store(store.clone());
+/// let layer = RateLimitLayer::new(TokenBucket::per_second(10))
+///     .named("api")
+///     .key(Header::new("x-user"))
+///     .store(store.clone());
 /// # let _ = layer;
 /// assert!(!limiter.check(mallory, Cost::ONE).at_once().is_admitted());
 /// assert_eq!((store.made(), store.refused()), (1, 1));
@@ -135,7 +138,8 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
     /// use std::time::Duration;
     /// use tollgate::{Limiter, Policy, prelude::*};
     ///
-    /// let store = Local::new().with_blocks().block_after(3, Duration::from_secs(10), Duration::from_secs(3600));
+    /// let store = Local::new().with_blocks();
+    /// let store = store.block_after(3, Duration::from_secs(10), Duration::from_secs(3600));
     /// let limiter = Limiter::new(Policy::new("login"), TokenBucket::per_minute(1), store.clone());
     /// let mut check = || limiter.check("mallory", Cost::ONE).at_once();
     ///

@@ -89,10 +89,14 @@ use crate::{
 /// use tollgate::{FixedWindow, SlidingLog, TokenBucket, algorithm::Leasable};
 ///
 /// let hold = Duration::from_millis(100);
-/// assert_eq!(TokenBucket::per_second(1000).held(hold, 1)?, TokenBucket::per_second(1000).burst(900));
-/// assert_eq!(TokenBucket::per_minute(100).held(hold, 1)?, TokenBucket::per_minute(100).burst(99));
-/// assert_eq!(FixedWindow::per_minute(100).held(hold, 1)?, FixedWindow::per_minute(100));
-/// assert_eq!(SlidingLog::per_minute(100).held(hold, 1)?.to_string(), "sliding-log 100/60100ms");
+/// let bucket = TokenBucket::per_second(1000);
+/// assert_eq!(bucket.held(hold, 1)?, bucket.burst(900));
+/// let bucket = TokenBucket::per_minute(100);
+/// assert_eq!(bucket.held(hold, 1)?, bucket.burst(99));
+/// let window = FixedWindow::per_minute(100);
+/// assert_eq!(window.held(hold, 1)?, window);
+/// let log = SlidingLog::per_minute(100);
+/// assert_eq!(log.held(hold, 1)?.to_string(), "sliding-log 100/60100ms");
 /// // A burst of 10 cannot pay for 100 units.
 /// assert!(TokenBucket::per_second(1000).burst(10).held(hold, 1).is_err());
 /// # Ok::<(), tollgate::Error>(())
