@@ -884,9 +884,6 @@ fn comments_wrap_at_a_hundred_columns() {
 /// are cut.
 const WIDTH_OF_EXAMPLES: usize = 94;
 
-/// Folders whose examples are still too wide.
-const WIDE_EXAMPLES: [&str; 3] = ["charging", "dry_run", "middleware"];
-
 /// Examples fit into their pages. Diagrams and layouts of data, in blocks of `text`, may be wider.
 #[test]
 fn examples_fit_into_their_pages() {
@@ -896,7 +893,6 @@ fn examples_fit_into_their_pages() {
     let pages = pages.map(|entry| PathBuf::from(entry.unwrap().file_name()));
     let pages = pages.filter(|path| path.extension().is_some_and(|kind| kind == "md"));
     let mut long = Vec::new();
-    let mut wide_folders = Vec::new();
     for path in rust.chain(pages) {
         let text = fs::read_to_string(root.join(&path)).unwrap();
         let is_page = path.extension().is_some_and(|kind| kind == "md");
@@ -927,16 +923,11 @@ fn examples_fit_into_their_pages() {
                 && shown.chars().count() > WIDTH_OF_EXAMPLES
                 && !trimmed.starts_with("# ")
             {
-                match WIDE_EXAMPLES.iter().find(|folder| path.starts_with(folder)) {
-                    Some(folder) => wide_folders.push(*folder),
-                    None => long.push(format!("{}:{}", path.display(), number + 1)),
-                }
+                long.push(format!("{}:{}", path.display(), number + 1));
             }
         }
     }
     assert!(long.is_empty(), "{long:#?}");
-    wide_folders.dedup();
-    assert_eq!(wide_folders, WIDE_EXAMPLES, "remove folders that are done");
 }
 
 /// Returns the names of the recipes in `examples/recipes`, and the code between their markers.

@@ -37,9 +37,14 @@ use crate::{
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
 /// let service = ServiceBuilder::new()
 ///     // Reserves 100 units for each request.
-///     .layer(RateLimitLayer::new(TokenBucket::per_minute(1_000)).cost(Cost::new(100).unwrap()).charge_handle())
+///     .layer(
+///         RateLimitLayer::new(TokenBucket::per_minute(1_000))
+///             .cost(Cost::new(100).unwrap())
+///             .charge_handle(),
+///     )
 ///     .service(service_fn(async |request: Request<()>| {
-///         let charge = request.extensions().get::<ChargeHandle>().expect("no request is exempt, and the store cannot fail");
+///         // No request is exempt, and the store cannot fail.
+///         let charge = request.extensions().get::<ChargeHandle>().unwrap();
 ///         // It turned out to cost 7.
 ///         charge.settle(7).expect("this handler settles it once").await;
 ///         Ok::<_, Infallible>(Response::new(String::new()))

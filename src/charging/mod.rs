@@ -22,7 +22,8 @@ pub use self::{
 /// use tollgate::{By, Limit, Reserve, TokenBucket, key::Global};
 ///
 /// let limit: Limit<TokenBucket, By<Global>, Reserve<fn(&Response<String>) -> bool>> =
-///     Limit::new(TokenBucket::per_second(10)).charge_if(|response| response.status().is_success());
+///     Limit::new(TokenBucket::per_second(10))
+///         .charge_if(|response| response.status().is_success());
 /// # let _ = limit;
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +40,8 @@ pub struct Reserve<F> {
 /// ```
 /// use tollgate::{By, Limit, TokenBucket, HandOver, key::Global};
 ///
-/// let limit: Limit<TokenBucket, By<Global>, HandOver> = Limit::new(TokenBucket::per_second(10)).charge_handle();
+/// let limit: Limit<TokenBucket, By<Global>, HandOver> =
+///     Limit::new(TokenBucket::per_second(10)).charge_handle();
 /// # let _ = limit;
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +57,8 @@ pub struct HandOver<F = ()> {
 /// use tollgate::{By, Limit, TokenBucket, LookFirst, key::Global};
 ///
 /// let failures: Limit<TokenBucket, By<Global>, LookFirst<fn(&Response<String>) -> bool>> =
-///     Limit::new(TokenBucket::per_hour(3)).charge_after(|response| response.status() == StatusCode::UNAUTHORIZED);
+///     Limit::new(TokenBucket::per_hour(3))
+///         .charge_after(|response| response.status() == StatusCode::UNAUTHORIZED);
 /// # let _ = failures;
 /// ```
 #[derive(Clone, Copy, Debug)]

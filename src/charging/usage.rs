@@ -25,7 +25,12 @@ use super::ChargeHandle;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
 /// let (rule, store) = (TokenBucket::per_minute(1_000), Local::new());
 /// let service = ServiceBuilder::new()
-///     .layer(RateLimitLayer::new(rule.clone()).store(store.clone()).cost(Cost::new(100).unwrap()).charge_handle())
+///     .layer(
+///         RateLimitLayer::new(rule.clone())
+///             .store(store.clone())
+///             .cost(Cost::new(100).unwrap())
+///             .charge_handle(),
+///     )
 ///     .service(service_fn(async |request: Request<()>| {
 ///         let usage = request.extensions().get::<ChargeHandle>().unwrap().usage().unwrap();
 ///         for tokens in [3, 4] {

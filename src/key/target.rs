@@ -121,7 +121,8 @@ fn normalized(host: &str) -> Cow<'_, str> {
 /// # let key = |method: &str| from_fn(by_method::<()>).extract(&Request::builder().method(method).body(()).unwrap());
 /// # assert_eq!(key("HEAD"), key("GET"));
 /// # assert_ne!(key("POST"), key("GET"));
-/// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key((PeerIp::new(), from_fn(by_method::<String>)));
+/// let layer = RateLimitLayer::new(TokenBucket::per_second(10))
+///     .key((PeerIp::new(), from_fn(by_method::<String>)));
 /// # let _ = layer;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

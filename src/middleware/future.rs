@@ -41,7 +41,9 @@ pin_project! {
     /// use tower::{Layer, Service, service_fn};
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
-    /// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::from("hello"))));
+    /// let inner = service_fn(async |_: Request<()>| {
+    ///     Ok::<_, Infallible>(Response::new(String::from("hello")))
+    /// });
     /// let mut service = RateLimitLayer::new(TokenBucket::per_minute(1)).layer(inner);
     ///
     /// let future: ResponseFuture<_, _, _, _, _> = service.call(Request::new(()));

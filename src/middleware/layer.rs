@@ -45,7 +45,9 @@ use crate::{
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
 /// let mut service = ServiceBuilder::new()
 ///     .layer(RateLimitLayer::new(TokenBucket::per_minute(1)))
-///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::from("hello")))));
+///     .service(service_fn(async |_: Request<()>| {
+///         Ok::<_, Infallible>(Response::new(String::from("hello")))
+///     }));
 ///
 /// let first = service.ready().await?.call(Request::new(())).await?;
 /// assert_eq!(first.body(), "hello");
@@ -235,7 +237,9 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// let refusals = Arc::new(Refusals::default());
     /// let service = ServiceBuilder::new()
     ///     .layer(RateLimitLayer::new(TokenBucket::per_minute(1)).observe(Arc::clone(&refusals)))
-    ///     .service(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
+    ///     .service(service_fn(async |_: Request<()>| {
+    ///         Ok::<_, Infallible>(Response::new(String::new()))
+    ///     }));
     ///
     /// for _ in 0..3 {
     ///     service.clone().oneshot(Request::new(())).await?;
@@ -364,7 +368,9 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// let login = RateLimitLayer::new(TokenBucket::per_hour(3)).store(store.clone());
     /// let api = RateLimitLayer::new(TokenBucket::per_hour(100)).store(store);
     /// for layer in [&login, &api] {
-    ///     let service = service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    ///     let service = service_fn(async |_: Request<()>| {
+    ///         Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+    ///     });
     ///     drop(layer.layer(service).call(Request::new(())));
     /// }
     /// assert_eq!((login.collisions(), api.collisions()), (1, 1));
@@ -384,7 +390,9 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// ```
     /// use tollgate::{Cost, RateLimitLayer, TokenBucket, key::{Header, Key}};
     ///
-    /// let layer = RateLimitLayer::new(TokenBucket::per_second(2)).named("api").key(Header::new("x-api-key"));
+    /// let layer = RateLimitLayer::new(TokenBucket::per_second(2))
+    ///     .named("api")
+    ///     .key(Header::new("x-api-key"));
     /// let limiter = layer.limiter("api")?;
     /// // A message of a connection that was opened with this key.
     /// assert!(limiter.check(Key::bytes(b"alice"), Cost::ONE).at_once().is_admitted());

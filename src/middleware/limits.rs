@@ -44,7 +44,10 @@ use crate::{
 /// use tollgate::RateLimitLayer;
 /// use tower::{Layer, Service};
 ///
-/// fn limited<Svc, Req, L, S, R>(inner: Svc, layer: &RateLimitLayer<L, S, R>) -> impl Service<Req>
+/// fn limited<Svc, Req, L, S, R>(
+///     inner: Svc,
+///     layer: &RateLimitLayer<L, S, R>,
+/// ) -> impl Service<Req>
 /// where
 ///     RateLimitLayer<L, S, R>: Layer<Svc, Service: Service<Req>>,
 /// {

@@ -186,7 +186,8 @@ pub trait Respond<Req, Res, Err> {
 /// ```
 /// use tollgate::respond::Exchange;
 ///
-/// let response: <http::Request<String> as Exchange>::Response = http::Response::new(String::new());
+/// type Response = <http::Request<String> as Exchange>::Response;
+/// let response: Response = http::Response::new(String::new());
 /// # let _ = response;
 /// ```
 pub trait Exchange {

@@ -39,3 +39,4 @@ pub(super) use self::{
     all_or_nothing::{Entry, States},
     unsettled::{SettlementGuard, Unsettled},
 };
+pub(crate) use crate::stats::Counter;
