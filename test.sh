@@ -63,7 +63,7 @@ timed() {
     tee "$logs/times.$BASHPID.$SECONDS"
 }
 
-# Runs a step beside those that follow, in a process group of its own, so that it can be stopped as a whole.
+# Runs a function beside the steps that follow, in a process group of its own, so that it can be stopped as a whole.
 beside() {
   set -m
   "$@" >"$logs/beside" 2>&1 &
@@ -137,37 +137,43 @@ step_build() {
   ! builds examples/dynamodb || cargo test --locked --manifest-path examples/dynamodb/Cargo.toml --all-targets --no-run
 }
 
-# Runs the tests that wait for servers beside those that compute, and then those that need the processors for themselves: fleets
-# of processes must not stay far below their limits either.
-step_tests() {
-  beside waiting_tests
-  # Those that wait go first, as they would find the processors of an idle machine.
-  (
-    renice -n 19 -p $BASHPID >/dev/null
-    computing_tests
-  )
+# Runs a step behind what runs beside it: tests that wait for servers would find the processors of an idle machine.
+behind() (
+  renice -n 19 -p $BASHPID >/dev/null
+  "$@"
+)
+
+# Tests that wait for servers. They run beside all steps from `tests` to this one, which then waits for them.
+step_servers() {
+  [ -n "$beside" ] || beside waiting_tests
   joined
-  timed "${members[@]}" --test fleet
-  # Its tests wait for programs.
-  cargo test "${members[@]}" --test quickstart -- --test-threads=8
 }
 
 waiting_tests() {
   say "tests that wait for servers"
-  local program
-  # The last five are those of the members.
-  for program in redis memcached charges store faults limits scrape servers; do
-    timed "${members[@]}" --test $program -- --test-threads=4 --skip differential::
-  done
+  # Each command waits for builds, and none follows the last one: it has the longest tests.
   ! builds examples/dynamodb || project examples/dynamodb --test-threads=4
+  local programs=(redis memcached charges)
+  # Those of the members.
+  programs+=(store faults limits scrape servers)
+  timed "${members[@]}" "${programs[@]/#/--test=}" -- --test-threads=4 --skip differential::
 }
 
-computing_tests() {
+# Tests that need the processors for themselves: fleets of processes must not stay far below their limits either.
+step_fleet() {
+  timed "${members[@]}" --test fleet -- --skip mixed::
+  # Its tests wait for programs.
+  cargo test "${members[@]}" --test quickstart -- --test-threads=8
+}
+
+# Tests that compute.
+step_tests() {
   timed "${members[@]}" --lib --bins
   local program
   for program in core local stores wrappers http grpc observe laws waiting replay; do
     timed "${members[@]}" --test $program
   done
+  timed "${members[@]}" --test fleet -- mixed::
   timed "${members[@]}" --example recipes
   cargo test "${members[@]}" --test messages
   env "$runner=env -u RUSTC_WORKSPACE_WRAPPER" cargo test "${members[@]}" --test one_more_algorithm
@@ -280,7 +286,7 @@ step_slow_messages() {
 # All random cases of the other steps.
 step_slow_cases() {
   local -x PROPTEST_CASES=256 LEASE_SCHEDULES=100000 SYNC_SCHEDULES=100000
-  computing_tests
+  step_tests
   timed "${members[@]}" --test charges
   step_differential
 }
@@ -301,7 +307,7 @@ case ${1:-all} in
   slow) steps=(features bench_redis slow_faults slow_messages slow_cases slow_schedules slow_stress) ;;
   all)
     steps=(format shared build tests differential doctests no_features)
-    steps+=(models figures rollout benches package)
+    steps+=(models figures benches package servers fleet rollout)
     ;;
   *) steps=("$@") ;;
 esac
@@ -353,7 +359,12 @@ export TOLLGATE_TEST_SERVERS=all
 for step in "${steps[@]}"; do
   begun=$SECONDS
   say "$step"
-  "step_$step"
+  [[ $step != tests || " ${steps[*]} " != *" tests "*" servers "* ]] || beside waiting_tests
+  if [ -n "$beside" ] && [ "$step" != servers ]; then
+    behind "step_$step"
+  else
+    "step_$step"
+  fi
   table+=$(printf '%6d  %s' $((SECONDS - begun)) "$step")$'\n'
 done
 finished=1
