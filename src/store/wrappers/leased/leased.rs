@@ -38,11 +38,14 @@ use crate::{
 /// decides in memory.
 ///
 /// ```
-/// use std::time::Duration;
-/// use tollgate::{prelude::*, store::{BoxStore, CircuitBreakerConfig, Error, LeaseConfig}};
+/// use std::{convert::Infallible, time::Duration};
+/// use tollgate::{By, prelude::*, store::{BoxStore, CircuitBreakerConfig, Error, LeaseConfig}};
+///
+/// type Leased = BoxStore<TokenBucket, Infallible>;
+/// type Layer = RateLimitLayer<Limit<TokenBucket, By<Header>>, Leased, Http>;
 ///
 /// // A `Redis`, a `Memcached`, or a store of your own.
-/// fn limit(remote: BoxStore<TokenBucket, Error>) -> Result<impl Sized, tollgate::Error> {
+/// fn limit(remote: BoxStore<TokenBucket, Error>) -> Result<Layer, tollgate::Error> {
 ///     let store = remote
 ///         .timeout(Duration::from_millis(100))
 ///         .circuit_breaker(CircuitBreakerConfig::new())
@@ -52,7 +55,7 @@ use crate::{
 ///     // 1000 a second: during the hold 100 are refilled, so the store runs a burst of 900.
 ///     RateLimitLayer::try_new(TokenBucket::per_second(1000))?
 ///         .key(Header::new("x-api-key"))
-///         .try_store(store.remember_refusals().fail_closed())
+///         .try_store(store.remember_refusals().fail_closed().boxed())
 /// }
 /// # #[cfg(feature = "test-util")]
 /// # limit(tollgate::testing::Faulty::new(Local::new()).boxed())?;
