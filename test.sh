@@ -211,7 +211,8 @@ step_models() {
   local models=(plain cargo test --release --locked --manifest-path tests/models/Cargo.toml)
   local stamp=$CARGO_TARGET_DIR/models.passed programs
   programs=$("${models[@]}" --no-run --message-format=json-render-diagnostics |
-    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | xargs sha256sum)
+    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | sort | xargs -r sha256sum)
+  [ -n "$programs" ] || { echo "test.sh: cargo names no programs of tests/models" >&2 && return 1; }
   programs+=" $(env | grep '^LOOM_' || true)"
   if [ "$programs" = "$(cat "$stamp" 2>/dev/null)" ]; then
     echo "left out: these programs have passed before; they run again without $stamp"
@@ -359,7 +360,7 @@ export TOLLGATE_TEST_SERVERS=all
 for step in "${steps[@]}"; do
   begun=$SECONDS
   say "$step"
-  [[ $step != tests || " ${steps[*]} " != *" tests "*" servers "* ]] || beside waiting_tests
+  [[ $step != tests || " ${steps[*]} " != *" tests "*"servers "* ]] || beside waiting_tests
   if [ -n "$beside" ] && [ "$step" != servers ]; then
     behind "step_$step"
   else

@@ -28,7 +28,7 @@ use support::{
     counting::{Counting, allocations},
 };
 use tollgate::{
-    Limit, Outcome, RateLimitLayer, TokenBucket,
+    BoxLimit, Limit, Outcome, RateLimitLayer, TokenBucket,
     key::PeerIp,
     observe::EventCounters,
     respond::{Headers, Http},
@@ -372,6 +372,43 @@ fn admitted_with_headers(course: &mut Course<'_>, name: &str) {
     );
 }
 
+/// Lists of boxed limits beside the same limits as types.
+fn lists(course: &mut Course<'_>, name: &str) {
+    let limit = |name| Limit::new(rule(MANY)).named(name).key(PeerIp::new());
+    let list = |names: &[&'static str]| {
+        let limits = names.iter().map(|name| limit(name).boxed());
+        let limits: Vec<BoxLimit<Request<Body>, TokenBucket>> = limits.collect();
+        RateLimitLayer::list(limits).unwrap()
+    };
+    let typed = || RateLimitLayer::from(limit("one"));
+    let three = || typed().also(limit("two")).also(limit("three"));
+    let names = ["one", "two", "three"];
+    let silent = || Http::empty().headers(Headers::None).outcome(false);
+    let fields = || Http::empty().headers(Headers::Draft);
+    let (plain, draft) = (
+        Expected::admitted(&[]),
+        Expected::admitted(&["ratelimit", "ratelimit-policy"]),
+    );
+
+    let one = vec![
+        course.contender("a list of one", list(&names[..1]).respond(silent()), plain),
+        course.contender("one", typed().respond(silent()), plain),
+    ];
+    course.race(name, Inner::Keeps, one, &[("one", "≤ 1.5")]);
+    let one = vec![
+        course.contender("a list of one", list(&names[..1]).respond(fields()), draft),
+        course.contender("one", typed().respond(fields()), draft),
+    ];
+    let with_headers = format!("{name}, headers");
+    course.race(&with_headers, Inner::Keeps, one, &[("one", "≤ 1.2")]);
+    let several = vec![
+        course.contender("a list of three", list(&names).respond(silent()), plain),
+        course.contender("three", three().respond(silent()), plain),
+    ];
+    let name = format!("{name}, three");
+    course.race(&name, Inner::Keeps, several, &[("three", "≤ 1.1")]);
+}
+
 /// The fields of a refusal of `rate-net`, whose body is empty.
 const RATE_NET: &[&str] = &[
     "retry-after",
@@ -421,10 +458,11 @@ fn main() {
     let rounds = mode.rounds(ROUNDS);
     let mut table = Table::new(Reads::TimeAboveBare);
     type Races = fn(&mut Course<'_>, &str);
-    let races: [(_, Races); 5] = [
+    let races: [(_, Races); 6] = [
         ("admitted, no headers", admitted_without_headers),
         ("admitted, headers", admitted_with_headers),
         ("admitted, dry run", on_a_dry_run),
+        ("admitted, lists", lists),
         ("refused, headers, no body", refused_without_body),
         ("refused, headers, body", refused_with_body),
     ];

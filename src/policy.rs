@@ -104,11 +104,6 @@ impl Policy {
     /// The name of a limit that was given none.
     const UNNAMED: &str = "default";
 
-    /// Returns `true` if the limit was given no name.
-    pub(crate) fn is_unnamed(&self) -> bool {
-        self.name() == Self::UNNAMED
-    }
-
     /// The end of the names of policies of blocks.
     const OF_BLOCKS: &str = "!blocked";
 

@@ -5,7 +5,7 @@
 use tower_layer::Layer;
 
 use crate::{
-    charging::{LookFirst, Reserve},
+    charging::{HandOver, LookFirst, Reserve},
     middleware::{Limit, RateLimitLayer},
     policy::Policy,
 };
@@ -20,18 +20,22 @@ use crate::{
 pub trait OneLimit {}
 
 macro_rules! settings_of_one_limit {
-    ($($setting:ident $(<$Argument:ident>)? ($($argument:ty),*);)*) => {
-        impl<A, B, S, R> RateLimitLayer<(A, B), S, R> {
+    ([$($parameter:ident),*] $Limits:ty, $($setting:ident $(<$Argument:ident>)? ($($argument:ty),*);)*) => {
+        impl<$($parameter,)* S, R> RateLimitLayer<$Limits, S, R> {
             $(
                 #[doc(hidden)]
                 pub fn $setting $(<$Argument>)? (self, $(_: $argument),*) -> Self
                 where
-                    (A, B): OneLimit,
+                    $Limits: OneLimit,
                 {
                     self
                 }
             )*
         }
+    };
+    ($($settings:tt)*) => {
+        settings_of_one_limit! { [A, B] (A, B), $($settings)* }
+        settings_of_one_limit! { [L] Vec<L>, $($settings)* }
     };
 }
 
@@ -56,6 +60,21 @@ settings_of_one_limit! {
     note = "a limit has one of `.charge_if(…)` and `.charge_after(…)`: join both conditions in one closure"
 )]
 pub trait OneCondition {}
+
+/// Implemented by nothing: bounds a charge after the response of a limit with a handle.
+#[diagnostic::on_unimplemented(
+    message = "a limit with a charge handle charges before the response",
+    label = "has `.charge_handle()`",
+    note = "use `.charge_if(…)` instead of `.charge_after(…)`: it charges first, and gives back by the response"
+)]
+pub trait ChargedAtOnce {}
+
+/// Implemented by nothing: bounds a second handle.
+#[diagnostic::on_unimplemented(
+    message = "this limit has a charge handle already",
+    label = "has `.charge_handle()` already"
+)]
+pub trait OneHandle {}
 
 /// Implemented by nothing: bounds the handle of a charge that is made after the response.
 #[diagnostic::on_unimplemented(
@@ -99,6 +118,10 @@ charged_otherwise! {
     Reserve {
         charge_if<G>(G) needs OneCondition;
         charge_after<G>(G) needs OneCondition;
+    }
+    HandOver {
+        charge_after<G>(G) needs ChargedAtOnce;
+        charge_handle() needs OneHandle;
     }
     LookFirst {
         charge_if<G>(G) needs OneCondition;

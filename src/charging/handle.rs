@@ -3,7 +3,7 @@
 //! A handle is erased from the types of its layer, so that handlers can name it. It points to the
 //! layer's settings, which are shared anyway, and finds the limit's rule by policy. So a handle is
 //! one allocation, its box in the request's extensions, and one more for a rule that was selected
-//! for the request.
+//! for the request; what the layer keeps until the response is another.
 
 use std::{
     any::Any,

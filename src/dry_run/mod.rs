@@ -22,29 +22,19 @@ use std::sync::Arc;
 
 use self::report::DryRunCounters;
 pub use self::report::DryRunReport;
-use crate::{decision::Decision, error::Error, key::Key, policy::Policy};
+use crate::{decision::Decision, error::Error, key::Key};
 
-/// The settings and the counts of a limit that decides and counts, without effect on requests.
+/// The percentage and the counts of a limit that decides and counts, without effect on requests.
 ///
 /// Clones share the counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DryRun {
     /// The percentage of keys whose decisions have effect, from 0 to 100.
     enforced_percent: u8,
-    shown: bool,
-    beside: Option<Policy>,
     counters: Arc<DryRunCounters>,
 }
 
 impl DryRun {
-    /// Returns the settings of a limit whose decisions all have effect.
-    pub(crate) fn enforced() -> Self {
-        Self {
-            enforced_percent: 100,
-            ..Self::default()
-        }
-    }
-
     /// Sets the percentage of keys whose decisions have effect.
     ///
     /// # Errors
@@ -60,16 +50,6 @@ impl DryRun {
         Ok(())
     }
 
-    /// Shows the decisions in the rate limit fields of responses.
-    pub(crate) fn show(&mut self) {
-        self.shown = true;
-    }
-
-    /// Compares the decisions with those of another limit of the layer.
-    pub(crate) fn compare_with(&mut self, live: Policy) {
-        self.beside = Some(live);
-    }
-
     /// Returns `true` if decisions about this key have no effect.
     #[inline]
     pub(crate) fn is_dry(&self, key: &Key) -> bool {
@@ -83,16 +63,6 @@ impl DryRun {
     /// Returns `true` if a request without a key proceeds: no percentage selects it.
     pub(crate) fn spares_missing_keys(&self) -> bool {
         self.enforced_percent < 100
-    }
-
-    /// Returns `true` if responses and outcomes contain the decisions.
-    pub(crate) fn is_shown(&self) -> bool {
-        self.shown
-    }
-
-    /// Returns the policy of the limit that this one is compared with.
-    pub(crate) fn live(&self) -> Option<&Policy> {
-        self.beside.as_ref()
     }
 
     /// Counts a decision without effect. `live` is the decision of the limit that it is compared

@@ -27,9 +27,9 @@ pin_project! {
     #[project = AskingProj]
     pub(super) enum Asking<A> {
         /// One question, about asks of one role.
-        Together { #[pin] answer: A, role: Role },
+        Merged { #[pin] answer: A, role: Role },
         /// A question for each role. Boxed, because it is rare.
-        Apart { apart: Box<Apart<A>> },
+        Separate { separate: Box<Separate<A>> },
     }
 }
 
@@ -48,18 +48,14 @@ where
         limit.map_or(Role::Acquire, |limit| limit.role(ask.key()))
     };
     if let [ask] = asks {
-        return ask_together(store, asks, role(ask));
+        return ask_merged(store, asks, role(ask));
     }
-    ask_apart(store, asks, asks.iter().map(role).collect())
+    ask_separately(store, asks, asks.iter().map(role).collect())
 }
 
 /// Asks the store one question.
 #[inline(always)]
-pub(super) fn ask_together<Rule, S>(
-    store: &S,
-    asks: &[Ask<'_, Rule>],
-    role: Role,
-) -> Asked<S::Answer>
+pub(super) fn ask_merged<Rule, S>(store: &S, asks: &[Ask<'_, Rule>], role: Role) -> Asked<S::Answer>
 where
     S: Store<Rule, Error: NeverFails>,
 {
@@ -73,13 +69,13 @@ where
             Asked::Decided(decisions)
         }
         Check::Ready(Err(error)) => error.never(),
-        Check::Pending(answer) => Asked::Pending(Asking::Together { answer, role }),
+        Check::Pending(answer) => Asked::Pending(Asking::Merged { answer, role }),
     }
 }
 
 /// Asks the store a question for each role.
 #[inline(never)]
-fn ask_apart<Rule, S>(store: &S, asks: &[Ask<'_, Rule>], roles: Roles) -> Asked<S::Answer>
+fn ask_separately<Rule, S>(store: &S, asks: &[Ask<'_, Rule>], roles: Roles) -> Asked<S::Answer>
 where
     S: Store<Rule, Error: NeverFails>,
 {
@@ -88,9 +84,9 @@ where
     {
         return ask_with_candidate(store, asks, roles);
     }
-    let mut apart = Apart::new(roles);
-    apart.begin(store, asks);
-    apart.asked(store, asks)
+    let mut separate = Separate::new(roles);
+    separate.begin(store, asks);
+    separate.asked(store, asks)
 }
 
 /// Asks the store about a live limit and the dry run behind it, the most common case.
@@ -106,11 +102,11 @@ where
     {
         return Asked::Decided(Decisions::two(live, &dry.as_dry_run()));
     }
-    let mut apart = Apart::new(roles);
-    apart.has_acquired = true;
-    apart.receive(smallvec![1], dry, asks);
-    apart.receive(smallvec![0], live, asks);
-    apart.asked(store, asks)
+    let mut separate = Separate::new(roles);
+    separate.has_acquired = true;
+    separate.receive(smallvec![1], dry, asks);
+    separate.receive(smallvec![0], live, asks);
+    separate.asked(store, asks)
 }
 
 /// Makes the decisions those of asks of one role.
@@ -145,12 +141,12 @@ impl<A> Asking<A> {
         A: Future<Output = Result<Decisions, S::Error>>,
     {
         match self.project() {
-            AskingProj::Together { answer, role } => {
+            AskingProj::Merged { answer, role } => {
                 let mut decisions = ready!(answer.poll(cx)).unwrap_or_else(NeverFails::never);
                 set_role(*role, asks.to_list().iter(), &mut decisions);
                 Poll::Ready(decisions)
             }
-            AskingProj::Apart { apart } => apart.poll(cx, store, &asks.to_list()),
+            AskingProj::Separate { separate } => separate.poll(cx, store, &asks.to_list()),
         }
     }
 }
@@ -160,7 +156,7 @@ impl<A> Asking<A> {
 /// The store is asked at once about each dry run by itself, and about all looks together. Once all
 /// looks admit the request, the others are acquired together; if a look refuses, nothing is spent,
 /// and they are looked at. The decisions are complete once all answers are there.
-pub(super) struct Apart<A> {
+pub(super) struct Separate<A> {
     roles: Roles,
     decisions: SmallVec<[Option<Decision>; 4]>,
     /// Answers that are not ready, each with the indices of its asks.
@@ -173,7 +169,7 @@ type Roles = SmallVec<[Role; 4]>;
 
 type Indices = SmallVec<[usize; 4]>;
 
-impl<A> Apart<A> {
+impl<A> Separate<A> {
     fn new(roles: Roles) -> Self {
         Self {
             decisions: smallvec![None; roles.len()],
@@ -216,8 +212,8 @@ impl<A> Apart<A> {
     {
         match self.advance(store, asks) {
             Some(decisions) => Asked::Decided(decisions),
-            None => Asked::Pending(Asking::Apart {
-                apart: Box::new(self),
+            None => Asked::Pending(Asking::Separate {
+                separate: Box::new(self),
             }),
         }
     }

@@ -130,7 +130,7 @@ impl<L: Limits, S, R> Config<L, S, R> {
         let mut outcome = Outcome::new();
         for ((policy, key, state), decision) in asked.zip(decisions.as_slice()) {
             let dry_run = self.dry_run_of(policy, key, decision);
-            if !dry_run.is_none_or(DryRun::is_shown) {
+            if dry_run.is_some_and(|(limit, _)| !limit.is_shown) {
                 outcome.hide(state);
                 continue;
             }
@@ -165,15 +165,21 @@ impl<L: Limits, S, R> Config<L, S, R> {
         self.outcome(asks.parts(), &decisions)
     }
 
-    /// Returns the dry run that a decision belongs to; `None` if the decision has effect.
+    /// Returns the limit on a dry run that a decision belongs to; `None` if the decision has
+    /// effect.
     #[inline]
-    fn dry_run_of(&self, policy: &Policy, key: &Key, decision: &Decision) -> Option<&DryRun> {
+    fn dry_run_of(
+        &self,
+        policy: &Policy,
+        key: &Key,
+        decision: &Decision,
+    ) -> Option<(&LimitSettings<L::Rule>, &DryRun)> {
         // Only if the store could not decide, the decision does not show it. To select a key takes
         // a hash.
         let may_be_dry = decision.is_dry_run() || decision.is_undecided();
         let limit = may_be_dry.then(|| self.limits.find(policy))??;
-        let dry_run = limit.dry_run.as_ref();
-        dry_run.filter(|dry_run| decision.is_dry_run() || dry_run.is_dry(key))
+        let dry_run = limit.dry_run.as_ref()?;
+        (decision.is_dry_run() || dry_run.is_dry(key)).then_some((limit, dry_run))
     }
 
     /// Counts the decisions of dry runs.
@@ -185,8 +191,8 @@ impl<L: Limits, S, R> Config<L, S, R> {
     ) {
         let decided = asked.zip(decisions.as_slice());
         for ((policy, key, _), decision) in decided.clone() {
-            if let Some(dry_run) = self.dry_run_of(policy, key, decision) {
-                let live = dry_run.live().and_then(|live| {
+            if let Some((limit, dry_run)) = self.dry_run_of(policy, key, decision) {
+                let live = limit.live().and_then(|live| {
                     let mut others = decided.clone();
                     others.find(|((policy, ..), _)| policy.digest() == live.digest())
                 });

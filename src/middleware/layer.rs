@@ -28,7 +28,7 @@ use crate::{
 ///
 /// | parameter | | set by |
 /// |---|---|---|
-/// | `L` | the limits: one [`Limit`], pairs of them, or a list | [`new`](Self::new), [`also`](Self::also), [`list`](Self::list) |
+/// | `L` | the limits: one [`Limit`], pairs of them, or a list | [`new`](Self::new), [`from`](Self::from), [`also`](Self::also), [`list`](Self::list) |
 /// | `S` | the store of their states | [`store`](Self::store) |
 /// | `R` | the answers to refused requests | [`respond`](Self::respond) |
 ///
@@ -83,10 +83,23 @@ pub struct RateLimitLayer<L, S, R> {
 }
 
 impl<L, S, R> RateLimitLayer<L, S, R> {
-    pub(super) fn map_limits<M>(self, change: impl FnOnce(L) -> M) -> RateLimitLayer<M, S, R> {
-        RateLimitLayer {
+    /// Takes the limits out, to be put back by `with_limits`.
+    pub(super) fn take_limits(self) -> (L, RateLimitLayer<(), S, R>) {
+        let layer = RateLimitLayer {
             registration: Arc::default(),
-            limits: change(self.limits),
+            limits: (),
+            store: self.store,
+            respond: self.respond,
+            observer: self.observer,
+            counts: self.counts,
+        };
+        (self.limits, layer)
+    }
+
+    pub(super) fn with_limits<M>(self, limits: M) -> RateLimitLayer<M, S, R> {
+        RateLimitLayer {
+            registration: self.registration,
+            limits,
             store: self.store,
             respond: self.respond,
             observer: self.observer,
@@ -216,7 +229,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
 
     /// Reports what the layer does to one more [`Observer`]: counters, metrics, logs.
     ///
-    /// All clones and services of the layer share it.
+    /// All clones and services of the layer share it, on all threads.
     ///
     /// ```
     /// use std::{convert::Infallible, sync::{Arc, atomic::{AtomicU64, Ordering}}};
@@ -307,7 +320,8 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
         S: Store<L::Rule>,
     {
         check_fit(&limit, &self.store)?;
-        let layer = self.map_limits(|limits| (limits, limit));
+        let (limits, layer) = self.take_limits();
+        let layer = layer.with_limits((limits, limit));
         check_names(&layer.limits)?;
         Ok(layer)
     }

@@ -68,6 +68,10 @@ pub struct LimitSettings<Rule> {
     pub(super) when: When,
     /// `None` if all decisions have effect.
     pub(super) dry_run: Option<DryRun>,
+    /// Set if responses and outcomes contain the decisions of the dry run.
+    pub(super) is_shown: bool,
+    /// The policy of the limit that the dry run is compared with.
+    pub(super) compared_with: Option<Policy>,
     /// Set for a candidate for another limit's rule: the handle of that limit settles it.
     pub(super) is_candidate: bool,
 }
@@ -123,9 +127,10 @@ impl<Rule> LimitSettings<Rule> {
         self.when != When::AtOnce
     }
 
-    /// Returns the settings of a dry run, which is none yet if the limit was not on one.
-    fn dry_run_mut(&mut self) -> &mut DryRun {
-        self.dry_run.get_or_insert_with(DryRun::enforced)
+    /// Returns the policy of the limit that this one is compared with, if it is on a dry run.
+    pub(super) fn live(&self) -> Option<&Policy> {
+        let live = self.compared_with.as_ref();
+        live.filter(|_| self.dry_run.is_some())
     }
 }
 
@@ -223,6 +228,8 @@ impl<Rule: Algorithm> Limit<Rule> {
                 is_fixed: true,
                 when: When::AtOnce,
                 dry_run: None,
+                is_shown: false,
+                compared_with: None,
                 is_candidate: false,
             },
             by: By {
@@ -237,13 +244,15 @@ impl<Rule: Algorithm> Limit<Rule> {
 
 /// Writes each setting of a limit twice: for a limit, and for the only limit of a layer.
 ///
-/// `[B, T]` stands for a limit of these parameters, or a layer with it.
+/// The head has the limits that have the setting, and the doc of the layer's block; `[B, T]` stands
+/// for a limit of these parameters, or a layer with it.
 macro_rules! settings {
-    ($(
+    ([$($parameter:ident),*] $Now:ty, $T0:ty:
+    $(
         $(#[$doc:meta])*
         fn $setting:ident $(<$Argument:ident>)? ($self:ident $(, $argument:ident: $Type:ty)*) -> [$B:ty, $T:ty] $body:block
     )*) => {
-        impl<Rule, K, C, P, T> Limit<Rule, By<K, C, P>, T> {
+        impl<Rule, $($parameter),*> Limit<Rule, $Now, $T0> {
             $(
                 $(#[$doc])*
                 pub fn $setting $(<$Argument>)? ($self $(, $argument: $Type)*) -> Limit<Rule, $B, $T> $body
@@ -252,18 +261,20 @@ macro_rules! settings {
 
         /// Settings of the layer's one limit. Call them before [`also`](Self::also), and set
         /// further limits up by themselves.
-        impl<Rule, K, C, P, T, S, R> RateLimitLayer<Limit<Rule, By<K, C, P>, T>, S, R> {
+        impl<Rule, $($parameter,)* S, R> RateLimitLayer<Limit<Rule, $Now, $T0>, S, R> {
             $(
                 $(#[$doc])*
                 pub fn $setting $(<$Argument>)? ($self $(, $argument: $Type)*) -> RateLimitLayer<Limit<Rule, $B, $T>, S, R> {
-                    $self.map_limits(|limit| limit.$setting($($argument),*))
+                    // Not in a closure: a panic shows the caller's line.
+                    let (limit, layer) = $self.take_limits();
+                    layer.with_limits(limit.$setting($($argument),*))
                 }
             )*
         }
     };
 }
 
-settings! {
+settings! { [K, C, P, T] By<K, C, P>, T:
     /// Counts by `key`: each key has the whole quota. Unless set, all requests share one.
     ///
     /// See [`key`](crate::key) for the extractors of this crate. An extractor of your own is a
@@ -331,7 +342,9 @@ settings! {
     fn cost<D>(self, cost: D) -> [By<K, D, P>, T] {
         self.reading(|by| By { key: by.key, cost, rule: by.rule })
     }
+}
 
+settings! { [B, T] B, T:
     /// Changes the limit's name, which is `default` unless set.
     ///
     /// Stacked layers need different names: clients, [outcomes](crate::Outcome::get) and shared
@@ -344,12 +357,12 @@ settings! {
     /// When the name is no [`Policy`]: empty, too long, or not printable ASCII. Use
     /// [`Policy::try_new`] and [`policy`](Self::policy) for names from data.
     #[track_caller]
-    fn named(self, name: &str) -> [By<K, C, P>, T] {
+    fn named(self, name: &str) -> [B, T] {
         self.policy(Policy::new(name))
     }
 
     /// Changes the limit's policy: its name, and what clients read about it.
-    fn policy(self, policy: Policy) -> [By<K, C, P>, T] {
+    fn policy(self, policy: Policy) -> [B, T] {
         self.with_settings(|settings| settings.policy = policy)
     }
 
@@ -395,7 +408,7 @@ settings! {
     /// # Ok(()) }
     /// ```
     #[doc(alias("shadow", "log only"))]
-    fn dry_run(self) -> [By<K, C, P>, T] {
+    fn dry_run(self) -> [B, T] {
         self.enforce_for(0)
     }
 
@@ -412,8 +425,11 @@ settings! {
     /// When `percent` is above 100; see [`Limit::try_enforce_for`].
     #[doc(alias("roll-out", "canary"))]
     #[track_caller]
-    fn enforce_for(self, percent: u8) -> [By<K, C, P>, T] {
-        self.try_enforce_for(percent).unwrap_or_else(|error| panic!("{error}"))
+    fn enforce_for(self, percent: u8) -> [B, T] {
+        match self.try_enforce_for(percent) {
+            Ok(limit) => limit,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Shows the decisions of a [dry run](Self::dry_run) in response headers, under the limit's
@@ -441,8 +457,8 @@ settings! {
     /// assert_eq!(response.headers()["ratelimit"], "\"next\";r=59;t=59");
     /// # Ok(()) }
     /// ```
-    fn dry_run_shown(self) -> [By<K, C, P>, T] {
-        self.with_settings(|settings| settings.dry_run_mut().show())
+    fn dry_run_shown(self) -> [B, T] {
+        self.with_settings(|settings| settings.is_shown = true)
     }
 }
 
@@ -462,8 +478,6 @@ impl<Rule, K, C, P, T> Limit<Rule, By<K, C, P>, T> {
         C: Clone,
         T: Clone,
     {
-        let mut dry_run = DryRun::default();
-        dry_run.compare_with(self.settings.policy.clone());
         Limit {
             settings: LimitSettings {
                 policy,
@@ -471,7 +485,9 @@ impl<Rule, K, C, P, T> Limit<Rule, By<K, C, P>, T> {
                 is_fixed: true,
                 // On a dry run, looks are reservations.
                 when: self.settings.when,
-                dry_run: Some(dry_run),
+                dry_run: Some(DryRun::default()),
+                is_shown: false,
+                compared_with: Some(self.settings.policy.clone()),
                 is_candidate: true,
             },
             by: By {
@@ -492,7 +508,8 @@ impl<Rule, B, T> Limit<Rule, B, T> {
     ///
     /// When `percent` is above 100.
     pub fn try_enforce_for(mut self, percent: u8) -> Result<Self, Error> {
-        self.settings.dry_run_mut().enforce_for(percent)?;
+        let dry_run = self.settings.dry_run.get_or_insert_default();
+        dry_run.enforce_for(percent)?;
         Ok(self)
     }
 
@@ -501,10 +518,10 @@ impl<Rule, B, T> Limit<Rule, B, T> {
     /// and the other not? A limit that is on no dry run is not changed.
     ///
     /// The limits are compared one by one: a request that `live` admits counts as admitted by it,
-    /// even if a third limit refuses the request. The layer must have the limit `live` already when
-    /// it gets this one; otherwise [`also`](RateLimitLayer::also) fails.
+    /// even if a third limit refuses the request. The layer must have the limit `live` when
+    /// [`also`](RateLimitLayer::also) gives it a further one; otherwise `also` fails.
     pub fn compared_with(self, live: Policy) -> Self {
-        self.with_settings(|settings| settings.dry_run_mut().compare_with(live))
+        self.with_settings(|settings| settings.compared_with = Some(live))
     }
 
     /// Returns the limit with types that do not depend on its key, its cost, its rule for each
@@ -554,31 +571,7 @@ impl<Rule, B, T> Limit<Rule, B, T> {
     }
 }
 
-/// Writes the settings of charges twice, as `settings` does.
-macro_rules! charges {
-    ($Now:ty $(, $F:ident)?: $(
-        $(#[$doc:meta])*
-        fn $setting:ident $(<$Argument:ident>)? ($self:ident $(, $argument:ident: $Type:ty)*) -> $T:ty $body:block
-    )*) => {
-        impl<Rule, B $(, $F)?> Limit<Rule, B, $Now> {
-            $(
-                $(#[$doc])*
-                pub fn $setting $(<$Argument>)? ($self $(, $argument: $Type)*) -> Limit<Rule, B, $T> $body
-            )*
-        }
-
-        impl<Rule, B $(, $F)?, S, R> RateLimitLayer<Limit<Rule, B, $Now>, S, R> {
-            $(
-                $(#[$doc])*
-                pub fn $setting $(<$Argument>)? ($self $(, $argument: $Type)*) -> RateLimitLayer<Limit<Rule, B, $T>, S, R> {
-                    $self.map_limits(|limit| limit.$setting($($argument),*))
-                }
-            )*
-        }
-    };
-}
-
-charges! { ():
+settings! { [B] B, ():
     /// Charges only requests whose response fulfils a condition: a closure `Fn(&Response) -> bool`,
     /// or any [`ChargeIf`](crate::ChargeIf).
     ///
@@ -600,7 +593,7 @@ charges! { ():
     ///     .charge_if(|response: &Response<String>| !response.headers().contains_key("x-cache-hit"));
     /// # let _ = layer;
     /// ```
-    fn charge_if<F>(self, condition: F) -> Reserve<F> {
+    fn charge_if<F>(self, condition: F) -> [B, Reserve<F>] {
         self.settled_by(When::Reserve, |()| Reserve { condition })
     }
 
@@ -655,7 +648,7 @@ charges! { ():
     /// assert_eq!(status("guess").await, StatusCode::TOO_MANY_REQUESTS);
     /// # Ok(()) }
     /// ```
-    fn charge_after<F>(self, condition: F) -> LookFirst<F> {
+    fn charge_after<F>(self, condition: F) -> [B, LookFirst<F>] {
         self.settled_by(When::LookFirst, |()| LookFirst { condition })
     }
 
@@ -665,24 +658,24 @@ charges! { ():
     /// The [cost](Limit::cost) is reserved: it counts against the limit until it is settled. A
     /// handle that is dropped leaves it charged. If the store answers at once, the rate limit
     /// fields of the response have the numbers after the settlement.
-    fn charge_handle(self) -> HandOver {
+    fn charge_handle(self) -> [B, HandOver] {
         self.settled_by(When::Reserve, |()| HandOver { condition: () })
     }
 }
 
-charges! { Reserve<F>, F:
+settings! { [B, F] B, Reserve<F>:
     /// Puts a [`ChargeHandle`](crate::ChargeHandle) into the extensions of each request that is
     /// charged, beside the condition: the handler may correct the charge, or the response gives it
     /// back.
-    fn charge_handle(self) -> HandOver<F> {
+    fn charge_handle(self) -> [B, HandOver<F>] {
         self.settled_by(When::Reserve, |settle| HandOver { condition: settle.condition })
     }
 }
 
-charges! { HandOver:
+settings! { [B] B, HandOver:
     /// Charges only requests whose response fulfils a condition, unless their handler has settled
     /// the charge; see the condition of a limit [without a handle](Limit::charge_if).
-    fn charge_if<F>(self, condition: F) -> HandOver<F> {
+    fn charge_if<F>(self, condition: F) -> [B, HandOver<F>] {
         self.settled_by(When::Reserve, |_| HandOver { condition })
     }
 }

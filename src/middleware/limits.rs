@@ -9,7 +9,6 @@ use super::limit::{Limit, LimitSettings, ReadRequest};
 use crate::{
     algorithm::Algorithm,
     charging::{ChargeHandle, Settle},
-    dry_run::DryRun,
     error::Error,
     key::{Extracted, Key, MissingKey},
     policy::Policy,
@@ -398,7 +397,7 @@ pub(super) fn check_names(limits: &impl Limits) -> Result<(), Error> {
                  keeps the state of a limit under its name; name one of them with `.named(…)`"
             )));
         }
-        let Some(live) = limit.dry_run.as_ref().and_then(DryRun::live) else {
+        let Some(live) = limit.live() else {
             continue;
         };
         let mut others = list

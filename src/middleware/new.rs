@@ -57,7 +57,8 @@ impl<Rule: Algorithm, Req, Res> RateLimitLayer<Vec<BoxLimit<Req, Rule, Res>>, Lo
     ///
     /// A request passes if all limits admit it, and is charged to all of them or to none. On a
     /// [boxed store](crate::store::StoreExt::boxed), the layer is a
-    /// [`BoxLayer`](crate::BoxLayer).
+    /// [`BoxLayer`](crate::BoxLayer). A responder of your own must be able to [refuse
+    /// late](crate::respond::RefuseLate).
     ///
     /// # Errors
     ///

@@ -10,6 +10,7 @@ use super::{limit::LimitSettings, limits::Limits};
 use crate::{
     algorithm::Algorithm,
     outcome::{Outcome, StateHash},
+    policy::Policy,
     store::{AskParts, Backend, StoreId},
 };
 
@@ -76,10 +77,9 @@ impl SameState {
         mut asked: impl Iterator<Item = AskParts<'a, L::Rule>>,
     ) {
         let registered = &self.registration.0;
-        let mut list = Vec::new();
-        limits.list(&mut list);
-        let unnamed = |limit: &&LimitSettings<L::Rule>| limit.is_fixed && limit.policy.is_unnamed();
-        if let (Some(limit), Some(store)) = (list.into_iter().find(unnamed), self.store) {
+        let unnamed = limits.find(&Policy::default());
+        let unnamed = unnamed.filter(|limit| limit.is_fixed);
+        if let (Some(limit), Some(store)) = (unnamed, self.store) {
             let LimitSettings { policy, rule, .. } = limit;
             if !asked.any(|(asked, ..)| asked.digest() == policy.digest()) {
                 // The request is exempt from this limit.

@@ -178,7 +178,7 @@ where
         let answer = if is_separate {
             asking::ask_by_role(&config.limits, &config.store, &asks)
         } else {
-            asking::ask_together(&config.store, &asks, Role::Acquire)
+            asking::ask_merged(&config.store, &asks, Role::Acquire)
         };
         let decisions = match answer {
             Asked::Decided(decisions) => decisions,

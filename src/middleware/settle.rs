@@ -32,7 +32,6 @@ use crate::{
     algorithm::Algorithm,
     charging::{ChargeHandle, ChargedLimit, HandOver, LookFirst, Reserve, SettleCharges},
     decision::{Charge, Decision},
-    dry_run::DryRun,
     outcome::{Outcome, StateHash},
     respond::{Refusal, RefuseLate, Respond},
     store::{Ask, BoxFuture, Check, Decisions, NeverFails, OwnedAsks, Settlement, Store},
@@ -65,7 +64,8 @@ where
     L: Limits,
     R: Respond<Req, Res, Err>,
 {
-    /// The greater one of a pair keeps what the other one needs, too.
+    /// Each keeps for all limits of the layer. So of a pair one is asked: that of the higher rank,
+    /// which keeps what the other one needs, too.
     const RANK: u8;
 
     /// Hands charges over to the handler of an admitted request, and keeps those that its response
@@ -298,9 +298,11 @@ where
         return handles;
     }
     for index in 0..handles.len() {
-        let limit = limits.find(handles[index].policy());
-        let dry_run = limit.and_then(|limit| limit.dry_run.as_ref());
-        let Some(live) = dry_run.and_then(DryRun::live) else {
+        let handle = &handles[index];
+        // One that is enforced for this key is a charge like any other.
+        let limit = limits.find(handle.policy());
+        let limit = limit.filter(|limit| limit.role(handle.key()) == Role::DryRun);
+        let Some(live) = limit.and_then(LimitSettings::live) else {
             continue;
         };
         let is_live = |handle: &ChargeHandle| handle.policy().digest() == live.digest();

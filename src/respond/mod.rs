@@ -203,7 +203,8 @@ impl<B> Exchange for ::http::Request<B> {
 ///
 /// A limit with [`charge_after`](crate::Limit::charge_after) charges after the response. If it
 /// refuses the charge, the client must not see the response. [`Http`], [`Grpc`] and [`AsError`]
-/// implement it; implement it for a responder of your own to use it with such limits.
+/// implement it; implement it for a responder of your own to use it with such limits, or with
+/// [lists](crate::RateLimitLayer::list), any of whose limits may be one.
 ///
 /// ```
 /// use tollgate::respond::{Refusal, RefuseLate};
@@ -219,7 +220,7 @@ impl<B> Exchange for ::http::Request<B> {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "the responder `{Self}` cannot refuse a request after its response",
-    note = "`.charge_after(…)` needs that: use the responder `Http`, `Grpc` or `AsError`, implement `respond::RefuseLate` for your own, or \
+    note = "`.charge_after(…)` and lists of boxed limits need that: use the responder `Http`, `Grpc` or `AsError`, implement `respond::RefuseLate` for your own, or \
             take `.charge_if(…)` instead, which charges before the request"
 )]
 pub trait RefuseLate<Res, Err> {

@@ -1,7 +1,10 @@
 //! Settings of dry runs: the order of calls does not matter, and mistakes are errors.
 
-use http::StatusCode;
-use tollgate::{Limit, Policy, RateLimitLayer, time::ManualClock};
+use std::convert::Infallible;
+
+use http::{Request, Response, StatusCode};
+use tollgate::{ChargeHandle, Cost, Limit, Policy, RateLimitLayer, key::Key, time::ManualClock};
+use tower::{Layer, ServiceExt, service_fn};
 
 use super::{ByClient, Calls, call, client, local, rule, service};
 
@@ -38,6 +41,57 @@ fn settings_of_a_dry_run_survive_a_change_of_its_share() {
         assert!(shown.to_str().unwrap().contains("next"), "{shown:?}");
         let report = layer.dry_run_report("next").unwrap();
         assert_eq!(report.both_admitted + report.both_refused, 1);
+    }
+}
+
+/// Settings of a dry run are none of a limit that is on none.
+#[test]
+fn settings_of_a_dry_run_leave_an_enforced_limit_alone() {
+    let clock = ManualClock::default();
+    let strict = Limit::new(rule("token-bucket 1/1d")).named("strict");
+    let strict = strict.compared_with(Policy::new("lvie")).dry_run_shown();
+    let layer = RateLimitLayer::from(strict).store(local(&clock));
+    let mut service: Calls = service!(layer.clone());
+    assert_eq!(call(&mut service, client(7)).status(), StatusCode::OK);
+    let refused = call(&mut service, client(7)).status();
+    assert_eq!(refused, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(layer.dry_run_report("strict"), None);
+}
+
+/// The handle of a limit settles what is on a dry run for the key, and no charge that counts.
+#[tokio::test]
+async fn a_limit_that_is_enforced_is_settled_by_itself() {
+    for percent in [0, 100] {
+        let clock = ManualClock::default();
+        let limit = |name| {
+            let limit = Limit::new(rule("token-bucket 9/1d")).named(name);
+            limit.cost(Cost::new(5).unwrap()).charge_handle()
+        };
+        let compared = limit("compared").enforce_for(percent);
+        let layer = RateLimitLayer::from(limit("live"))
+            .store(local(&clock))
+            .also(compared.compared_with(Policy::new("live")));
+        let handler = service_fn(async |request: Request<()>| {
+            let handles = request.extensions().get::<ChargeHandle>().unwrap();
+            handles.of("live").unwrap().settle(7).unwrap().await;
+            // The units that are left to it.
+            let settled = handles
+                .of("compared")
+                .map(|compared| compared.settle(3).is_ok());
+            Ok::<_, Infallible>(Response::new(format!("{:?}", settled.ok())))
+        });
+        let response = layer.layer(handler).oneshot(Request::new(())).await;
+        assert_eq!(
+            response.unwrap().into_body(),
+            format!("{:?}", Some(percent == 100))
+        );
+        let compared = layer
+            .limiter("compared")
+            .unwrap()
+            .look(Key::GLOBAL)
+            .at_once();
+        let charged = if percent == 100 { 3 } else { 7 };
+        assert_eq!(compared.remaining(), Some(9 - charged), "{percent} %");
     }
 }
 

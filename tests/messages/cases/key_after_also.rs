@@ -1,8 +1,8 @@
 //! Settings of a layer that has several limits: nothing says of which.
-//~ 7 x error[E0277]: a layer with several limits has no `key`, `rule`, `cost`, `named`, `charge_if`, `dry_run` and the like of its own
+//~ 8 x error[E0277]: a layer with several limits has no `key`, `rule`, `cost`, `named`, `charge_if`, `dry_run` and the like of its own
 //~ set those of the first limit before `.also(…)`
 
-use tollgate::{Cost, Limit, Policy, RateLimitLayer, TokenBucket, key::PeerIp};
+use tollgate::{BoxLimit, Cost, Limit, Policy, RateLimitLayer, TokenBucket, key::PeerIp};
 
 fn main() {
     let layer = || {
@@ -16,4 +16,7 @@ fn main() {
     let _ = layer().policy(Policy::new("api"));
     let _ = layer().charge_if(|_: &String| true);
     let _ = layer().dry_run();
+
+    let limit: BoxLimit<String, TokenBucket, String> = Limit::new(TokenBucket::per_second(10)).boxed();
+    let _ = RateLimitLayer::list(vec![limit]).unwrap().key(PeerIp::new());
 }
