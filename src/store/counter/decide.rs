@@ -27,10 +27,8 @@ use crate::{
     error,
     key::Key,
     policy::Policy,
-    store::{
-        Ask, Decisions, Error, Increment,
-        engine::{Counter, Unsettled},
-    },
+    stats::Counter,
+    store::{Ask, Decisions, Error, Increment, engine::Unsettled},
     time::{Clock, MonotoneClock, Timestamp},
 };
 

@@ -19,9 +19,10 @@ use super::{
 use crate::{
     algorithm::Counted,
     decision::{Charge, Cost},
+    stats::Counter,
     store::{
         Batch, Delta, Error, Increment, NodeCounts, Pulled,
-        engine::{Counter, concurrently, each_delta},
+        engine::{concurrently, each_delta},
         node_counts::CountedNodes,
     },
     time::{Clock, Timestamp},

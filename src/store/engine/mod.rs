@@ -39,4 +39,3 @@ pub(super) use self::{
     all_or_nothing::{Entry, States},
     unsettled::{SettlementGuard, Unsettled},
 };
-pub(crate) use crate::stats::Counter;

@@ -22,9 +22,10 @@ use crate::{
     algorithm::{AnyRule, Blockable, TokenBucket},
     key::Key,
     policy::Policy,
+    stats::Counter,
     store::{
         Ask, Backend, Check, Decisions, Error, FailureMode, NeverFails, OnFailure, OnFailureFuture,
-        OwnedAsks, Settlement, Store, StoreId, engine::Counter,
+        OwnedAsks, Settlement, Store, StoreId,
     },
 };
 

@@ -22,9 +22,10 @@ use crate::{
     decision::Decision,
     key::Key,
     policy::Policy,
+    stats::Counter,
     store::{
         Ask, Backend, Check, Decisions, Error, Settlement, Store, StoreId,
-        engine::{Counter, SettlementGuard, Unsettled},
+        engine::{SettlementGuard, Unsettled},
     },
     time::{Clock, SystemClock},
 };

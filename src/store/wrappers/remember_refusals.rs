@@ -18,10 +18,8 @@ use crate::{
     decision::{Cost, Decision, Numbers, RuleLimit, Verdict},
     key::Key,
     policy::Policy,
-    store::{
-        Ask, Backend, BoxFuture, Check, Decisions, NodeCounts, Settlement, Store, StoreId,
-        engine::Counter,
-    },
+    stats::Counter,
+    store::{Ask, Backend, BoxFuture, Check, Decisions, NodeCounts, Settlement, Store, StoreId},
     time::{Clock, SystemClock, Timestamp},
 };
 

@@ -16,9 +16,10 @@ use crate::{
     algorithm::Algorithm,
     key::Key,
     policy::Policy,
+    stats::Counter,
     store::{
         Ask, Backend, BoxFuture, Check, Delta, Error, NodeCounts, Settlement, Store, StoreId,
-        SyncFuture, engine::Counter,
+        SyncFuture,
     },
 };
 

@@ -26,9 +26,10 @@ use crate::{
     error::Error,
     key::Key,
     policy::Policy,
+    stats::Counter,
     store::{
         Ask, Backend, BoxFuture, Check, NodeCounts, OwnedAsks, Progress, Settlement, StepsFuture,
-        Store, StoreId, engine::Counter, run,
+        Store, StoreId, run,
     },
     time::{Clock, SystemClock},
 };

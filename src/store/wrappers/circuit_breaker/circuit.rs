@@ -18,7 +18,8 @@ use super::{CircuitBreakerConfig, CircuitState};
 use crate::log::OnceAMinute;
 use crate::{
     random::Random,
-    store::{Error, engine::Counter},
+    stats::Counter,
+    store::Error,
     time::{Clock, Timestamp},
 };
 

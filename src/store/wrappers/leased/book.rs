@@ -24,9 +24,8 @@ use crate::{
     lease::{Answer, Counts, Holder, Plan, Request, Surroundings},
     policy::Policy,
     random::{self, Random},
-    store::{
-        Ask, Error, Settlement, engine::Counter, local::Fingerprinter, wrappers::one_task::OneTask,
-    },
+    stats::Counter,
+    store::{Ask, Error, Settlement, local::Fingerprinter, wrappers::one_task::OneTask},
     time::Timestamp,
 };
 

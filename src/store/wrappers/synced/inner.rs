@@ -23,9 +23,10 @@ use crate::{
     key::Key,
     policy::Policy,
     random::Random,
+    stats::Counter,
     store::{
         Backend, Batch, Delta, Error, Pulled, Store,
-        engine::{Counter, runtime, runtime_gone},
+        engine::{runtime, runtime_gone},
         wrappers::{blocks::Unblocked, nodes::Nodes, one_task::Running},
     },
     synced::{Bound, MOST_TOGETHER, Unsent, together},
