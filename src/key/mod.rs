@@ -1,24 +1,8 @@
 //! Keys of clients, and the extractors that derive them from requests.
 //!
-//! # Which key?
-//!
-//! | to limit | key |
-//! |---|---|
-//! | everybody together | [`Global`], the default |
-//! | clients that connect directly, by address | [`PeerIp`] |
-//! | clients behind proxies that write `X-Forwarded-For` | [`ForwardedFor::trusting`] |
-//! | clients behind proxies that write `Forwarded` (RFC 7239) | [`Forwarded::trusting`] |
-//! | clients behind proxies that write another header | [`ForwardedFor::in_header`] |
-//! | holders of an API key, a token or a session | [`Header`], [`BearerToken`], [`Cookie`] |
-//! | users, tenants or plans, after a look-up | [`Extension`], filled by an outer layer |
-#![cfg_attr(
-    feature = "introspect",
-    doc = "| users or plans, by a token that the authorization server looks up | [`Introspect`], an outer layer |"
-)]
-//! | a path, a method or a host | [`Path`], [`Method`], [`Host`] |
-#![cfg_attr(feature = "axum", doc = "| a route of axum | [`MatchedPath`] |")]
-//! | several of these at once: each user on each route | a tuple, as in `(PeerIp::new(), Method)` |
-//! | anything else | a closure <code>\|req: &Request\<Body>\| …</code>, combined by [`from_fn`] |
+//! The [guide](crate::guide#which-key) says which key is for whom. Several are one key as a tuple,
+//! as in `(PeerIp::new(), Method)`; anything else is a closure
+//! <code>|req: &Request\<Body>| …</code>, combined by [`from_fn`].
 //!
 //! A request without a key is refused with 400, or with 500 if the server is at fault. The methods
 //! of [`KeyExtractorExt`] choose something else, and exempt requests:
