@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::limit::{Limit, ReadRequest};
+use super::{limit::Limit, per_request::ReadRequest};
 use crate::{
     charging::{ChargeHandle, Settle},
     decision::Cost,
@@ -17,10 +17,10 @@ use crate::{
 pub type BoxLimit<Req, Rule, Res = <Req as Exchange>::Response> =
     Limit<Rule, BoxBy<Req, Rule>, BoxSettle<Req, Res>>;
 
-/// What a [`BoxLimit`] reads of a request.
+/// The parts of a [`BoxLimit`] that read a request.
 pub struct BoxBy<Req, Rule>(pub(super) Arc<dyn ReadRequest<Req, Rule> + Send + Sync>);
 
-/// What the response settles under a [`BoxLimit`].
+/// The part of a [`BoxLimit`] that reads a response.
 pub struct BoxSettle<Req, Res>(pub(super) Option<Arc<dyn Settle<Req, Res> + Send + Sync>>);
 
 impl<Req, Rule> Clone for BoxBy<Req, Rule> {

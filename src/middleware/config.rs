@@ -134,10 +134,12 @@ impl<L: Limits, S, R> Config<L, S, R> {
                 outcome.hide(state);
                 continue;
             }
-            let limit = self.limits.find(policy);
-            let decision = match limit.is_some_and(LimitSettings::settles) {
-                true => decision.without_charge(),
-                false => *decision,
+            let settles =
+                self.settles && self.limits.find(policy).is_some_and(LimitSettings::settles);
+            let decision = if settles {
+                decision.without_charge()
+            } else {
+                *decision
             };
             outcome.push_entry(policy.for_key(key), decision, state);
         }

@@ -32,8 +32,8 @@ pin_project! {
     /// The future of a [`RateLimit`](crate::RateLimit) service's response.
     ///
     /// A store in memory has decided before this future exists, without an allocation. While a
-    /// store answers over a network, or a request is delayed, the request is kept in a box. So is
-    /// what the response settles.
+    /// store answers over a network, or a request is delayed, the request is kept in a box. So are
+    /// the charges that the response settles.
     ///
     /// ```
     /// use http::{Request, Response};

@@ -8,6 +8,7 @@ use super::{
     config::{BoxObserver, Config, Counts},
     limit::Limit,
     limits::{Limits, check_fit, check_names},
+    per_request::By,
     same_state::Registration,
     service::RateLimit,
 };
@@ -472,6 +473,90 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
         self.store.unsettled().unwrap_or(0)
     }
 }
+
+impl<Rule, K, C, P, T, S, R> RateLimitLayer<Limit<Rule, By<K, C, P>, T>, S, R> {
+    /// Adds a candidate for the limit's rule, on a [dry run](Limit::dry_run): a limit named `name`
+    /// with the same key and cost, whose decisions are [compared](Limit::compared_with) with those
+    /// of this one.
+    ///
+    /// Each rule sees all requests, as if it were alone. Call it after [`key`](Self::key),
+    /// [`cost`](Self::cost) and [`named`](Self::named), and make both rules an
+    /// [`AnyRule`](crate::AnyRule) to compare algorithms. For further candidates, give
+    /// [`also`](Self::also) limits that are [compared](Limit::compared_with) with this one.
+    ///
+    /// The candidate has one rule for all requests, even if this limit [selects](Self::rule) rules.
+    /// It gives back by the condition of `charge_if` or `charge_after`, and a handler that settles
+    /// the [handle](Limit::charge_handle) of this one settles it, too.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use http::{Request, Response};
+    /// use tollgate::{RateLimitLayer, TokenBucket};
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+    /// let layer = RateLimitLayer::new(TokenBucket::per_minute(2))
+    ///     .named("api")
+    ///     .candidate("api-next", TokenBucket::per_minute(5));
+    /// let service = ServiceBuilder::new()
+    ///     .layer(layer.clone())
+    ///     .service(service_fn(async |_: Request<()>| {
+    ///         Ok::<_, Infallible>(Response::new(String::new()))
+    ///     }));
+    ///
+    /// for _ in 0..7 {
+    ///     service.clone().oneshot(Request::new(())).await?;
+    /// }
+    /// let report = layer.dry_run_report("api-next").unwrap();
+    /// // `api` refused five of the requests, and `api-next` would have admitted three of these.
+    /// assert_eq!((report.admitted, report.refused), (5, 2));
+    /// assert_eq!((report.admitted_alone, report.refused_alone), (3, 0));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When the name is no [`Policy`] or the limit's own, or the rule does not [fit](Store::fits)
+    /// the layer's store; see [`try_candidate`](Self::try_candidate).
+    #[track_caller]
+    pub fn candidate(self, name: &str, rule: Rule) -> WithCandidate<Rule, K, C, P, T, S, R>
+    where
+        K: Clone,
+        C: Clone,
+        T: Clone,
+        S: Store<Rule>,
+    {
+        match self.try_candidate(name, rule) {
+            Ok(layer) => layer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Adds a candidate from configuration, as [`candidate`](Self::candidate) does.
+    ///
+    /// # Errors
+    ///
+    /// When the name is no [`Policy`] or the limit's own, or the rule does not [fit](Store::fits)
+    /// the layer's store.
+    pub fn try_candidate(
+        self,
+        name: &str,
+        rule: Rule,
+    ) -> Result<WithCandidate<Rule, K, C, P, T, S, R>, Error>
+    where
+        K: Clone,
+        C: Clone,
+        T: Clone,
+        S: Store<Rule>,
+    {
+        let candidate = self.limits.candidate(Policy::try_new(name)?, rule);
+        self.try_also(candidate)
+    }
+}
+
+/// A layer with a limit, and another one with a candidate for its rule.
+type WithCandidate<Rule, K, C, P, T, S, R> =
+    RateLimitLayer<(Limit<Rule, By<K, C, P>, T>, Limit<Rule, By<K, C>, T>), S, R>;
 
 impl<Svc, L, S, R> Layer<Svc> for RateLimitLayer<L, S, R>
 where

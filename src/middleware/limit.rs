@@ -1,14 +1,14 @@
-//! A limit: its name, its rule, what it reads of requests and of responses, and when it charges.
+//! A limit: its name, its rule, the parts that read requests and responses, and when it charges.
 //!
-//! What is read of a request is one type parameter ([`By`]), what its response settles one more.
-//! All else are values, in [`LimitSettings`]: a branch that only layers take that use them.
+//! It has a type parameter for the parts that read a request ([`By`]), and one for those that read
+//! its response. All else are values, in [`LimitSettings`]: branches for the layers that use them.
 
 use std::{fmt, sync::Arc};
 
 use super::{
     boxed::{BoxBy, BoxLimit, BoxSettle},
     layer::RateLimitLayer,
-    per_request::{RequestCost, SelectRule},
+    per_request::{By, ReadRequest},
 };
 use crate::{
     algorithm::Algorithm,
@@ -16,9 +16,8 @@ use crate::{
     decision::Cost,
     dry_run::DryRun,
     error::Error,
-    key::{Extracted, Global, Key, KeyExtractor, MissingKey},
+    key::{Global, Key},
     policy::Policy,
-    store::Store,
 };
 
 /// A limit: its name, its rule, the key that it counts by, and the cost of a request.
@@ -30,8 +29,8 @@ use crate::{
 /// | parameter | | default |
 /// |---|---|---|
 /// | `Rule` | the type of the rule, such as [`TokenBucket`](crate::TokenBucket), or [`AnyRule`](crate::AnyRule) for rules from text | |
-/// | `B` | what is read of a request: [`By`] its key, its cost and its own rule | one key, a cost of 1, no own rule |
-/// | `T` | what the response settles: [`Reserve`], [`HandOver`] or [`LookFirst`] | `()`: nothing |
+/// | `B` | the parts that read a request: [`By`] its key, its cost and its own rule | one key, a cost of 1, no own rule |
+/// | `T` | the charge that the response settles: [`Reserve`], [`HandOver`] or [`LookFirst`] | `()`: nothing |
 ///
 /// [`boxed`](Self::boxed) turns the last two into types that do not depend on closures, for limits
 /// in a struct or a list.
@@ -134,68 +133,6 @@ impl<Rule> LimitSettings<Rule> {
     }
 }
 
-/// What a limit reads of a request: its key, its cost, and the rule of the request.
-///
-/// | parameter | set by | default |
-/// |---|---|---|
-/// | `K` | [`key`](Limit::key): a [`KeyExtractor`] | [`Global`], one key for all requests |
-/// | `C` | [`cost`](Limit::cost): a [`RequestCost`] | [`Cost`], the same for all requests: 1 |
-/// | `P` | [`rule`](Limit::rule): a [`SelectRule`] | `()`: no request has a rule of its own |
-///
-/// ```
-/// use tollgate::{
-///     By, Limit, RateLimitLayer, TokenBucket, key::PeerIp, respond::Http, store::Local,
-/// };
-///
-/// struct App {
-///     layer: RateLimitLayer<Limit<TokenBucket, By<PeerIp>>, Local<TokenBucket>, Http>,
-/// }
-/// let app = App { layer: RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()) };
-/// # let _ = app.layer;
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct By<K, C = Cost, P = ()> {
-    key: K,
-    cost: C,
-    rule: P,
-}
-
-/// Reads what a limit needs of a request.
-#[doc(hidden)]
-pub trait ReadRequest<Req, Rule> {
-    fn key_at_hand(&self, req: &Req) -> Option<Key>;
-    fn key(&self, req: &Req) -> Result<Extracted, MissingKey>;
-    fn cost(&self, req: &Req) -> Cost;
-    fn rule(&self, req: &Req) -> Option<Rule>;
-}
-
-impl<Req, Rule, K, C, P> ReadRequest<Req, Rule> for By<K, C, P>
-where
-    K: KeyExtractor<Req>,
-    C: RequestCost<Req>,
-    P: SelectRule<Req, Rule>,
-{
-    #[inline(always)]
-    fn key_at_hand(&self, req: &Req) -> Option<Key> {
-        self.key.key_at_hand(req)
-    }
-
-    #[inline(always)]
-    fn key(&self, req: &Req) -> Result<Extracted, MissingKey> {
-        self.key.extract(req)
-    }
-
-    #[inline(always)]
-    fn cost(&self, req: &Req) -> Cost {
-        self.cost.cost_of(req)
-    }
-
-    #[inline(always)]
-    fn rule(&self, req: &Req) -> Option<Rule> {
-        self.rule.select_rule(req)
-    }
-}
-
 impl<Rule: Algorithm> Limit<Rule> {
     /// Returns a limit by `rule`, named `default`, with one key for all requests and a cost of 1.
     ///
@@ -278,7 +215,7 @@ settings! { [K, C, P, T] By<K, C, P>, T:
     /// Counts by `key`: each key has the whole quota. Unless set, all requests share one.
     ///
     /// See [`key`](crate::key) for the extractors of this crate. An extractor of your own is a
-    /// closure, or a type that implements [`KeyExtractor`]:
+    /// closure, or a type that implements [`KeyExtractor`](crate::key::KeyExtractor):
     ///
     /// ```
     /// use std::collections::HashSet;
@@ -320,7 +257,7 @@ settings! { [K, C, P, T] By<K, C, P>, T:
     }
 
     /// Selects the rule for each request: a closure `Fn(&Req) -> Option<Rule>`, or any
-    /// [`SelectRule`]. `None` is the limit's own rule.
+    /// [`SelectRule`](crate::SelectRule). `None` is the limit's own rule.
     ///
     /// A rule that delays a request needs tokio to hold it. Without the feature `tokio`, or outside
     /// of a runtime of tokio, the request is refused instead, its charge is given back, and
@@ -337,7 +274,7 @@ settings! { [K, C, P, T] By<K, C, P>, T:
     }
 
     /// Changes the cost of a request, 1 unless set: a [`Cost`], a closure `Fn(&Req) -> Cost`, or
-    /// any [`RequestCost`].
+    /// any [`RequestCost`](crate::RequestCost).
     #[doc(alias = "weight")]
     fn cost<D>(self, cost: D) -> [By<K, D, P>, T] {
         self.reading(|by| By { key: by.key, cost, rule: by.rule })
@@ -679,90 +616,6 @@ settings! { [B] B, HandOver:
         self.settled_by(When::Reserve, |_| HandOver { condition })
     }
 }
-
-impl<Rule, K, C, P, T, S, R> RateLimitLayer<Limit<Rule, By<K, C, P>, T>, S, R> {
-    /// Adds a candidate for the limit's rule, on a [dry run](Limit::dry_run): a limit named `name`
-    /// with the same key and cost, whose decisions are [compared](Limit::compared_with) with those
-    /// of this one.
-    ///
-    /// Each rule sees all requests, as if it were alone. Call it after [`key`](Self::key),
-    /// [`cost`](Self::cost) and [`named`](Self::named), and make both rules an
-    /// [`AnyRule`](crate::AnyRule) to compare algorithms. For further candidates, give
-    /// [`also`](Self::also) limits that are [compared](Limit::compared_with) with this one.
-    ///
-    /// The candidate has one rule for all requests, even if this limit [selects](Self::rule) rules.
-    /// It gives back by the condition of `charge_if` or `charge_after`, and a handler that settles
-    /// the [handle](Limit::charge_handle) of this one settles it, too.
-    ///
-    /// ```
-    /// use std::convert::Infallible;
-    /// use http::{Request, Response};
-    /// use tollgate::{RateLimitLayer, TokenBucket};
-    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
-    /// let layer = RateLimitLayer::new(TokenBucket::per_minute(2))
-    ///     .named("api")
-    ///     .candidate("api-next", TokenBucket::per_minute(5));
-    /// let service = ServiceBuilder::new()
-    ///     .layer(layer.clone())
-    ///     .service(service_fn(async |_: Request<()>| {
-    ///         Ok::<_, Infallible>(Response::new(String::new()))
-    ///     }));
-    ///
-    /// for _ in 0..7 {
-    ///     service.clone().oneshot(Request::new(())).await?;
-    /// }
-    /// let report = layer.dry_run_report("api-next").unwrap();
-    /// // `api` refused five of the requests, and `api-next` would have admitted three of these.
-    /// assert_eq!((report.admitted, report.refused), (5, 2));
-    /// assert_eq!((report.admitted_alone, report.refused_alone), (3, 0));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// When the name is no [`Policy`] or the limit's own, or the rule does not [fit](Store::fits)
-    /// the layer's store; see [`try_candidate`](Self::try_candidate).
-    #[track_caller]
-    pub fn candidate(self, name: &str, rule: Rule) -> WithCandidate<Rule, K, C, P, T, S, R>
-    where
-        K: Clone,
-        C: Clone,
-        T: Clone,
-        S: Store<Rule>,
-    {
-        match self.try_candidate(name, rule) {
-            Ok(layer) => layer,
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    /// Adds a candidate from configuration, as [`candidate`](Self::candidate) does.
-    ///
-    /// # Errors
-    ///
-    /// When the name is no [`Policy`] or the limit's own, or the rule does not [fit](Store::fits)
-    /// the layer's store.
-    pub fn try_candidate(
-        self,
-        name: &str,
-        rule: Rule,
-    ) -> Result<WithCandidate<Rule, K, C, P, T, S, R>, Error>
-    where
-        K: Clone,
-        C: Clone,
-        T: Clone,
-        S: Store<Rule>,
-    {
-        let candidate = self.limits.candidate(Policy::try_new(name)?, rule);
-        self.try_also(candidate)
-    }
-}
-
-/// A layer with a limit, and another one with a candidate for its rule.
-type WithCandidate<Rule, K, C, P, T, S, R> =
-    RateLimitLayer<(Limit<Rule, By<K, C, P>, T>, Limit<Rule, By<K, C>, T>), S, R>;
 
 impl<Rule: fmt::Debug, B, T> fmt::Debug for Limit<Rule, B, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,7 +5,10 @@ use std::ops::Deref;
 
 use smallvec::SmallVec;
 
-use super::limit::{Limit, LimitSettings, ReadRequest};
+use super::{
+    limit::{Limit, LimitSettings},
+    per_request::ReadRequest,
+};
 use crate::{
     algorithm::Algorithm,
     charging::{ChargeHandle, Settle},
@@ -57,7 +60,7 @@ pub trait Limits {
     /// The type of all rules.
     type Rule;
 
-    /// What the responses settle.
+    /// The parts that read responses.
     #[doc(hidden)]
     type Settle;
 

@@ -1,8 +1,8 @@
 //! The tower middleware: the layer, its limits, the service, and the future of a response.
 //!
 //! A request goes from `service` to the extractors of its limits (`limits`), to the store
-//! (`asking`), and to the inner service or to the responder (`config`). It waits in `future`, and
-//! what its response settles is in `settle`.
+//! (`asking`), and to the inner service or to the responder (`config`). It waits in `future`;
+//! `settle` corrects its charges by its response.
 
 // In this order on the page of the layer: `new`, the settings of a limit, those of the layer.
 mod new;
@@ -24,9 +24,9 @@ pub use self::{
     boxed::BoxLimit,
     future::ResponseFuture,
     layer::RateLimitLayer,
-    limit::{By, Limit},
+    limit::Limit,
     limits::Limits,
     new::BoxLayer,
-    per_request::{RequestCost, SelectRule},
+    per_request::{By, RequestCost, SelectRule},
     service::RateLimit,
 };

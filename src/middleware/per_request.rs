@@ -1,11 +1,76 @@
-//! The parts of a limit that may depend on the request: its rule and its cost.
+//! The parts of a limit that read a request: its key, its cost, and its own rule.
 
-use crate::decision::Cost;
+use crate::{
+    decision::Cost,
+    key::{Extracted, Key, KeyExtractor, MissingKey},
+};
+
+/// The parts of a limit that are read of a request: its key, its cost, and its own rule.
+///
+/// | parameter | set by | default |
+/// |---|---|---|
+/// | `K` | [`key`](crate::Limit::key): a [`KeyExtractor`] | [`Global`](crate::key::Global), one key for all requests |
+/// | `C` | [`cost`](crate::Limit::cost): a [`RequestCost`] | [`Cost`], the same for all requests: 1 |
+/// | `P` | [`rule`](crate::Limit::rule): a [`SelectRule`] | `()`: no request has a rule of its own |
+///
+/// ```
+/// use tollgate::{
+///     By, Limit, RateLimitLayer, TokenBucket, key::PeerIp, respond::Http, store::Local,
+/// };
+///
+/// struct App {
+///     layer: RateLimitLayer<Limit<TokenBucket, By<PeerIp>>, Local<TokenBucket>, Http>,
+/// }
+/// let app = App { layer: RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()) };
+/// # let _ = app.layer;
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct By<K, C = Cost, P = ()> {
+    pub(super) key: K,
+    pub(super) cost: C,
+    pub(super) rule: P,
+}
+
+/// Reads what a limit needs of a request.
+#[doc(hidden)]
+pub trait ReadRequest<Req, Rule> {
+    fn key_at_hand(&self, req: &Req) -> Option<Key>;
+    fn key(&self, req: &Req) -> Result<Extracted, MissingKey>;
+    fn cost(&self, req: &Req) -> Cost;
+    fn rule(&self, req: &Req) -> Option<Rule>;
+}
+
+impl<Req, Rule, K, C, P> ReadRequest<Req, Rule> for By<K, C, P>
+where
+    K: KeyExtractor<Req>,
+    C: RequestCost<Req>,
+    P: SelectRule<Req, Rule>,
+{
+    #[inline(always)]
+    fn key_at_hand(&self, req: &Req) -> Option<Key> {
+        self.key.key_at_hand(req)
+    }
+
+    #[inline(always)]
+    fn key(&self, req: &Req) -> Result<Extracted, MissingKey> {
+        self.key.extract(req)
+    }
+
+    #[inline(always)]
+    fn cost(&self, req: &Req) -> Cost {
+        self.cost.cost_of(req)
+    }
+
+    #[inline(always)]
+    fn rule(&self, req: &Req) -> Option<Rule> {
+        self.rule.select_rule(req)
+    }
+}
 
 /// Selects the rule of a request.
 ///
-/// Implemented by closures `Fn(&Req) -> Option<Rule>`, and by `()`, which
-/// leaves each request to the limit's own rule. Given to
+/// Implemented by closures `Fn(&Req) -> Option<Rule>`, and by `()`, which leaves each request to
+/// the limit's own rule. Given to
 /// [`RateLimitLayer::rule`](crate::RateLimitLayer::rule) or [`Limit::rule`](crate::Limit::rule).
 ///
 /// ```

@@ -1,5 +1,5 @@
-//! What a request settles with its response: charges that its handler or its response may correct,
-//! and charges that are made after the response.
+//! Settlements by a response: of charges that the handler or the response may correct, and of
+//! charges that are made after the response.
 //!
 //! A request without a response is charged, also under look-then-charge: its client may have hung
 //! up on purpose. The charge is an ordinary one at the instant at which the request ends. A
@@ -38,7 +38,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// What a request keeps from the call of the inner service to its response.
+/// The charges that a request keeps from the call of the inner service to its response.
 ///
 /// Boxed, so that the future of a layer that settles nothing stays small, and has no more types
 /// than others have.
@@ -100,49 +100,19 @@ where
     }
 }
 
-/// Keeps charges that are made when the request is admitted.
-macro_rules! keep_charges {
-    ($Settle:ident) => {
-        impl<F, Req, Res, Err, L, S, R> KeepBy<Req, Res, Err, L, S, R> for $Settle<F>
+/// Keeps charges, and by the further bounds what may only be kept under them.
+macro_rules! keep {
+    ([$($parameter:ident),*] $Settle:ty, $rank:literal, $Kept:ident $(, $bounded:ty: $bound:path)*) => {
+        impl<$($parameter,)* Req, Res, Err, L, S, R> KeepBy<Req, Res, Err, L, S, R> for $Settle
         where
             Req: 'static,
             L: AskEach<Req, Rule: Clone + Send + Sync + 'static> + SettleEach<Req, Res>,
             S: Store<L::Rule, Error: NeverFails>,
             R: Respond<Req, Res, Err>,
             Config<L, S, R>: SettleCharges + Send + Sync + 'static,
+            $($bounded: $bound + 'static,)*
         {
-            const RANK: u8 = 1;
-
-            fn keep(
-                config: &Arc<Config<L, S, R>>,
-                req: &mut Req,
-                asks: &[Ask<'_, L::Rule>],
-                decisions: &Decisions,
-                at_once: bool,
-            ) -> Kept<Res, Err, R::Annotation> {
-                let kept = KeptCharges::new::<Res>(config, req, asks, decisions, at_once);
-                Some(Box::new(kept))
-            }
-        }
-    };
-}
-
-keep_charges!(Reserve);
-keep_charges!(HandOver);
-
-/// Keeps charges that are made after the response, too.
-macro_rules! keep_looks {
-    ([$($parameter:ident),*] $Settle:ty) => {
-        impl<$($parameter,)* Req, Res, Err, L, S, R> KeepBy<Req, Res, Err, L, S, R> for $Settle
-        where
-            Req: 'static,
-            Res: Send + 'static,
-            L: AskEach<Req, Rule: Clone + Send + Sync + 'static> + SettleEach<Req, Res>,
-            S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
-            R: Respond<Req, Res, Err> + RefuseLate<Res, Err>,
-            Config<L, S, R>: SettleCharges + Send + Sync + 'static,
-        {
-            const RANK: u8 = 2;
+            const RANK: u8 = $rank;
 
             fn keep(
                 config: &Arc<Config<L, S, R>>,
@@ -152,15 +122,20 @@ macro_rules! keep_looks {
                 at_once: bool,
             ) -> Kept<Res, Err, R::Annotation> {
                 // A list of boxed limits knows only by value if one of them settles.
-                let kept = config.settles.then(|| KeptLooks::new(config, req, asks, decisions, at_once));
-                kept.map(|kept| Box::new(kept) as _)
+                if !config.settles {
+                    return None;
+                }
+                let kept = $Kept::new(config, req, asks, decisions, at_once);
+                Some(Box::new(kept))
             }
         }
     };
 }
 
-keep_looks!([F] LookFirst<F>);
-keep_looks!([] BoxSettle<Req, Res>);
+keep!([F] Reserve<F>, 1, KeptCharges);
+keep!([F] HandOver<F>, 1, KeptCharges);
+keep!([F] LookFirst<F>, 2, KeptLooks, Res: Send, S::Answer: Send, R: RefuseLate<Res, Err>);
+keep!([] BoxSettle<Req, Res>, 2, KeptLooks, Res: Send, S::Answer: Send, R: RefuseLate<Res, Err>);
 
 impl<A, B, Req, Res, Err, L, S, R> KeepBy<Req, Res, Err, L, S, R> for (A, B)
 where

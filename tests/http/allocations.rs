@@ -238,8 +238,8 @@ fn an_admitted_request_with_headers() {
     );
 }
 
-/// What a response settles is kept in a box. A handle is one more, in the request's extensions. A
-/// condition gives a charge back by lists of one settlement.
+/// Charges that a response settles are kept in a box. A handle is one more, in the request's
+/// extensions. A condition gives a charge back by lists of one settlement.
 #[test]
 fn charges_that_may_be_settled() {
     let respond = || Http::empty().headers(Headers::Draft);

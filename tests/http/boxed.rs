@@ -25,7 +25,7 @@ fn rule(text: &str) -> AnyRule {
     text.parse().unwrap()
 }
 
-/// What a struct of an application holds.
+/// A struct of an application, with its limits.
 struct App {
     limits: BoxLayer<Request<String>, AnyRule>,
 }
@@ -84,7 +84,7 @@ async fn all_limits_of_a_list_are_charged_or_none() {
     }
 }
 
-/// Counts what an observer is told of a limit.
+/// Counts the refusals of one limit.
 #[derive(Default)]
 struct Refusals(AtomicU64);
 
@@ -161,7 +161,7 @@ fn fields(headers: &HeaderMap) -> Vec<(String, String)> {
 }
 
 proptest! {
-    /// The same requests, to a pair and to a list of the same limits, on clocks of their own.
+    /// A pair and a list of the same limits get the same requests, on clocks of their own.
     #[test]
     fn a_list_answers_as_a_pair_does(
         first in prop::sample::select(super::pairs::RULES.to_vec()),
