@@ -4,7 +4,7 @@
 #   ./test.sh           all steps
 #   ./test.sh quick     format, lints with all features, and the tests that need no server
 #   ./test.sh slow      no part of all steps: each feature alone, faults of real servers that take their time, all random cases,
-#                       long stress
+#                       the figure of fleets, long stress
 #   ./test.sh core      build and core tests, for other compilers than the newest stable one
 #   ./test.sh STEP...   some steps alone, as in `./test.sh models rollout`: the functions `step_...` below
 #   ./test.sh needs     names the packages of Debian that are missing here
@@ -151,19 +151,19 @@ step_servers() {
 
 waiting_tests() {
   say "tests that wait for servers"
-  # Each command waits for builds, and none follows the last one: it has the longest tests.
+  # Each command waits for builds, and few follow the last ones: they have the longest tests.
   ! builds examples/dynamodb || project examples/dynamodb --test-threads=4
   local programs=(redis memcached charges)
   # Those of the members.
   programs+=(store faults limits scrape servers)
   timed "${members[@]}" "${programs[@]/#/--test=}" -- --test-threads=4 --skip differential::
+  # Its tests wait for programs.
+  cargo test "${members[@]}" --test quickstart -- --test-threads=8
 }
 
 # Tests that need the processors for themselves: fleets of processes must not stay far below their limits either.
 step_fleet() {
   timed "${members[@]}" --test fleet -- --skip mixed::
-  # Its tests wait for programs.
-  cargo test "${members[@]}" --test quickstart -- --test-threads=8
 }
 
 # Tests that compute.
@@ -297,6 +297,10 @@ step_slow_schedules() {
   SYNC_SCHEDULES=5000000 cargo test --release --locked --all-features --lib synced::proof
 }
 
+step_slow_figures() {
+  project tools/figures --ignored
+}
+
 # A hundred million operations on the store in memory.
 step_slow_stress() {
   cargo test --release --locked --features test-util --test local -- --ignored slow_
@@ -305,7 +309,7 @@ step_slow_stress() {
 case ${1:-all} in
   needs) exec tests/install.sh needs ;;
   quick) steps=(format quick_build quick_tests) ;;
-  slow) steps=(features bench_redis slow_faults slow_messages slow_cases slow_schedules slow_stress) ;;
+  slow) steps=(features bench_redis slow_faults slow_messages slow_cases slow_schedules slow_figures slow_stress) ;;
   all)
     steps=(format shared build tests differential doctests no_features)
     steps+=(models figures benches package servers fleet rollout)

@@ -1,6 +1,9 @@
 //! The promises of each architecture, exactly where they are known.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use figures::architectures::{FleetSettings, Kind, Score, run};
 
@@ -252,11 +255,51 @@ fn a_synced_node_alone_is_exact() {
     }
 }
 
-/// The rows of a kind in each sweep of the tables that are checked in, in order. Another test draws
-/// them again.
+/// Small fleets are played in each run, the whole figure in long ones.
+#[test]
+fn small_fleets_are_those_that_are_checked_in() {
+    let mut played = 0;
+    for (name, rule) in [("fleet.csv", BUCKET), ("fleet_windows.csv", WINDOW)] {
+        let table = drawn::read_table(&folder(), name);
+        let small =
+            |row: &drawn::Row<'_>| row.text("sweep") == "nodes" && row.number("nodes") <= 5.;
+        for row in table.rows().filter(small) {
+            let named = |kind: &Kind| kind.name() == row.text("architecture");
+            let kind = Kind::ALL.into_iter().find(named).expect("a kind");
+            let nodes = row.number("nodes") as usize;
+            let rule = rule.parse().expect("a rule");
+            let fleet = FleetSettings::new(rule, nodes, 1_200_000 * nodes as u64);
+            let score = score(kind, &fleet);
+            let counts = [
+                ("offered", score.offered),
+                ("admitted", score.admitted),
+                ("exact", score.exact),
+                ("over_admitted", score.over_admitted),
+                ("overshoot", score.overshoot),
+                ("wrongly_refused", score.wrongly_refused),
+                ("withheld", score.withheld),
+                ("failed", score.failed),
+                ("p50_us", score.p50 / 1000),
+                ("p99_us", score.p99 / 1000),
+            ];
+            for (column, count) in counts {
+                assert_eq!(row.text(column), count.to_string(), "{column}: {score:?}");
+            }
+            played += 1;
+        }
+    }
+    assert!(played > 60, "{played} fleets");
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../figures")
+}
+
+/// The rows of a kind in each sweep of the tables that are checked in, in order. Other tests play
+/// and draw them again.
 fn checked_in(kind: Kind) -> Vec<Point> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../figures");
-    let tables = ["fleet.csv", "fleet_windows.csv"].map(|name| drawn::read_table(&folder, name));
+    let read = |name| drawn::read_table(&folder(), name);
+    let tables = ["fleet.csv", "fleet_windows.csv"].map(read);
     let rows = tables.iter().flat_map(drawn::Table::rows);
     rows.filter(|row| row.text("architecture") == kind.name())
         .map(|row| Point {

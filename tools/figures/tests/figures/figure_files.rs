@@ -19,11 +19,24 @@ fn equal_seeds_draw_equal_bytes() {
 
 #[test]
 fn tables_that_are_checked_in_are_drawn_again() {
+    let figures = ["accuracy", "contention", "pacing", "warm-up"];
+    assert_drawn_again(&figures, |table| !table.starts_with("fleet"));
+}
+
+/// In each run, `architectures` plays the small fleets of these tables.
+#[test]
+#[ignore = "the figure of fleets takes more than a minute of two processors: `./test.sh slow`"]
+fn slow_tables_of_fleets_are_drawn_again() {
+    assert_drawn_again(&["fleet"], |table| table.starts_with("fleet"));
+}
+
+/// Asserts that figures draw those of the tables that are checked in.
+fn assert_drawn_again(figures: &[&str], which: fn(&str) -> bool) {
     let checked_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../figures");
-    let drawn = draw("all").files();
+    let drawn: Vec<_> = figures.iter().flat_map(|name| draw(name).files()).collect();
     let mut compared = 0;
     for (name, bytes) in files(&checked_in) {
-        if name.ends_with(".csv") {
+        if name.ends_with(".csv") && which(&name) {
             let again = drawn.iter().find(|(drawn, _)| *drawn == name);
             let (_, again) = again.unwrap_or_else(|| panic!("{name}: no figure draws it"));
             assert!(
