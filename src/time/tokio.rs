@@ -28,9 +28,22 @@ pub struct TokioClock {
 impl TokioClock {
     /// Creates a clock that starts at the current Unix time.
     pub fn new() -> Self {
+        Self::starting_at(Timestamp::from_nanos(system::unix_nanos()))
+    }
+
+    /// Creates a clock whose present is `at`, for tests that must not depend on the calendar: a
+    /// window of an hour would end in the middle of some of them.
+    ///
+    /// ```
+    /// use tollgate::{Timestamp, time::{Clock, TokioClock}};
+    ///
+    /// let half_past_midnight = Timestamp::from_nanos(1_800_000_000_000);
+    /// assert!(TokioClock::starting_at(half_past_midnight).now() >= half_past_midnight);
+    /// ```
+    pub fn starting_at(at: Timestamp) -> Self {
         Self {
             started: Instant::now(),
-            at: Timestamp::from_nanos(system::unix_nanos()),
+            at,
         }
     }
 }

@@ -6,11 +6,13 @@ use std::time::Duration;
 use tollgate::{
     algorithm::{Algorithm, AnyRule, Blockable, Leasable, Syncable},
     store::{BoxStore, CircuitBreakerConfig, Error, LeaseConfig, StoreExt, SyncConfig},
-    time::TokioClock,
 };
 
 use super::meter::Meter;
-use crate::synced::nodes::{Fleet, PERIOD};
+use crate::{
+    clock,
+    synced::nodes::{Fleet, PERIOD},
+};
 
 /// A wrapper with a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +92,7 @@ impl Wrapper {
     where
         R: Algorithm<State: Send> + Send + Sync + 'static,
     {
-        let blocks = server.with_blocks().clock(TokioClock::new());
+        let blocks = server.with_blocks().clock(clock());
         match self {
             Self::BlockAfter(refusals) => {
                 let (period, day) = (Duration::from_secs(2), Duration::from_secs(86_400));
@@ -104,7 +106,7 @@ impl Wrapper {
     where
         R: Leasable + Syncable + Send + Sync + 'static,
     {
-        let clock = TokioClock::new();
+        let clock = clock();
         let sync = SyncConfig::new().period(PERIOD).clock(clock).seed(seed);
         match self {
             Self::None => server,

@@ -37,7 +37,7 @@ impl Fleet {
         };
         Self {
             memory: Memory::new(ManualClock::default(), ways),
-            clock: TokioClock::new(),
+            clock: crate::clock(),
         }
     }
 
