@@ -174,7 +174,7 @@ step_tests() {
     timed "${members[@]}" --test $program
   done
   timed "${members[@]}" --test fleet -- mixed::
-  timed "${members[@]}" --example recipes
+  timed "${members[@]}" --example recipes --example limits_file
   cargo test "${members[@]}" --test messages
   env "$runner=env -u RUSTC_WORKSPACE_WRAPPER" cargo test "${members[@]}" --test one_more_algorithm
 }
@@ -270,7 +270,7 @@ step_quick_tests() {
   # A sixteenth of the random cases.
   local -x PROPTEST_CASES=16 LEASE_SCHEDULES=6000 SYNC_SCHEDULES=6000
   timed --locked --all-features --lib --test core --test local --test grpc --test observe --test laws --test waiting \
-    --example recipes
+    --example recipes --example limits_file
   timed --locked --all-features --test stores --test wrappers --test http --test charges --test fleet \
     -- --skip redis --skip memcached --skip processes::
 }

@@ -202,6 +202,7 @@ pub mod key;
 #[cfg(feature = "tokio")]
 mod lease;
 mod limiter;
+mod live_rule;
 #[cfg(feature = "tracing")]
 mod log;
 mod middleware;
@@ -234,6 +235,7 @@ pub use self::{
     dry_run::DryRunReport,
     error::Error,
     limiter::{Limiter, LimiterFuture},
+    live_rule::LiveRule,
     middleware::{
         BoxLayer, BoxLimit, By, Limit, Limits, RateLimit, RateLimitLayer, RequestCost,
         ResponseFuture, SelectRule,

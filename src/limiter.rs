@@ -16,6 +16,7 @@ use crate::{
     decision::{Charge, Cost, Decision, Decisions},
     error::Error,
     key::Key,
+    live_rule::{HeldRule, LiveRule, OwnRule, Watch},
     policy::Policy,
     store::{
         Ask, BlockFuture, Blocks, Check, MayFail, NeverWaits, Progress, Settlement, Steps,
@@ -108,8 +109,10 @@ pub struct Limiter<Rule, S>(Arc<LimiterParts<Rule, S>>);
 
 struct LimiterParts<Rule, S> {
     policy: Policy,
-    rule: Rule,
+    rule: OwnRule<Rule>,
     store: S,
+    /// Check later rules for the store.
+    _watches: Vec<Watch>,
 }
 
 impl<Rule, S> Clone for Limiter<Rule, S> {
@@ -148,11 +151,40 @@ impl<Rule, S: Store<Rule>> Limiter<Rule, S> {
     /// When the rule does not [fit](Store::fits) the store.
     pub fn try_new(policy: Policy, rule: Rule, store: S) -> Result<Self, Error> {
         store.fits(&rule)?;
-        Ok(Self(Arc::new(LimiterParts {
-            policy,
-            rule,
-            store,
-        })))
+        Ok(Self::of(policy, OwnRule::Fixed(rule), store, Vec::new()))
+    }
+
+    /// Creates a limiter of a rule that may change at any time. A rule that does not fit the store
+    /// cannot be [set](LiveRule::set).
+    ///
+    /// # Panics
+    ///
+    /// When the current rule does not [fit](Store::fits) the store; see
+    /// [`try_live`](Self::try_live).
+    #[track_caller]
+    pub fn live(policy: Policy, rule: &LiveRule<Rule>, store: S) -> Self
+    where
+        S: Clone + Send + Sync + 'static,
+    {
+        match Self::try_live(policy, rule, store) {
+            Ok(limiter) => limiter,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Creates a limiter of a rule from configuration that may change at any time.
+    ///
+    /// # Errors
+    ///
+    /// When the current rule does not [fit](Store::fits) the store.
+    pub fn try_live(policy: Policy, rule: &LiveRule<Rule>, store: S) -> Result<Self, Error>
+    where
+        S: Clone + Send + Sync + 'static,
+    {
+        let watched = store.clone();
+        let watch = rule.watch(move |rule| watched.fits(rule))?;
+        let rule = OwnRule::Live(rule.clone());
+        Ok(Self::of(policy, rule, store, vec![watch]))
     }
 }
 
@@ -162,9 +194,21 @@ impl<Rule, S> Limiter<Rule, S> {
         &self.0.policy
     }
 
-    /// Returns the rule.
-    pub fn rule(&self) -> &Rule {
-        &self.0.rule
+    pub(crate) fn of(policy: Policy, rule: OwnRule<Rule>, store: S, watches: Vec<Watch>) -> Self {
+        Self(Arc::new(LimiterParts {
+            policy,
+            rule,
+            store,
+            _watches: watches,
+        }))
+    }
+
+    /// Returns the current rule.
+    pub fn rule(&self) -> Rule
+    where
+        Rule: Clone,
+    {
+        self.0.rule.get()
     }
 
     /// Returns the store, for its counters.
@@ -172,8 +216,14 @@ impl<Rule, S> Limiter<Rule, S> {
         &self.0.store
     }
 
-    fn ask(&self, key: impl Into<Key>, cost: Cost) -> [Ask<'_, Rule>; 1] {
-        [Ask::new(self.policy(), self.rule(), key.into(), cost)]
+    fn ask<'a>(
+        &'a self,
+        held: &'a mut HeldRule<Rule>,
+        key: impl Into<Key>,
+        cost: Cost,
+    ) -> [Ask<'a, Rule>; 1] {
+        let rule = held.or_current(&self.0.rule);
+        [Ask::new(self.policy(), rule, key.into(), cost)]
     }
 }
 
@@ -184,7 +234,8 @@ impl<Rule, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
     ///
     /// A future that is dropped is charged once at most.
     pub fn check(&self, key: impl Into<Key>, cost: Cost) -> Check<LimiterFuture<S::Answer>> {
-        call(self.store().acquire(&self.ask(key, cost)))
+        let mut held = HeldRule::default();
+        call(self.store().acquire(&self.ask(&mut held, key, cost)))
     }
 
     /// Returns the decision that one unit of a key would get. Changes nothing.
@@ -197,7 +248,8 @@ impl<Rule, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
     /// assert_eq!(limiter.look("alice").at_once().remaining(), Some(99));
     /// ```
     pub fn look(&self, key: impl Into<Key>) -> Check<LimiterFuture<S::Answer>> {
-        call(self.store().look(&self.ask(key, Cost::ONE)))
+        let mut held = HeldRule::default();
+        call(self.store().look(&self.ask(&mut held, key, Cost::ONE)))
     }
 
     /// Removes the states of a key. Its next call is that of a new key.
@@ -242,7 +294,9 @@ impl<Rule, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
         charge: Charge,
         actual: u64,
     ) -> Result<Check<LimiterFuture<S::Done>>, Error> {
-        let settlement = Settlement::new(self.policy(), self.rule(), key.into(), charge, actual)?;
+        let mut held = HeldRule::default();
+        let rule = held.or_current(&self.0.rule);
+        let settlement = Settlement::new(self.policy(), rule, key.into(), charge, actual)?;
         Ok(call(self.store().settle(vec![settlement])))
     }
 }
@@ -352,9 +406,9 @@ impl<Rule: Algorithm, S: Store<Rule>> Grant<Rule, S> {
 
     /// Looks at the key.
     fn look(&self) -> Progress<Self> {
-        let (policy, rule) = (self.limiter.policy(), self.limiter.rule());
-        let ask = Ask::new(policy, rule, self.key, Cost::ONE);
-        Progress::Answer(self.limiter.store().look(&[ask]))
+        let mut held = HeldRule::default();
+        let ask = self.limiter.ask(&mut held, self.key, Cost::ONE);
+        Progress::Answer(self.limiter.store().look(&ask))
     }
 
     /// Goes on after a look.
@@ -363,7 +417,8 @@ impl<Rule: Algorithm, S: Store<Rule>> Grant<Rule, S> {
             // Undecided: the caller sees that, and nothing is granted.
             return Progress::Finished(Ok(look));
         };
-        let rule = self.limiter.rule();
+        let mut held = HeldRule::default();
+        let rule = held.or_current(&self.limiter.0.rule);
         let at = rule.grant_at(&look);
         if let Some(before) = self.before {
             // A log refunds one entry at a time.

@@ -167,12 +167,12 @@ use crate::{
     note = "a rule is a `TokenBucket` or another one of `tollgate::algorithm`, a pair of rules, an `AnyRule` parsed from text \
             (`\"token-bucket 100/1m\".parse::<AnyRule>()?`), or a type of your own that implements `Algorithm`"
 )]
-pub trait Algorithm: Clone + fmt::Debug {
+pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// The state of one key. Keep it small: stores hold one for each key.
     ///
     /// The state types of this crate's rules have no public name of their own. Write
     /// `<TokenBucket as Algorithm>::State`.
-    type State: Clone;
+    type State: Clone + Send + Sync + 'static;
 
     /// Spends `cost` if the rule allows it.
     ///

@@ -6,7 +6,7 @@ use super::{limit::Limit, per_request::ReadRequest};
 use crate::{
     charging::{ChargeHandle, Settle},
     decision::Cost,
-    key::{Extracted, Key, MissingKey},
+    key::{Key, MissingKey},
     respond::Exchange,
 };
 
@@ -48,20 +48,12 @@ impl<Req, Res> fmt::Debug for BoxSettle<Req, Res> {
 }
 
 impl<Req, Rule> ReadRequest<Req, Rule> for BoxBy<Req, Rule> {
-    fn key_at_hand(&self, req: &Req) -> Option<Key> {
-        self.0.key_at_hand(req)
+    fn read_at_hand(&self, req: &Req, rule: &mut Option<Rule>) -> Option<(Key, Cost)> {
+        self.0.read_at_hand(req, rule)
     }
 
-    fn key(&self, req: &Req) -> Result<Extracted, MissingKey> {
-        self.0.key(req)
-    }
-
-    fn cost(&self, req: &Req) -> Cost {
-        self.0.cost(req)
-    }
-
-    fn rule(&self, req: &Req) -> Option<Rule> {
-        self.0.rule(req)
+    fn read(&self, req: &Req, rule: &mut Option<Rule>) -> Result<Option<(Key, Cost)>, MissingKey> {
+        self.0.read(req, rule)
     }
 }
 

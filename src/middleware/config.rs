@@ -20,6 +20,7 @@ use crate::{
     decision::{Charge, Decision, Verdict},
     dry_run::DryRun,
     key::Key,
+    live_rule::Watch,
     observe::{Event, Observer},
     outcome::Outcome,
     policy::Policy,
@@ -35,6 +36,7 @@ pub struct Config<L, S, R> {
     pub(super) same_state: SameState,
     pub(super) limits: L,
     pub(super) store: S,
+    _watches: Vec<Watch>,
     pub(super) respond: R,
     pub(super) observer: Option<BoxObserver>,
     pub(super) counts: Arc<Counts>,
@@ -89,6 +91,7 @@ impl<L: Limits, S: Backend, R> Config<L, S, R> {
             registration,
             limits,
             store,
+            watches,
             respond,
             observer,
             counts,
@@ -102,6 +105,7 @@ impl<L: Limits, S: Backend, R> Config<L, S, R> {
             is_plain: !is_separate && !settles && observer.is_none(),
             limits,
             store,
+            _watches: watches,
             respond,
             observer,
             counts,
@@ -328,7 +332,7 @@ where
     fn settle(&self, limit: &ChargedLimit, charge: Charge, actual: u64) -> Settling {
         let selected = limit.selected.as_deref();
         let selected = selected.and_then(|rule| rule.downcast_ref());
-        let own = || self.limits.find(&limit.policy).map(|own| &own.rule);
+        let own = || self.limits.find(&limit.policy)?.rule.fixed();
         let Some(rule) = selected.or_else(own) else {
             return Settling::done();
         };

@@ -16,6 +16,7 @@ use crate::{
     dry_run::{DryRun, DryRunReport},
     error::Error,
     limiter::Limiter,
+    live_rule::Watch,
     observe::Observer,
     policy::Policy,
     store::{Backend, NeverFails, Store},
@@ -78,6 +79,8 @@ pub struct RateLimitLayer<L, S, R> {
     pub(super) registration: Arc<Registration>,
     pub(super) limits: L,
     pub(super) store: S,
+    /// Check later rules for the store.
+    pub(super) watches: Vec<Watch>,
     pub(super) respond: R,
     pub(super) observer: Option<BoxObserver>,
     pub(super) counts: Arc<Counts>,
@@ -90,6 +93,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
             registration: Arc::default(),
             limits: (),
             store: self.store,
+            watches: self.watches,
             respond: self.respond,
             observer: self.observer,
             counts: self.counts,
@@ -102,6 +106,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
             registration: self.registration,
             limits,
             store: self.store,
+            watches: self.watches,
             respond: self.respond,
             observer: self.observer,
             counts: self.counts,
@@ -125,7 +130,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     // points at this call.
     pub fn store<T>(self, store: T) -> RateLimitLayer<L, T, R>
     where
-        T: Backend<Error: NeverFails> + Store<L::Rule>,
+        T: Backend<Error: NeverFails> + Store<L::Rule> + Clone + Send + Sync + 'static,
         L: Limits,
     {
         match self.try_store(store) {
@@ -153,14 +158,15 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// When the rule of a limit does not [fit](Store::fits) the store.
     pub fn try_store<T>(self, store: T) -> Result<RateLimitLayer<L, T, R>, Error>
     where
-        T: Backend<Error: NeverFails> + Store<L::Rule>,
+        T: Backend<Error: NeverFails> + Store<L::Rule> + Clone + Send + Sync + 'static,
         L: Limits,
     {
-        check_fit(&self.limits, &store)?;
+        let watches = check_fit(&self.limits, &store)?;
         Ok(RateLimitLayer {
             registration: Arc::default(),
             limits: self.limits,
             store,
+            watches,
             respond: self.respond,
             observer: self.observer,
             counts: self.counts,
@@ -222,6 +228,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
             registration: self.registration,
             limits: self.limits,
             store: self.store,
+            watches: self.watches,
             respond,
             observer: self.observer,
             counts: self.counts,
@@ -297,7 +304,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     ) -> RateLimitLayer<(L, Limit<L::Rule, B, T>), S, R>
     where
         L: Limits,
-        S: Store<L::Rule>,
+        S: Store<L::Rule> + Clone + Send + Sync + 'static,
     {
         match self.try_also(limit) {
             Ok(layer) => layer,
@@ -318,11 +325,12 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     ) -> Result<RateLimitLayer<(L, Limit<L::Rule, B, T>), S, R>, Error>
     where
         L: Limits,
-        S: Store<L::Rule>,
+        S: Store<L::Rule> + Clone + Send + Sync + 'static,
     {
-        check_fit(&limit, &self.store)?;
+        let watches = check_fit(&limit, &self.store)?;
         let (limits, layer) = self.take_limits();
-        let layer = layer.with_limits((limits, limit));
+        let mut layer = layer.with_limits((limits, limit));
+        layer.watches.extend(watches);
         check_names(&layer.limits)?;
         Ok(layer)
     }
@@ -438,7 +446,9 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
                 names.join(", ")
             )));
         };
-        Limiter::try_new(limit.policy.clone(), limit.rule.clone(), self.store.clone())
+        let (policy, rule) = (limit.policy.clone(), limit.rule.clone());
+        let store = self.store.clone();
+        Ok(Limiter::of(policy, rule, store, self.watches.clone()))
     }
 
     /// Returns the counts of the [dry run](crate::Limit::dry_run) of the limit of this name; `None`
@@ -524,7 +534,7 @@ impl<Rule, K, C, P, T, S, R> RateLimitLayer<Limit<Rule, By<K, C, P>, T>, S, R> {
         K: Clone,
         C: Clone,
         T: Clone,
-        S: Store<Rule>,
+        S: Store<Rule> + Clone + Send + Sync + 'static,
     {
         match self.try_candidate(name, rule) {
             Ok(layer) => layer,
@@ -547,7 +557,7 @@ impl<Rule, K, C, P, T, S, R> RateLimitLayer<Limit<Rule, By<K, C, P>, T>, S, R> {
         K: Clone,
         C: Clone,
         T: Clone,
-        S: Store<Rule>,
+        S: Store<Rule> + Clone + Send + Sync + 'static,
     {
         let candidate = self.limits.candidate(Policy::try_new(name)?, rule);
         self.try_also(candidate)

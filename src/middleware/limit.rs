@@ -17,6 +17,7 @@ use crate::{
     dry_run::DryRun,
     error::Error,
     key::{Global, Key},
+    live_rule::{LiveRule, OwnRule, check_delays},
     policy::Policy,
 };
 
@@ -61,8 +62,8 @@ pub struct Limit<Rule, B = By<Global>, T = ()> {
 #[derive(Clone, Debug)]
 pub struct LimitSettings<Rule> {
     pub(super) policy: Policy,
-    pub(super) rule: Rule,
-    /// Set if no other rule is selected for a request.
+    pub(super) rule: OwnRule<Rule>,
+    /// Set if all requests are decided by one rule that never changes.
     pub(super) is_fixed: bool,
     pub(super) when: When,
     /// `None` if all decisions have effect.
@@ -152,17 +153,38 @@ impl<Rule: Algorithm> Limit<Rule> {
     /// When the rule [may delay](Algorithm::may_delay) requests, and the crate was built without
     /// the feature `tokio`, which delays need.
     pub fn try_new(rule: Rule) -> Result<Self, Error> {
-        if rule.may_delay() && !cfg!(feature = "tokio") {
-            return Err(Error::new(
-                "the rule delays requests, which this build cannot: expected tollgate's feature `tokio`; enable it, or \
-                 take a rule that answers at once, such as `token-bucket`, `warm-up`, or `leaky-bucket` with `queue=0`",
-            ));
-        }
-        Ok(Self {
+        check_delays(&rule)?;
+        Ok(Self::of(OwnRule::Fixed(rule)))
+    }
+
+    /// Returns a limit by a rule that may change at any time, named `default`, with one key for all
+    /// requests and a cost of 1.
+    ///
+    /// # Panics
+    ///
+    /// When [`try_live`](Self::try_live) fails: never with the feature `tokio`.
+    #[track_caller]
+    pub fn live(rule: &LiveRule<Rule>) -> Self {
+        Self::try_live(rule).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Returns a limit by a rule from configuration that may change at any time.
+    ///
+    /// # Errors
+    ///
+    /// When the current rule [may delay](Algorithm::may_delay) requests, and the crate was built
+    /// without the feature `tokio`, which delays need.
+    pub fn try_live(rule: &LiveRule<Rule>) -> Result<Self, Error> {
+        check_delays(&rule.get())?;
+        Ok(Self::of(OwnRule::Live(rule.clone())))
+    }
+
+    fn of(rule: OwnRule<Rule>) -> Self {
+        Self {
             settings: LimitSettings {
                 policy: Policy::default(),
+                is_fixed: rule.fixed().is_some(),
                 rule,
-                is_fixed: true,
                 when: When::AtOnce,
                 dry_run: None,
                 is_shown: false,
@@ -175,7 +197,7 @@ impl<Rule: Algorithm> Limit<Rule> {
                 rule: (),
             },
             settle: (),
-        })
+        }
     }
 }
 
@@ -418,7 +440,7 @@ impl<Rule, K, C, P, T> Limit<Rule, By<K, C, P>, T> {
         Limit {
             settings: LimitSettings {
                 policy,
-                rule,
+                rule: OwnRule::Fixed(rule),
                 is_fixed: true,
                 // On a dry run, looks are reservations.
                 when: self.settings.when,

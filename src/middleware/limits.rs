@@ -12,8 +12,10 @@ use super::{
 use crate::{
     algorithm::Algorithm,
     charging::{ChargeHandle, Settle},
+    decision::Cost,
     error::Error,
-    key::{Extracted, Key, MissingKey},
+    key::{Key, MissingKey},
+    live_rule::{HeldRule, OwnRule, Watch},
     policy::Policy,
     store::{Ask, Store},
 };
@@ -185,21 +187,21 @@ pub trait AskEach<Req>: Limits<Rule: Algorithm> {
         Self: 'a,
         Self::Rule: 'a;
 
-    /// Storage for the rules that are selected for one request.
+    /// Storage for the rules of one request that are not the limits' for good.
     // Beside the asks, because an ask that contained a rule would be moved with the largest
     // possible rule.
-    type Selected: Default;
+    type Held: Default;
 
     /// Adds the ask for `req` to an empty list if its key is [at
-    /// hand](crate::key::KeyExtractor::key_at_hand). Otherwise returns `false`, and has no effect.
+    /// hand](crate::key::KeyExtractor::key_at_hand). Otherwise returns `false`, and adds none.
     #[inline(always)]
     fn add_asks_at_hand<'a>(
         &'a self,
         req: &Req,
-        selected: &'a mut Self::Selected,
+        held: &'a mut Self::Held,
         asks: &mut Self::Asks<'a>,
     ) -> bool {
-        let _ = (req, selected, asks);
+        let _ = (req, held, asks);
         false
     }
 
@@ -213,7 +215,7 @@ pub trait AskEach<Req>: Limits<Rule: Algorithm> {
     fn add_asks<'a>(
         &'a self,
         req: &Req,
-        selected: &'a mut Self::Selected,
+        held: &'a mut Self::Held,
         asks: &mut Self::Asks<'a>,
     ) -> Result<(), MissingKey>;
 }
@@ -259,17 +261,17 @@ where
     where
         Self: 'a,
         Rule: 'a;
-    type Selected = Option<Rule>;
+    type Held = HeldRule<Rule>;
 
     #[inline(always)]
     fn add_asks_at_hand<'a>(
         &'a self,
         req: &Req,
-        selected: &'a mut Option<Rule>,
+        held: &'a mut HeldRule<Rule>,
         asks: &mut OneAsk<'a, Rule>,
     ) -> bool {
-        let key = self.by.key_at_hand(req);
-        asks.0 = key.map(|key| self.ask(req, selected, key));
+        let read = self.by.read_at_hand(req, &mut held.of_request);
+        asks.0 = read.map(|(key, cost)| self.settings.ask(held, key, cost));
         asks.0.is_some()
     }
 
@@ -277,36 +279,26 @@ where
     fn add_asks<'a>(
         &'a self,
         req: &Req,
-        selected: &'a mut Option<Rule>,
+        held: &'a mut HeldRule<Rule>,
         asks: &mut OneAsk<'a, Rule>,
     ) -> Result<(), MissingKey> {
-        let key = match self.by.key(req) {
-            Ok(Extracted::Key(key)) => key,
-            Ok(Extracted::Exempt) => return Ok(()),
-            Err(missing) => return self.settings.without_key(missing),
-        };
-        asks.0 = Some(self.ask(req, selected, key));
-        Ok(())
-    }
-}
-
-impl<Rule, B, T> Limit<Rule, B, T> {
-    /// Returns the ask for a request with this key.
-    #[inline(always)]
-    fn ask<'a, Req>(&'a self, req: &Req, selected: &'a mut Option<Rule>, key: Key) -> Ask<'a, Rule>
-    where
-        B: ReadRequest<Req, Rule>,
-    {
-        let cost = self.by.cost(req);
-        let rule = match self.by.rule(req) {
-            Some(rule) => selected.insert(rule),
-            None => &self.settings.rule,
-        };
-        Ask::new(&self.settings.policy, rule, key, cost)
+        match self.by.read(req, &mut held.of_request) {
+            Ok(read) => {
+                asks.0 = read.map(|(key, cost)| self.settings.ask(held, key, cost));
+                Ok(())
+            }
+            Err(missing) => self.settings.without_key(missing),
+        }
     }
 }
 
 impl<Rule> LimitSettings<Rule> {
+    /// Returns the ask about a key, by the rule of the request if it has one.
+    #[inline(always)]
+    fn ask<'a>(&'a self, held: &'a mut HeldRule<Rule>, key: Key, cost: Cost) -> Ask<'a, Rule> {
+        Ask::new(&self.policy, held.or_current(&self.rule), key, cost)
+    }
+
     /// Logs a fault of the server, and counts the request on a dry run.
     ///
     /// # Errors
@@ -342,17 +334,17 @@ where
     where
         Self: 'a,
         L::Rule: 'a;
-    type Selected = (L::Selected, M::Selected);
+    type Held = (L::Held, M::Held);
 
     fn add_asks<'a>(
         &'a self,
         req: &Req,
-        selected: &'a mut Self::Selected,
+        held: &'a mut Self::Held,
         asks: &mut Self::Asks<'a>,
     ) -> Result<(), MissingKey> {
         let (mut first, mut second) = Default::default();
-        L::add_asks(&self.0, req, &mut selected.0, &mut first)?;
-        M::add_asks(&self.1, req, &mut selected.1, &mut second)?;
+        L::add_asks(&self.0, req, &mut held.0, &mut first)?;
+        M::add_asks(&self.1, req, &mut held.1, &mut second)?;
         asks.extend(first.into_iter().chain(second));
         Ok(())
     }
@@ -364,18 +356,35 @@ impl<Req, L: AskEach<Req>> AskEach<Req> for Vec<L> {
     where
         Self: 'a,
         L::Rule: 'a;
-    type Selected = SmallVec<[L::Selected; 1]>;
+    type Held = SmallVec<[L::Held; 4]>;
+
+    #[inline(always)]
+    fn add_asks_at_hand<'a>(
+        &'a self,
+        req: &Req,
+        held: &'a mut Self::Held,
+        asks: &mut Self::Asks<'a>,
+    ) -> bool {
+        let [limit] = self.as_slice() else {
+            return false;
+        };
+        held.push(L::Held::default());
+        let mut of_limit = L::Asks::default();
+        let is_at_hand = limit.add_asks_at_hand(req, &mut held[0], &mut of_limit);
+        asks.extend(of_limit);
+        is_at_hand
+    }
 
     fn add_asks<'a>(
         &'a self,
         req: &Req,
-        selected: &'a mut Self::Selected,
+        held: &'a mut Self::Held,
         asks: &mut Self::Asks<'a>,
     ) -> Result<(), MissingKey> {
-        selected.resize_with(self.len(), L::Selected::default);
-        for (limit, selected) in self.iter().zip(selected.iter_mut()) {
+        held.resize_with(self.len(), L::Held::default);
+        for (limit, held) in self.iter().zip(held.iter_mut()) {
             let mut of_limit = L::Asks::default();
-            limit.add_asks(req, selected, &mut of_limit)?;
+            limit.add_asks(req, held, &mut of_limit)?;
             asks.extend(of_limit);
         }
         Ok(())
@@ -416,21 +425,38 @@ pub(super) fn check_names(limits: &impl Limits) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that a store can run the rules of these limits.
+/// Checks that a store can run the rules of these limits, and has the rules that replace them
+/// checked for as long as one of the watches is there.
 ///
 /// # Errors
 ///
 /// The store's error about the first rule that it cannot run.
-pub(super) fn check_fit<L: Limits>(limits: &L, store: &impl Store<L::Rule>) -> Result<(), Error> {
+pub(super) fn check_fit<L, S>(limits: &L, store: &S) -> Result<Vec<Watch>, Error>
+where
+    L: Limits,
+    S: Store<L::Rule> + Clone + Send + Sync + 'static,
+{
     let mut list = Vec::new();
     limits.list(&mut list);
-    list.into_iter().try_for_each(|limit| {
-        store.fits(&limit.rule).map_err(|error| {
-            Error::new(format!(
-                "the store cannot run the rule of the limit `{}`: expected a rule that fits the store: {error}; or use another \
-                 store",
-                limit.policy
-            ))
-        })
+    let mut watches = Vec::new();
+    for limit in list {
+        let policy = &limit.policy;
+        match &limit.rule {
+            OwnRule::Fixed(rule) => check_rule(policy, rule, store)?,
+            OwnRule::Live(rule) => {
+                let (policy, store) = (policy.clone(), store.clone());
+                watches.push(rule.watch(move |rule| check_rule(&policy, rule, &store))?);
+            }
+        }
+    }
+    Ok(watches)
+}
+
+fn check_rule<Rule>(policy: &Policy, rule: &Rule, store: &impl Store<Rule>) -> Result<(), Error> {
+    store.fits(rule).map_err(|error| {
+        Error::new(format!(
+            "the store cannot run the rule of the limit `{policy}`: expected a rule that fits the store: {error}; or use another \
+             store"
+        ))
     })
 }

@@ -81,6 +81,8 @@ impl<L, Rule: Algorithm> RateLimitLayer<L, Local<Rule>, Http> {
             registration: Arc::default(),
             limits,
             store: Local::new(),
+            // It runs any rule.
+            watches: Vec::new(),
             respond: Http::new(),
             observer: None,
             counts: Arc::default(),

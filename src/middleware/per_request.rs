@@ -31,13 +31,15 @@ pub struct By<K, C = Cost, P = ()> {
     pub(super) rule: P,
 }
 
-/// Reads what a limit needs of a request.
+/// Reads what a limit needs of a request. A rule for the request goes to `rule`.
+// As few functions as can be: each is a call by pointer for boxed limits.
 #[doc(hidden)]
 pub trait ReadRequest<Req, Rule> {
-    fn key_at_hand(&self, req: &Req) -> Option<Key>;
-    fn key(&self, req: &Req) -> Result<Extracted, MissingKey>;
-    fn cost(&self, req: &Req) -> Cost;
-    fn rule(&self, req: &Req) -> Option<Rule>;
+    /// Returns the key and the cost if the key is [at hand](KeyExtractor::key_at_hand).
+    fn read_at_hand(&self, req: &Req, rule: &mut Option<Rule>) -> Option<(Key, Cost)>;
+
+    /// Returns the key and the cost; `None` if the request is exempt.
+    fn read(&self, req: &Req, rule: &mut Option<Rule>) -> Result<Option<(Key, Cost)>, MissingKey>;
 }
 
 impl<Req, Rule, K, C, P> ReadRequest<Req, Rule> for By<K, C, P>
@@ -47,23 +49,21 @@ where
     P: SelectRule<Req, Rule>,
 {
     #[inline(always)]
-    fn key_at_hand(&self, req: &Req) -> Option<Key> {
-        self.key.key_at_hand(req)
+    fn read_at_hand(&self, req: &Req, rule: &mut Option<Rule>) -> Option<(Key, Cost)> {
+        let key = self.key.key_at_hand(req)?;
+        let cost = self.cost.cost_of(req);
+        *rule = self.rule.select_rule(req);
+        Some((key, cost))
     }
 
     #[inline(always)]
-    fn key(&self, req: &Req) -> Result<Extracted, MissingKey> {
-        self.key.extract(req)
-    }
-
-    #[inline(always)]
-    fn cost(&self, req: &Req) -> Cost {
-        self.cost.cost_of(req)
-    }
-
-    #[inline(always)]
-    fn rule(&self, req: &Req) -> Option<Rule> {
-        self.rule.select_rule(req)
+    fn read(&self, req: &Req, rule: &mut Option<Rule>) -> Result<Option<(Key, Cost)>, MissingKey> {
+        let Extracted::Key(key) = self.key.extract(req)? else {
+            return Ok(None);
+        };
+        let cost = self.cost.cost_of(req);
+        *rule = self.rule.select_rule(req);
+        Ok(Some((key, cost)))
     }
 }
 

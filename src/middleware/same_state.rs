@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use super::{limit::LimitSettings, limits::Limits};
+use super::limits::Limits;
 use crate::{
     algorithm::Algorithm,
     outcome::{Outcome, StateHash},
@@ -79,8 +79,8 @@ impl SameState {
         let registered = &self.registration.0;
         let unnamed = limits.find(&Policy::default());
         let unnamed = unnamed.filter(|limit| limit.is_fixed);
-        if let (Some(limit), Some(store)) = (unnamed, self.store) {
-            let LimitSettings { policy, rule, .. } = limit;
+        let unnamed = unnamed.and_then(|limit| Some((&limit.policy, limit.rule.fixed()?)));
+        if let (Some((policy, rule)), Some(store)) = (unnamed, self.store) {
             if !asked.any(|(asked, ..)| asked.digest() == policy.digest()) {
                 // The request is exempt from this limit.
                 return;

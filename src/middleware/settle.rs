@@ -300,7 +300,8 @@ where
     Config<L, S, R>: SettleCharges + 'static,
 {
     let own = config.limits.find(ask.policy());
-    let is_own = own.is_some_and(|own| std::ptr::eq(&own.rule, ask.rule()));
+    let own = own.and_then(|own| own.rule.fixed());
+    let is_own = own.is_some_and(|own| std::ptr::eq(own, ask.rule()));
     let limit = ChargedLimit {
         policy: ask.policy().clone(),
         key: *ask.key(),

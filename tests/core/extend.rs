@@ -71,8 +71,8 @@ fn limited<R, S>(
     store: S,
 ) -> impl Service<Request<()>, Response = Response<String>, Error = Infallible> + Clone
 where
-    R: Algorithm<State: Send + 'static> + Clone,
-    S: Store<R, Error: NeverFails> + Clone,
+    R: Algorithm,
+    S: Store<R, Error: NeverFails> + Clone + Send + Sync + 'static,
 {
     let hello = service_fn(async |_: Request<()>| Ok(Response::new("hello".to_owned())));
     RateLimitLayer::new(rule)
@@ -184,7 +184,7 @@ async fn a_pair_delays_like_its_delaying_rule() {
 async fn exercise_over_http<R, S>(rule: R, store: S, remote: &Remote<R>)
 where
     R: Algorithm<State: Send + 'static> + Clone + Send + Sync + 'static,
-    S: Store<R, Error: NeverFails> + Clone,
+    S: Store<R, Error: NeverFails> + Clone + Send + Sync + 'static,
 {
     let service = limited(rule, store);
     assert_eq!(statuses(&service, "a", 4).await, [200, 200, 200, 429]);

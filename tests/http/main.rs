@@ -18,6 +18,8 @@ mod introspect;
 mod keys;
 #[cfg(feature = "tokio")]
 mod leaky_layer;
+#[cfg(all(feature = "tokio", feature = "test-util"))]
+mod live_rule;
 mod oversized;
 mod pairs;
 #[cfg(feature = "axum")]

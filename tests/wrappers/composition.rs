@@ -160,7 +160,7 @@ fn limited<S>(
     store: S,
 ) -> impl Service<Call, Response = Response<String>, Error = Infallible> + Clone
 where
-    S: Store<AnyRule, Error: NeverFails> + Clone,
+    S: Store<AnyRule, Error: NeverFails> + Clone + Send + Sync + 'static,
 {
     let hello = service_fn(async |_: Call| Ok(Response::new("hello".to_owned())));
     let layer = RateLimitLayer::new(rule).store(store);

@@ -155,7 +155,7 @@ fn get() -> Builder {
 /// Returns the responses, and how many of them the layer counted as the server's fault.
 async fn answers<S>(store: S) -> (Vec<(http::response::Parts, String)>, u64)
 where
-    S: Store<TokenBucket, Error: NeverFails> + Clone,
+    S: Store<TokenBucket, Error: NeverFails> + Clone + Send + Sync + 'static,
 {
     let hourly = Limit::new(TokenBucket::per_hour(10)).named("hourly");
     let one = RateLimitLayer::new(TokenBucket::per_hour(10)).store(store);
@@ -305,7 +305,7 @@ fn bucket(burst: u64) -> TokenBucket {
 /// Checks that a store that never fails rejects large rules, in any wrapper.
 fn assert_large_rules_rejected<S>(name: &str, store: S)
 where
-    S: Store<TokenBucket, Error: NeverFails> + Clone,
+    S: Store<TokenBucket, Error: NeverFails> + Clone + Send + Sync + 'static,
 {
     assert!(store.fits(&bucket(100)).is_ok(), "{name}");
     assert_eq!(store.fits(&bucket(101)).unwrap_err().to_string(), LARGE);

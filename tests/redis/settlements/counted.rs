@@ -109,7 +109,8 @@ fn settlements_lost_with_their_runtime_are_counted() {
 /// layer's count of lost settlements then, and after a handler's settlement.
 async fn layered<S>(server: &servers::Redis, store: S, context: &str)
 where
-    S: Store<LeakyBucket, Error: NeverFails> + Backend<Error: NeverFails> + Clone,
+    S: Store<LeakyBucket, Error: NeverFails>,
+    S: Backend<Error: NeverFails> + Clone + Send + Sync + 'static,
 {
     let rule = LeakyBucket::new(Quota::new(1, Duration::from_secs(3600))).queue(5);
     let layer = RateLimitLayer::new(rule)
