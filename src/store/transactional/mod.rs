@@ -132,7 +132,10 @@ pub trait Transact<Rule: Algorithm>: Backend {
 /// ```
 /// use tollgate::{TokenBucket, prelude::*, store::{Backend, Transact, Transactional}};
 ///
-/// fn limited(database: impl Transact<TokenBucket, Error: Into<tollgate::store::Error>>) {
+/// fn limited<D>(database: D)
+/// where
+///     D: Transact<TokenBucket, Error: Into<tollgate::store::Error>> + Send + Sync + 'static,
+/// {
 ///     let store = Transactional::new(database).fail_open();
 ///     let layer = RateLimitLayer::new(TokenBucket::per_second(10))
 ///         .key(PeerIp::new())
