@@ -20,7 +20,8 @@ use tollgate::{
     algorithm::Algorithm,
     key::Key,
     store::{
-        Ask, Counters, Decisions, Local, MemcachedConnection, Optimistic, Redis, Settlement, Store,
+        Ask, CasStore, CounterStore, Decisions, Local, MemcachedConnection, Redis, Settlement,
+        Store,
     },
 };
 
@@ -254,9 +255,9 @@ fn main() {
         let server = servers::Memcached::start();
         let connection = MemcachedConnection::connect(format!("memcached://{}", server.address()));
         let connection = connection.await.unwrap();
-        let swaps = Optimistic::new(connection.clone());
+        let swaps = CasStore::new(connection.clone());
         table::<_, AnyRule>(&mode, "memcached, compare and swap", &swaps, here).await;
-        let counters = Counters::new(connection);
+        let counters = CounterStore::new(connection);
         table::<_, CountedRule>(&mode, "memcached, counters", &counters, here).await;
     });
 }

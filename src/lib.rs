@@ -106,8 +106,8 @@
 //! | [`Redis`] (feature `redis`) | one limit for many instances; one round trip, by the server's clock | as the server is configured |
 //! | [`Memcached`] (feature `memcached`) | one limit for many instances, by compare-and-swap: a read, and a write if admitted | an evicted key starts afresh |
 //! | [`MemcachedCounters`] (feature `memcached`) | fixed and sliding windows for many instances; one round trip | an evicted window starts afresh |
-//! | [`Optimistic`] (feature `tokio`) | your own store that can [`CompareAndSwap`]: two functions | an evicted key starts afresh |
-//! | [`Counters`] (feature `tokio`) | fixed and sliding windows in your own cache that can [`Increment`]: four short functions | an evicted window starts afresh |
+//! | [`CasStore`] (feature `tokio`) | your own store that can [`CompareAndSwap`]: two functions | an evicted key starts afresh |
+//! | [`CounterStore`] (feature `tokio`) | fixed and sliding windows in your own cache that can [`Increment`]: four short functions | an evicted window starts afresh |
 //! | [`Transactional`](store::Transactional) | your own storage that can lock its states or run transactions: two functions | as you decide |
 //! | your own [`Store`](store::Store) | anything else | as you decide |
 //!
@@ -167,9 +167,9 @@
 )]
 #![cfg_attr(
     feature = "tokio",
-    doc = "[`Optimistic`]: store::Optimistic
+    doc = "[`CasStore`]: store::CasStore
 [`CompareAndSwap`]: store::CompareAndSwap
-[`Counters`]: store::Counters
+[`CounterStore`]: store::CounterStore
 [`Increment`]: store::Increment
 [`Timeout`]: store::Timeout
 [`Leased`]: store::Leased
@@ -177,9 +177,9 @@
 )]
 #![cfg_attr(
     not(feature = "tokio"),
-    doc = "[`Optimistic`]: crate#features
+    doc = "[`CasStore`]: crate#features
 [`CompareAndSwap`]: crate#features
-[`Counters`]: crate#features
+[`CounterStore`]: crate#features
 [`Increment`]: crate#features
 [`Timeout`]: crate#features
 [`Leased`]: crate#features

@@ -123,15 +123,14 @@ fn assert_uses_only(path: &Path, lines: &[String], allowed: &[&str]) {
 
 #[test]
 fn paths_are_flattened() {
-    let line =
-        "use crate::{time::{Clock, Timestamp}, error::Error}; let x = crate::store::Error::new(1);";
+    let line = "use crate::{time::{Clock, Timestamp}, error::Error}; let x = crate::store::StoreError::new(1);";
     assert_eq!(
         names_of_the_crate(&[line.to_owned()]),
         [
             "time::Clock",
             "time::Timestamp",
             "error::Error",
-            "store::Error::new"
+            "store::StoreError::new"
         ]
     );
     let line = "use crate::{a::B as _, c::{d as e, F}}; crate::g::h as usize";
@@ -889,8 +888,8 @@ fn comments_wrap_at_a_hundred_columns() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
-/// The width of an example on a page of the documentation, in a window of 1,400 pixels. Longer lines
-/// are cut.
+/// The width of an example on a page of the documentation, in a window of 1,400 pixels. Longer
+/// lines are cut.
 const WIDTH_OF_EXAMPLES: usize = 94;
 
 /// Examples fit into their pages. Diagrams and layouts of data, in blocks of `text`, may be wider.

@@ -36,8 +36,8 @@ use tollgate::{
     algorithm::Algorithm,
     key::Key,
     store::{
-        Ask, Backend, Check, Decisions, Error, LeaseConfig, Leased, Local, LocalBuilder,
-        Optimistic, OptimisticBuilder, StateKey, Store, StoreExt, SyncConfig, Synced, Transact,
+        Ask, Backend, CasStore, CasStoreBuilder, Check, Decisions, LeaseConfig, Leased, Local,
+        LocalBuilder, StateKey, Store, StoreError, StoreExt, SyncConfig, Synced, Transact,
         Transaction, Transactional,
     },
 };
@@ -59,11 +59,11 @@ fn rule() -> TokenBucket {
 struct States(Arc<Mutex<HashMap<StateKey, <TokenBucket as Algorithm>::State>>>);
 
 impl Backend for States {
-    type Error = Error;
+    type Error = StoreError;
 }
 
 impl Transact<TokenBucket> for States {
-    fn transact(&self, transaction: Transaction<'_, TokenBucket>) -> Result<Decisions, Error> {
+    fn transact(&self, transaction: Transaction<'_, TokenBucket>) -> Result<Decisions, StoreError> {
         let mut states = self.0.lock().unwrap();
         let (decisions, changes) = transaction.decide(|key| states.get(key).cloned());
         for change in changes {
@@ -75,7 +75,7 @@ impl Transact<TokenBucket> for States {
         Ok(decisions)
     }
 
-    fn reset(&self, policy: &Policy, key: &Key) -> Result<(), Error> {
+    fn reset(&self, policy: &Policy, key: &Key) -> Result<(), StoreError> {
         let mut states = self.0.lock().unwrap();
         states.retain(|state, _| !state.is_of(policy, key));
         Ok(())
@@ -84,7 +84,7 @@ impl Transact<TokenBucket> for States {
 
 type Node = Leased<Transactional<States>, TokenBucket>;
 /// Tells the store within a period, or four, while the run goes on.
-type Later = Synced<Optimistic<Shelf, TokenBucket>, TokenBucket>;
+type Later = Synced<CasStore<Shelf, TokenBucket>, TokenBucket>;
 
 fn main() {
     let mode = Mode::from_args();
@@ -143,7 +143,7 @@ fn compete(
         }
     });
     let decided = Decider::ours(keys, rule, local());
-    let shelf = OptimisticBuilder::new(Shelf::default()).build();
+    let shelf = CasStoreBuilder::new(Shelf::default()).build();
     let config = SyncConfig::new().most_ahead(1_000_000_000).nodes(2);
     let later: Later = shelf.synced(config.keys(1_000_000));
     let synced = Decider::new(keys, |key: &String| {

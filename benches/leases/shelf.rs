@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
-use tollgate::store::{CompareAndSwap, Error, Loaded, Swap, Swapped};
+use tollgate::store::{CompareAndSwap, Loaded, StoreError, Swap, Swapped};
 
 /// Values with the numbers of their writes. Nothing expires during a run.
 #[derive(Default)]
@@ -17,12 +17,12 @@ struct Values {
 impl CompareAndSwap for Shelf {
     type Version = u64;
 
-    async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, Error> {
+    async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, StoreError> {
         let value = self.0.lock().unwrap().of_keys.get(key).cloned();
         Ok(Loaded { value, now: None })
     }
 
-    async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, Error> {
+    async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, StoreError> {
         let mut values = self.0.lock().unwrap();
         let there = values.of_keys.get(key).map(|(version, _)| version);
         if there != swap.expected {

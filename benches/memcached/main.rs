@@ -20,8 +20,8 @@ use tokio::runtime::Runtime;
 use tollgate::{
     FixedWindow, SlidingWindow, TokenBucket,
     store::{
-        Counters, Increment, Memcached, MemcachedConnection, MemcachedCounters, Optimistic,
-        OptimisticBuilder,
+        CasStore, CasStoreBuilder, CounterStore, Increment, Memcached, MemcachedConnection,
+        MemcachedCounters,
     },
 };
 use turn::{Contender, Load, admitted, operations, race};
@@ -92,7 +92,7 @@ impl Bench {
     }
 
     fn fixed(&self, load: Load) -> Contender<'_> {
-        let store: MemcachedCounters<FixedWindow> = Counters::new(self.connection.clone());
+        let store: MemcachedCounters<FixedWindow> = CounterStore::new(self.connection.clone());
         let rule = FixedWindow::per_day(MANY);
         self.contender("counters, fixed window", load, move |_, key| {
             admitted(store.clone(), rule, key)
@@ -100,7 +100,7 @@ impl Bench {
     }
 
     fn sliding(&self, load: Load) -> Contender<'_> {
-        let store: MemcachedCounters<SlidingWindow> = Counters::new(self.connection.clone());
+        let store: MemcachedCounters<SlidingWindow> = CounterStore::new(self.connection.clone());
         let rule = SlidingWindow::per_day(MANY);
         self.contender("counters, sliding window", load, move |_, key| {
             admitted(store.clone(), rule, key)
@@ -124,8 +124,8 @@ async fn connect(server: &servers::Memcached) -> MemcachedConnection {
     builder.connect().await.unwrap()
 }
 
-fn patient<R>(connection: &MemcachedConnection) -> OptimisticBuilder<MemcachedConnection, R> {
-    OptimisticBuilder::new(connection.clone())
+fn patient<R>(connection: &MemcachedConnection) -> CasStoreBuilder<MemcachedConnection, R> {
+    CasStoreBuilder::new(connection.clone())
         .attempts(u32::MAX)
         .deadline(Duration::from_secs(600))
 }
@@ -140,7 +140,7 @@ fn main() {
         decisions: mode.pick(64_000, 640),
     };
     if mode.runs("10,000 keys") {
-        let swaps = Optimistic::new(bench.connection.clone());
+        let swaps = CasStore::new(bench.connection.clone());
         let contenders = vec![
             bench.floor(load),
             bench.fixed(load),
@@ -157,7 +157,7 @@ fn main() {
         ..load
     };
     if mode.runs("one hot key") {
-        let combined = Optimistic::new(bench.connection.clone());
+        let combined = CasStore::new(bench.connection.clone());
         let bare = patient(&bench.connection)
             .combining(false)
             .backoff(None)

@@ -14,7 +14,7 @@ use tokio::{runtime::Runtime, sync::Barrier};
 use tollgate::{
     Cost, Policy,
     key::Key,
-    store::{Ask, CasStats, Error, Store},
+    store::{Ask, CasStats, Store, StoreError},
 };
 
 /// The number of tasks, keys, and decisions in all.
@@ -84,7 +84,7 @@ where
 /// Returns `true` if a store admits a call.
 pub(crate) async fn admitted<Rule, S>(store: S, rule: Rule, key: u64) -> bool
 where
-    S: Store<Rule, Error = Error>,
+    S: Store<Rule, Error = StoreError>,
 {
     static POLICY: std::sync::LazyLock<Policy> = std::sync::LazyLock::new(|| Policy::new("bench"));
     let check = store.acquire(&[Ask::new(&POLICY, &rule, Key::from(key), Cost::ONE)]);

@@ -25,7 +25,7 @@ impl Handover {
 
     pub(crate) fn of_leases<S, Rule>(leased: Leased<S, Rule>) -> Self
     where
-        S: Store<Rule, Error = store::Error> + Send + Sync + 'static,
+        S: Store<Rule, Error = store::StoreError> + Send + Sync + 'static,
         S::Done: Send,
         Rule: Leasable + Send + Sync + 'static,
     {
@@ -39,7 +39,7 @@ impl Handover {
 
     pub(crate) fn of_admissions<S, Rule>(synced: Synced<S, Rule>) -> Self
     where
-        S: Store<Rule, Error = store::Error> + Send + Sync + 'static,
+        S: Store<Rule, Error = store::StoreError> + Send + Sync + 'static,
         Rule: Syncable + Send + Sync + 'static,
     {
         Self::task(move |within| {

@@ -29,7 +29,7 @@ use crate::{
 /// `.store(Redis::<TokenBucket>::connect(url).await?.fail_open())`.
 pub(crate) type AnyStore<Rule> = BoxStore<Rule, Infallible>;
 /// A store whose calls can fail.
-type Remote<Rule> = BoxStore<Rule, store::Error>;
+type Remote<Rule> = BoxStore<Rule, store::StoreError>;
 /// A store whose calls end soon, also while its server is silent.
 type Guarded<Rule> = CircuitBreaker<Timeout<Remote<Rule>>>;
 
@@ -100,8 +100,8 @@ fn connection_timeout(args: &Args) -> Duration {
 /// start with a connection that the first request opens. An application that wants only that calls
 /// `connect_lazy`.
 fn now_or_later<T>(
-    now: Result<T, store::Error>,
-    later: impl FnOnce() -> Result<T, store::Error>,
+    now: Result<T, store::StoreError>,
+    later: impl FnOnce() -> Result<T, store::StoreError>,
     args: &Args,
 ) -> Result<(T, bool), String> {
     let error = match now {
@@ -120,7 +120,7 @@ fn now_or_later<T>(
     Ok((later, false))
 }
 
-fn describe(args: &Args, error: &store::Error) -> String {
+fn describe(args: &Args, error: &store::StoreError) -> String {
     let advice = if error.is_unavailable() && !args.starts_without {
         "; or name another one, or start without it by --on-store-error open or local"
     } else {

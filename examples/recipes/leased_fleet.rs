@@ -6,13 +6,13 @@ use std::time::Duration;
 use axum::{Router, routing::get};
 use tollgate::{
     prelude::*,
-    store::{BoxStore, CircuitBreakerConfig, Error, LeaseConfig},
+    store::{BoxStore, CircuitBreakerConfig, LeaseConfig, StoreError},
 };
 
 /// A node. `shared` is the store of all nodes: `Redis::connect_lazy(url)?.boxed()`, or
 /// `Memcached`.
 fn node(
-    shared: BoxStore<TokenBucket, Error>,
+    shared: BoxStore<TokenBucket, StoreError>,
     rule: TokenBucket,
 ) -> Result<Router, tollgate::Error> {
     let store = shared

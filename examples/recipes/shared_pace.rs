@@ -7,10 +7,10 @@ use tokio::time::sleep;
 use tollgate::{
     LeakyBucket, Limiter, Policy, Verdict,
     prelude::*,
-    store::{BoxStore, Error},
+    store::{BoxStore, StoreError},
 };
 
-type Store = BoxStore<LeakyBucket, Error>;
+type Store = BoxStore<LeakyBucket, StoreError>;
 
 /// One for each process. `shared` is the store of all: `Redis::connect_lazy(url)?.boxed()`,
 /// or `Memcached`.
@@ -20,7 +20,7 @@ fn paced(shared: Store) -> Limiter<LeakyBucket, Store> {
 }
 
 /// Waits for the next turn. A place whose caller leaves is not given to others.
-async fn turn(limiter: &Limiter<LeakyBucket, Store>) -> Result<(), Error> {
+async fn turn(limiter: &Limiter<LeakyBucket, Store>) -> Result<(), StoreError> {
     loop {
         let decision = limiter.check(Key::GLOBAL, Cost::ONE).await?;
         match decision.verdict() {

@@ -6,13 +6,14 @@ use std::time::Duration;
 use axum::{Router, routing::get};
 use tollgate::{
     prelude::*,
-    store::{BoxStore, CircuitBreakerConfig, Error, SyncConfig, Synced},
+    store::{BoxStore, CircuitBreakerConfig, StoreError, SyncConfig, Synced},
 };
 
-type Node = Synced<BoxStore<TokenBucket, Error>, TokenBucket>;
+type Shared = BoxStore<TokenBucket, StoreError>;
+type Node = Synced<Shared, TokenBucket>;
 
 /// A node, and the handle to push what is unsynced. `shared` is the store of all nodes.
-fn node(shared: BoxStore<TokenBucket, Error>) -> Result<(Router, Node), tollgate::Error> {
+fn node(shared: Shared) -> Result<(Router, Node), tollgate::Error> {
     let shared = shared
         .timeout(Duration::from_millis(100))
         .circuit_breaker(CircuitBreakerConfig::new())

@@ -28,7 +28,7 @@ use crate::{
     message = "the rule `{Self}` cannot be run by counters, which only add and tell the total",
     label = "not a window that can be counted",
     note = "counters run `FixedWindow`, `SlidingWindow`, and `CountedRule`, which `CountedRule::try_from(rule)` makes of an \
-            `AnyRule`; for another rule take a store that compares and swaps (`Optimistic`), one that runs a script \
+            `AnyRule`; for another rule take a store that compares and swaps (`CasStore`), one that runs a script \
             (`Redis`), or `Local`",
     note = "counters cannot keep the longest of several instants, so they keep no blocks of keys (`with_blocks`)"
 )]

@@ -104,14 +104,14 @@ algorithms!(seal);
 ///
 #[cfg_attr(feature = "redis", doc = "```")]
 #[cfg_attr(not(feature = "redis"), doc = "```text")]
-/// use tollgate::{algorithm::Scripted, store::{Evaluate, Script}};
+/// use tollgate::{algorithm::Scripted, store::{Evaluate, ScriptStore}};
 ///
-/// fn store<E, Rule>(data: E) -> Script<E, Rule>
+/// fn store<E, Rule>(data: E) -> ScriptStore<E, Rule>
 /// where
 ///     E: Evaluate,
 ///     Rule: Scripted<State: Send> + Send + 'static,
 /// {
-///     Script::new(data)
+///     ScriptStore::new(data)
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
@@ -119,7 +119,7 @@ algorithms!(seal);
     label = "not a rule with a step in the script",
     note = "scripts run `TokenBucket` and the other algorithms, and `AnyRule`: in place of a pair of rules take an `AnyRule` of both \
             (`\"token-bucket 10/s & fixed-window 1000/1h\".parse::<AnyRule>()?`); for a rule of your own take a store that compares and \
-            swaps (`Optimistic`), or `Local`"
+            swaps (`CasStore`), or `Local`"
 )]
 pub trait Scripted: Algorithm + PartialEq + Sealed {
     // The script decides by the numbers of the rule and writes those of the state. From the state

@@ -292,7 +292,7 @@ impl Decision {
     }
 
     /// Returns `true` if the store could not decide because it [does not
-    /// support](crate::store::Error::unsupported) the call.
+    /// support](crate::store::StoreError::unsupported) the call.
     #[inline]
     pub const fn is_unsupported(&self) -> bool {
         matches!(self.kind, VerdictKind::Unsupported)
@@ -559,8 +559,9 @@ impl Decision {
         decision
     }
 
-    /// Creates the decision of a store that [does not support](crate::store::Error::unsupported)
-    /// the call: undecided, and refused as the server's fault.
+    /// Creates the decision of a store that [does not
+    /// support](crate::store::StoreError::unsupported) the call: undecided, and refused as the
+    /// server's fault.
     pub const fn unsupported(at: Timestamp) -> Self {
         let mut decision = Self::undecided(false, at, None);
         decision.kind = VerdictKind::Unsupported;

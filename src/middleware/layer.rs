@@ -142,9 +142,9 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// Keeps the state in another store, for rules from configuration.
     ///
     /// ```
-    /// use tollgate::{AnyRule, RateLimitLayer, prelude::*, store::{BoxStore, Error}};
+    /// use tollgate::{AnyRule, RateLimitLayer, prelude::*, store::{BoxStore, StoreError}};
     ///
-    /// # fn layer(rule: AnyRule, remote: BoxStore<AnyRule, Error>) -> Result<(), tollgate::Error> {
+    /// # fn layer(rule: AnyRule, remote: BoxStore<AnyRule, StoreError>) -> Result<(), tollgate::Error> {
     /// // An error, for example, if a token bucket has a larger burst than a script of Redis can
     /// // count.
     /// let layer = RateLimitLayer::try_new(rule)?.try_store(remote.fail_closed())?;
@@ -350,7 +350,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     ///   whatever the status of the answer: a peer's address, or an
     ///   [`Extension`](crate::key::Extension) that no [combinator](crate::key::KeyExtractorExt)
     ///   allows to be absent,
-    /// - the store [does not support](crate::store::Error::unsupported) a rule or a state,
+    /// - the store [does not support](crate::store::StoreError::unsupported) a rule or a state,
     /// - a rule delayed a request, and no runtime of tokio could hold it,
     /// - a layer outside of this one has decided the request by the same limit on the same
     ///   [store](crate::store::Backend::id), so the request is charged twice, or refused because

@@ -119,7 +119,7 @@ impl<B: From<Cow<'static, str>>> MakeBody<B> for ProblemBody {
 /// | a limit was reached whose policy [marks abnormal usage](crate::Policy::with_abnormal_usage) | 429 | `…#abnormal-usage-detected` |
 /// | the request [can never pass](Refusal::is_oversized) | [413](super::Http::oversized_status) | `about:blank`, with `detail` and `"retryable":false` |
 /// | the store could not decide | 503 | `…#temporary-reduced-capacity` |
-/// | the store [does not support](crate::store::Error::unsupported) the call | 500 | `about:blank` |
+/// | the store [does not support](crate::store::StoreError::unsupported) the call | 500 | `about:blank` |
 /// | no key | that of the [`MissingKey`](crate::key::MissingKey) | `about:blank` |
 ///
 /// # Examples

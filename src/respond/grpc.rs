@@ -29,7 +29,7 @@ use crate::outcome::Outcome;
 /// | a limit was reached | 8 `RESOURCE_EXHAUSTED` | `RetryInfo` and `QuotaFailure` in `grpc-status-details-bin` |
 /// | the call [can never pass](Refusal::is_oversized) | [3](Self::oversized_code) `INVALID_ARGUMENT` | `QuotaFailure`; `grpc-retry-pushback-ms: -1` |
 /// | the store could not decide | 14 `UNAVAILABLE` | `RetryInfo`, if the wait is known |
-/// | the store [does not support](crate::store::Error::unsupported) the call | 13 `INTERNAL` | |
+/// | the store [does not support](crate::store::StoreError::unsupported) the call | 13 `INTERNAL` | |
 /// | no key | 3 `INVALID_ARGUMENT`, 16 `UNAUTHENTICATED` for 401, 7 `PERMISSION_DENIED` for 403, 13 `INTERNAL` for 5xx | |
 ///
 /// `grpc-retry-pushback-ms` (gRFC A6) contains the wait before a retry, or -1 if the client should

@@ -28,7 +28,7 @@ use crate::{
 /// | a limit was reached | 429 (RFC 6585 §4) |
 /// | the request [can never pass](Refusal::is_oversized) | [413](Self::oversized_status) (RFC 9110 §15.5.14) |
 /// | the store could not decide | 503 |
-/// | the store [does not support](crate::store::Error::unsupported) the call | 500 |
+/// | the store [does not support](crate::store::StoreError::unsupported) the call | 500 |
 /// | no key | [that of the `MissingKey`](crate::key::MissingKey::status), 400 by default |
 ///
 /// A refusal carries `Retry-After` in whole seconds (RFC 9110 §10.2.3), rounded up, unless the

@@ -66,7 +66,7 @@ pub enum Cause {
     Limit,
     /// The store could not decide, and is configured to refuse in that case.
     Undecided,
-    /// The store [does not support](crate::store::Error::unsupported) the call, which is the
+    /// The store [does not support](crate::store::StoreError::unsupported) the call, which is the
     /// server's fault. It is refused even under `fail_open`.
     Unsupported,
     /// The request has no key.
@@ -311,8 +311,8 @@ impl Refused {
         matches!(self.refusal.cause(), Cause::Undecided)
     }
 
-    /// Returns `true` if the store [does not support](crate::store::Error::unsupported) the call,
-    /// which is the server's fault.
+    /// Returns `true` if the store [does not support](crate::store::StoreError::unsupported) the
+    /// call, which is the server's fault.
     pub fn is_unsupported(&self) -> bool {
         matches!(self.refusal.cause(), Cause::Unsupported)
     }

@@ -16,10 +16,10 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// is not ready at once costs one allocation.
 ///
 /// ```
-/// use tollgate::{TokenBucket, prelude::*, store::{BoxStore, Error}};
+/// use tollgate::{TokenBucket, prelude::*, store::{BoxStore, StoreError}};
 ///
 /// fn store(
-///     redis: Option<BoxStore<TokenBucket, Error>>,
+///     redis: Option<BoxStore<TokenBucket, StoreError>>,
 /// ) -> BoxStore<TokenBucket, std::convert::Infallible> {
 ///     match redis {
 ///         Some(redis) => redis.fail_open().boxed(),

@@ -4,12 +4,12 @@
 //!
 //! - Contention. The store is there. A fallback does not decide either: a client could get the
 //!   share on top of the limit by contending.
-//! - A write that is not taken (`Error::unwritten`). A full server still refuses the clients that
-//!   are over their limit. If a breaker counted such answers, any client could open it by five
+//! - A write that is not taken (`StoreError::unwritten`). A full server still refuses the clients
+//!   that are over their limit. If a breaker counted such answers, any client could open it by five
 //!   calls under invented keys, and then be admitted without a limit.
-//! - An error of one call (`Error::unsupported`). If a breaker counted it, one client could cut off
-//!   all others; if `fail_open` admitted it, a client could choose to have no limit. So it is
-//!   refused as the server's fault, under every policy.
+//! - An error of one call (`StoreError::unsupported`). If a breaker counted it, one client could
+//!   cut off all others; if `fail_open` admitted it, a client could choose to have no limit. So it
+//!   is refused as the server's fault, under every policy.
 
 use std::{convert::Infallible, fmt};
 
@@ -32,14 +32,14 @@ type BoxedCause = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// ```
 /// use std::io;
-/// use tollgate::store::Error;
+/// use tollgate::store::StoreError;
 ///
-/// let error = Error::unavailable(io::Error::from(io::ErrorKind::ConnectionRefused));
+/// let error = StoreError::unavailable(io::Error::from(io::ErrorKind::ConnectionRefused));
 /// assert!(error.is_unavailable());
 /// assert_eq!(error.to_string(), "the rate limit store cannot be reached: connection refused");
 /// ```
 #[derive(Debug)]
-pub struct Error {
+pub struct StoreError {
     kind: ErrorKind,
     cause: Option<BoxedCause>,
 }
@@ -54,7 +54,7 @@ enum ErrorKind {
     Other,
 }
 
-impl Error {
+impl StoreError {
     fn without_cause(kind: ErrorKind) -> Self {
         Self { kind, cause: None }
     }
@@ -91,9 +91,9 @@ impl Error {
     /// answered by the failure mode. Use another constructor if the server refuses reads as well.
     ///
     /// ```
-    /// use tollgate::store::Error;
+    /// use tollgate::store::StoreError;
     ///
-    /// let error = Error::unwritten("out of memory; give it more");
+    /// let error = StoreError::unwritten("out of memory; give it more");
     /// assert!(error.is_unwritten());
     /// assert_eq!(
     ///     error.to_string(),
@@ -112,9 +112,9 @@ impl Error {
     /// limit, or cut off all others. Use a constant text, because each text is logged once.
     ///
     /// ```
-    /// use tollgate::store::Error;
+    /// use tollgate::store::StoreError;
     ///
-    /// let error = Error::unsupported(
+    /// let error = StoreError::unsupported(
     ///     "values of this store have at most 4096 bytes; choose a smaller limit",
     /// );
     /// assert!(error.is_unsupported());
@@ -147,9 +147,9 @@ impl Error {
     ///
     /// ```
     /// use std::{error::Error as _, io};
-    /// use tollgate::store::Error;
+    /// use tollgate::store::StoreError;
     ///
-    /// let error = Error::unavailable(io::Error::from(io::ErrorKind::ConnectionRefused));
+    /// let error = StoreError::unavailable(io::Error::from(io::ErrorKind::ConnectionRefused));
     /// assert!(error.get_ref().is_some_and(|cause| cause.is::<io::Error>()));
     /// assert!(error.source().is_none());
     /// ```
@@ -183,13 +183,13 @@ impl Error {
     }
 }
 
-impl From<Infallible> for Error {
+impl From<Infallible> for StoreError {
     fn from(never: Infallible) -> Self {
         match never {}
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
             ErrorKind::Timeout => {
@@ -213,7 +213,7 @@ impl fmt::Display for Error {
 }
 
 /// Prints the chain of causes, without those that an earlier text already contains.
-struct Causes<'a>(&'a Error);
+struct Causes<'a>(&'a StoreError);
 
 impl fmt::Display for Causes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -236,7 +236,7 @@ impl fmt::Display for Causes<'_> {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for StoreError {}
 
 /// An error type without values: the error of a store that cannot fail.
 ///
@@ -282,7 +282,7 @@ mod sealed {
 /// | error | a call that returns a `T` returns |
 /// |---|---|
 /// | [`Infallible`]: `Local`, or any store with `fail_open`, `fail_closed` or `fall_back_to` | `T` |
-/// | [`store::Error`](Error): `Redis`, `Memcached` and others | `Result<T, store::Error>` |
+/// | [`StoreError`]: `Redis`, `Memcached` and others | `Result<T, store::StoreError>` |
 ///
 /// Implement it for the error type of a store of your own that is neither.
 ///
@@ -321,7 +321,7 @@ impl MayFail for Infallible {
     }
 }
 
-impl MayFail for Error {
+impl MayFail for StoreError {
     type Output<T> = Result<T, Self>;
 
     fn output<T>(result: Result<T, Self>) -> Result<T, Self> {

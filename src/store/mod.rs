@@ -7,15 +7,15 @@
 //! |---|---|---|---|
 //! | local | anything, in this process | [`Local`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //! | script | a program beside the data | [`Redis`] (feature `redis`), anything that implements [`Evaluate`] | every rule that is [`Scripted`](crate::algorithm::Scripted) |
-//! | compare-and-swap | replace a value if it has not been written since it was read | [`Memcached`] (feature `memcached`), [`Optimistic`] (feature `tokio`) over anything that implements [`CompareAndSwap`] | every rule whose state has a [`Codec`](crate::algorithm::Codec) |
-//! | counter | add, and return the total | [`MemcachedCounters`] (feature `memcached`), [`Counters`] (feature `tokio`) over anything that implements [`Increment`] | [`FixedWindow`](crate::FixedWindow), [`SlidingWindow`](crate::SlidingWindow), [`CountedRule`](crate::CountedRule) |
+//! | compare-and-swap | replace a value if it has not been written since it was read | [`Memcached`] (feature `memcached`), [`CasStore`] (feature `tokio`) over anything that implements [`CompareAndSwap`] | every rule whose state has a [`Codec`](crate::algorithm::Codec) |
+//! | counter | add, and return the total | [`MemcachedCounters`] (feature `memcached`), [`CounterStore`] (feature `tokio`) over anything that implements [`Increment`] | [`FixedWindow`](crate::FixedWindow), [`SlidingWindow`](crate::SlidingWindow), [`CountedRule`](crate::CountedRule) |
 //! | transaction | a lock, or a transaction, in this process | [`Transactional`] over anything that implements [`Transact`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //! | your own | as you choose | anything that implements [`Store`], by a [`Transaction`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //!
 //! # When a store can fail
 //!
-//! A layer accepts only a store whose [`Error`](Backend::Error) can never happen. The wrappers of
-//! [`StoreExt`] turn any other store into one. If the store fails,
+//! A layer accepts only a store whose [`StoreError`](Backend::Error) can never happen. The wrappers
+//! of [`StoreExt`] turn any other store into one. If the store fails,
 //!
 //! - [`fail_open`](StoreExt::fail_open) admits the request;
 //! - [`fail_closed`](StoreExt::fail_closed) refuses it with 503;
@@ -24,11 +24,11 @@
 //! With the first two, the decision is [undecided](crate::Verdict::Undecided): it has no numbers,
 //! so the response has no `RateLimit` fields for it.
 //!
-//! A call that the store [does not support](Error::is_unsupported) is refused with 500 under any of
-//! them.
+//! A call that the store [does not support](StoreError::is_unsupported) is refused with 500 under
+//! any of them.
 //!
-//! A store that [lost every race](Error::is_contended) for a key has not failed. The answer to such
-//! a call can be [set separately](OnFailure::when_contended).
+//! A store that [lost every race](StoreError::is_contended) for a key has not failed. The answer to
+//! such a call can be [set separately](OnFailure::when_contended).
 //!
 // Without its feature, a name leads to the table of features.
 #![cfg_attr(
@@ -43,9 +43,9 @@
 )]
 #![cfg_attr(
     not(feature = "tokio"),
-    doc = "[`Optimistic`]: crate#features
+    doc = "[`CasStore`]: crate#features
 [`CompareAndSwap`]: crate#features
-[`Counters`]: crate#features
+[`CounterStore`]: crate#features
 [`Increment`]: crate#features"
 )]
 
@@ -77,8 +77,8 @@ pub use self::{
     boxed::{BoxFuture, BoxStore},
     check::{Check, CheckFuture, Never, NeverWaits},
     delta::{Batch, Delta, Pulled},
-    error::{Error, MayFail, NeverFails},
-    local::{AtCapacity, Local, LocalBuilder, Stats},
+    error::{MayFail, NeverFails, StoreError},
+    local::{AtCapacity, Local, LocalBuilder, LocalStats},
     node_counts::NodeCounts,
     store_ext::StoreExt,
     traits::{Backend, Store, StoreId, SyncFuture},
@@ -97,8 +97,10 @@ pub(crate) use self::{
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub use self::{
-    cas::{CasStats, CompareAndSwap, Loaded, Optimistic, OptimisticBuilder, Swap, Swapped},
-    counter::{CounterStats, Counters, CountersBuilder, CountersFuture, Increment, Totals},
+    cas::{CasStats, CasStore, CasStoreBuilder, CompareAndSwap, Loaded, Swap, Swapped},
+    counter::{
+        CounterStats, CounterStore, CounterStoreBuilder, CounterStoreFuture, Increment, Totals,
+    },
     wrappers::{
         LeaseConfig, LeaseStats, Leased, SyncConfig, SyncStats, Synced, Timeout, TimeoutFuture,
     },
@@ -114,5 +116,5 @@ pub use self::memcached::{
 #[cfg(feature = "redis")]
 pub use self::{
     redis::{Redis, RedisBuilder, RedisConnection},
-    script::{Evaluate, Program, Script, ScriptStats},
+    script::{Evaluate, Program, ScriptStats, ScriptStore},
 };

@@ -3,18 +3,18 @@
 #[cfg(feature = "tokio")]
 use super::Timeout;
 use super::{
-    Backend, Blocks, BoxStore, CircuitBreaker, CircuitBreakerConfig, Error, FailureMode,
-    FallbackBuilder, NeverFails, OnFailure, RememberRefusals, Store,
+    Backend, Blocks, BoxStore, CircuitBreaker, CircuitBreakerConfig, FailureMode, FallbackBuilder,
+    NeverFails, OnFailure, RememberRefusals, Store, StoreError,
 };
 
 /// The wrappers of every store, as methods.
 ///
 /// | wrapper | effect | errors of its calls |
 /// |---|---|---|
-/// | [`timeout`], feature `tokio` | A call without an answer within the deadline fails. | [`store::Error`](Error) |
-/// | [`circuit_breaker`](Self::circuit_breaker) | After several failures in a row, calls fail at once for a while. | [`store::Error`](Error) |
-/// | [`leased`], feature `tokio` | Units are granted ahead, and most calls are decided from memory, never above the limit. | [`store::Error`](Error) |
-/// | [`synced`], feature `tokio` | Most calls are decided from memory, and the store is told later. The limit is exceeded by a stated bound at most. | [`store::Error`](Error) |
+/// | [`timeout`], feature `tokio` | A call without an answer within the deadline fails. | [`StoreError`] |
+/// | [`circuit_breaker`](Self::circuit_breaker) | After several failures in a row, calls fail at once for a while. | [`StoreError`] |
+/// | [`leased`], feature `tokio` | Units are granted ahead, and most calls are decided from memory, never above the limit. | [`StoreError`] |
+/// | [`synced`], feature `tokio` | Most calls are decided from memory, and the store is told later. The limit is exceeded by a stated bound at most. | [`StoreError`] |
 /// | [`remember_refusals`](Self::remember_refusals) | While a refusal holds, calls like it are refused without calling the store. | the store's |
 /// | [`with_blocks`](Self::with_blocks) | Calls of a blocked key are refused. | the store's |
 /// | [`fall_back_to`](Self::fall_back_to) | If a call fails, a local store decides it, under a share of the rule. | none |
@@ -50,7 +50,7 @@ use super::{
 /// use std::time::Duration;
 /// use tollgate::{TokenBucket, prelude::*, store::{self, BoxStore, CircuitBreakerConfig}};
 ///
-/// fn limited(remote: BoxStore<TokenBucket, store::Error>, nodes: u64) {
+/// fn limited(remote: BoxStore<TokenBucket, store::StoreError>, nodes: u64) {
 ///     # #[cfg(feature = "tokio")]
 ///     let remote = remote.timeout(Duration::from_millis(100));
 ///     let store = remote
@@ -64,7 +64,7 @@ use super::{
 /// # let _: fn(_, _) = limited;
 /// ```
 ///
-/// A call that the store [does not support](Error::is_unsupported) is refused with 500 under
+/// A call that the store [does not support](StoreError::is_unsupported) is refused with 500 under
 /// `fall_back_to`, `fail_open` and `fail_closed` alike. A circuit breaker does not count it as a
 /// failure.
 ///
@@ -89,7 +89,7 @@ pub trait StoreExt: Backend + Sized {
     /// [Contention](OnFailure::when_contended) may be answered differently.
     fn fail_open(self) -> OnFailure<Self>
     where
-        Self: Backend<Error: Into<Error>>,
+        Self: Backend<Error: Into<StoreError>>,
     {
         let consequence = "requests that it cannot decide are admitted, as `fail_open` asks";
         OnFailure::new(self, FailureMode::Open, consequence)
@@ -100,7 +100,7 @@ pub trait StoreExt: Backend + Sized {
     /// [Contention](OnFailure::when_contended) may be answered differently.
     fn fail_closed(self) -> OnFailure<Self>
     where
-        Self: Backend<Error: Into<Error>>,
+        Self: Backend<Error: Into<StoreError>>,
     {
         let consequence = "requests that it cannot decide are refused, as `fail_closed` asks";
         OnFailure::new(self, FailureMode::Closed, consequence)
@@ -112,7 +112,7 @@ pub trait StoreExt: Backend + Sized {
     #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
     fn timeout(self, deadline: std::time::Duration) -> Timeout<Self>
     where
-        Self: Backend<Error = Error>,
+        Self: Backend<Error = StoreError>,
     {
         Timeout::new(self, deadline)
     }
@@ -129,7 +129,7 @@ pub trait StoreExt: Backend + Sized {
     /// Fails calls at once, for a while, after several failures of the store in a row.
     fn circuit_breaker<C>(self, settings: CircuitBreakerConfig<C>) -> CircuitBreaker<Self, C>
     where
-        Self: Backend<Error = Error>,
+        Self: Backend<Error = StoreError>,
     {
         CircuitBreaker::new(self, settings)
     }
@@ -139,7 +139,7 @@ pub trait StoreExt: Backend + Sized {
     /// The share comes next: `.fall_back_to(Local::new()).share(1, nodes)`.
     fn fall_back_to<L>(self, local: L) -> FallbackBuilder<Self, L>
     where
-        Self: Backend<Error: Into<Error>>,
+        Self: Backend<Error: Into<StoreError>>,
         L: Backend<Error: NeverFails>,
     {
         FallbackBuilder::new(self, local)

@@ -110,7 +110,7 @@ pub trait Store<Rule>: Backend {
     ///
     /// Layers check their rules when they are [given a store](crate::RateLimitLayer::store). A
     /// store that does not run them all overrides it, and answers calls under the others by
-    /// [`Error::unsupported`](super::Error::unsupported). Wrappers forward it.
+    /// [`Error::unsupported`](super::StoreError::unsupported). Wrappers forward it.
     ///
     /// # Errors
     ///
@@ -156,9 +156,9 @@ pub trait Store<Rule>: Backend {
     /// # Errors
     ///
     /// Each delta has a result of its own, so that a key that fails does not keep the deltas of
-    /// other keys from being added. An [unsupported](super::Error::is_unsupported) delta, whose
-    /// rule or state the store cannot handle, is not worth sending again. Any other delta that
-    /// failed may have been added, and may be sent again.
+    /// other keys from being added. An [unsupported](super::StoreError::is_unsupported) delta,
+    /// whose rule or state the store cannot handle, is not worth sending again. Any other delta
+    /// that failed may have been added, and may be sent again.
     ///
     /// An error of the whole call means that the server failed, and that no delta has an answer. A
     /// [timeout](super::Timeout) is such an error, and a [circuit breaker](super::CircuitBreaker)
@@ -191,7 +191,7 @@ pub type SyncFuture<Rule, E> =
 /// }
 ///
 /// impl Backend for Shards {
-///     type Error = store::Error;
+///     type Error = store::StoreError;
 ///
 ///     fn address(&self) -> Option<&str> {
 ///         Some(&self.addresses)
@@ -200,10 +200,10 @@ pub type SyncFuture<Rule, E> =
 /// # assert_eq!(Shards { addresses: "127.0.0.1:7000".to_owned() }.unsettled(), None);
 /// ```
 pub trait Backend {
-    /// The error type: [`store::Error`](super::Error), or [`Infallible`](std::convert::Infallible)
-    /// for a store that cannot fail.
+    /// The error type: [`StoreError`](super::StoreError), or
+    /// [`Infallible`](std::convert::Infallible) for a store that cannot fail.
     ///
-    /// Wrappers ask a [`store::Error`](super::Error) for its kind.
+    /// Wrappers ask a [`StoreError`](super::StoreError) for its kind.
     type Error;
 
     /// Returns the address of the server, for the log of its failures; `None`, the default, if
@@ -280,7 +280,7 @@ pub trait Backend {
 /// }
 ///
 /// impl Backend for Files {
-///     type Error = tollgate::store::Error;
+///     type Error = tollgate::store::StoreError;
 ///
 ///     fn id(&self) -> Option<StoreId> {
 ///         Some(StoreId::of(&self.folder))

@@ -16,7 +16,7 @@ use crate::{
 /// A store that alternates between two stores: two nodes, or two connections to one server.
 ///
 /// Give it to the [conformance suite](super::conformance) if the store combines calls of one
-/// process, as [`Optimistic`](crate::store::CompareAndSwap) does: calls through one connection then
+/// process, as [`CasStore`](crate::store::CompareAndSwap) does: calls through one connection then
 /// never race in the storage. Clones take turns with each other.
 ///
 /// # Examples
@@ -27,7 +27,7 @@ use crate::{
 #[cfg_attr(not(feature = "tokio"), doc = "```ignore")]
 /// use std::{collections::HashMap, sync::{Arc, Mutex}};
 /// use tollgate::{AnyRule, time::ManualClock};
-/// use tollgate::store::{CompareAndSwap, Error, Loaded, Optimistic, Swap, Swapped};
+/// use tollgate::store::{CasStore, CompareAndSwap, Loaded, StoreError, Swap, Swapped};
 /// use tollgate::testing::{Alternating, conformance::{Law, Suite}};
 ///
 /// #[derive(Clone, Default)]
@@ -36,14 +36,14 @@ use crate::{
 /// impl CompareAndSwap for Careless {
 ///     type Version = ();
 ///
-///     async fn load(&self, key: &[u8]) -> Result<Loaded<()>, Error> {
+///     async fn load(&self, key: &[u8]) -> Result<Loaded<()>, StoreError> {
 ///         let value = self.0.lock().unwrap().get(key).cloned();
 ///         // The way back from a server.
 ///         tokio::task::yield_now().await;
 ///         Ok(Loaded { value: value.map(|value| ((), value)), now: None })
 ///     }
 ///
-///     async fn swap(&self, key: &[u8], swap: Swap<'_, ()>) -> Result<Swapped<()>, Error> {
+///     async fn swap(&self, key: &[u8], swap: Swap<'_, ()>) -> Result<Swapped<()>, StoreError> {
 ///         let mut table = self.0.lock().unwrap();
 ///         match swap.value {
 ///             Some(value) => table.insert(key.to_vec(), value.to_vec()),
@@ -57,7 +57,7 @@ use crate::{
 /// let clock = ManualClock::default();
 /// let table = Careless::default();
 /// let connect = || {
-///     Optimistic::<_, AnyRule>::builder_on(table.clone())
+///     CasStore::<_, AnyRule>::builder_on(table.clone())
 ///         .clock(clock.clone())
 ///         .build()
 /// };

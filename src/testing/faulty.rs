@@ -17,7 +17,7 @@ use crate::{
     policy::Policy,
     random::SharedRandom,
     store::{
-        Ask, Backend, Check, CheckFuture, Delta, Error, Settlement, Store, StoreId, SyncFuture,
+        Ask, Backend, Check, CheckFuture, Delta, Settlement, Store, StoreError, StoreId, SyncFuture,
     },
 };
 
@@ -77,15 +77,17 @@ impl<S> Faulty<S> {
     fn with_fault<F, T, E>(&self, call: impl FnOnce() -> Check<F>) -> Check<FaultyFuture<F>>
     where
         F: Future<Output = Result<T, E>>,
-        E: Into<Error>,
+        E: Into<StoreError>,
     {
         Check::Pending(match self.faults.next() {
             None => match call() {
                 Check::Ready(result) => return Check::Ready(result.map_err(Into::into)),
                 answer => FaultyFuture::late(answer, 0),
             },
-            Some(Fault::Unavailable) => FaultyFuture::failing(Error::unavailable(InjectedFault)),
-            Some(Fault::Contended) => FaultyFuture::failing(Error::contended()),
+            Some(Fault::Unavailable) => {
+                FaultyFuture::failing(StoreError::unavailable(InjectedFault))
+            }
+            Some(Fault::Contended) => FaultyFuture::failing(StoreError::contended()),
             Some(Fault::Lost) => FaultyFuture::lost(call()),
             Some(Fault::Silent) => FaultyFuture::silent(),
             Some(Fault::Late(polls)) => FaultyFuture::late(call(), polls),
@@ -107,7 +109,7 @@ impl fmt::Display for InjectedFault {
 impl error::Error for InjectedFault {}
 
 impl<S: Backend> Backend for Faulty<S> {
-    type Error = Error;
+    type Error = StoreError;
 
     fn id(&self) -> Option<StoreId> {
         self.store.id()
@@ -145,7 +147,7 @@ impl<S: crate::observe::Publish> crate::observe::Publish for Faulty<S> {
 
 impl<Rule, S> Store<Rule> for Faulty<S>
 where
-    S: Store<Rule, Error: Into<Error> + 'static>,
+    S: Store<Rule, Error: Into<StoreError> + 'static>,
 {
     type Answer = FaultyFuture<S::Answer>;
     type Done = FaultyFuture<S::Done>;
@@ -170,12 +172,12 @@ where
         self.with_fault(|| self.store.reset(policy, key))
     }
 
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>>
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>>
     where
         Rule: Algorithm<State: Send + 'static>,
     {
         let syncing = self.store.sync(deltas)?;
-        let syncing: SyncFuture<Rule, Error> = Box::pin(async move {
+        let syncing: SyncFuture<Rule, StoreError> = Box::pin(async move {
             let synced = syncing.await.map_err(Into::into)?;
             Ok(synced
                 .into_iter()
@@ -204,13 +206,13 @@ where
 #[non_exhaustive]
 pub enum Fault {
     /// The store does not decide, and returns that it is
-    /// [unavailable](crate::store::Error::is_unavailable).
+    /// [unavailable](crate::store::StoreError::is_unavailable).
     Unavailable,
     /// The store does not decide, and returns that it is
-    /// [contended](crate::store::Error::is_contended).
+    /// [contended](crate::store::StoreError::is_contended).
     Contended,
     /// The store decides, and its answer is lost: the caller gets a
-    /// [timeout](crate::store::Error::is_timeout).
+    /// [timeout](crate::store::StoreError::is_timeout).
     Lost,
     /// The store does not decide, and never answers.
     Silent,
@@ -437,7 +439,7 @@ enum FaultEffect {
     /// The switch that releases the answer, and the number of releases when the call began.
     Held(Faults, u64),
     Lost,
-    Failing(Option<Error>),
+    Failing(Option<StoreError>),
     Silent,
 }
 
@@ -462,7 +464,7 @@ impl<F: Future> FaultyFuture<F> {
         Self::with(Some(answer), FaultEffect::Lost)
     }
 
-    fn failing(error: Error) -> Self {
+    fn failing(error: StoreError) -> Self {
         Self::with(None, FaultEffect::Failing(Some(error)))
     }
 
@@ -480,9 +482,9 @@ impl<F: Future> fmt::Debug for FaultyFuture<F> {
 impl<F, T, E> Future for FaultyFuture<F>
 where
     F: Future<Output = Result<T, E>>,
-    E: Into<Error>,
+    E: Into<StoreError>,
 {
-    type Output = Result<T, Error>;
+    type Output = Result<T, StoreError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
@@ -510,7 +512,7 @@ where
         };
         let answer = ready!(answer.poll(cx));
         Poll::Ready(match this.effect {
-            FaultEffect::Lost => Err(Error::timeout()),
+            FaultEffect::Lost => Err(StoreError::timeout()),
             _ => answer.map_err(Into::into),
         })
     }

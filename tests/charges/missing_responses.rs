@@ -11,9 +11,7 @@ use tollgate::{
     AnyRule, CountedRule, Policy, RateLimitLayer,
     algorithm::Algorithm,
     prelude::*,
-    store::{
-        BoxStore, LocalBuilder, Memcached, MemcachedConnection, MemcachedCounters, Optimistic,
-    },
+    store::{BoxStore, CasStore, LocalBuilder, Memcached, MemcachedConnection, MemcachedCounters},
     time::ManualClock,
 };
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
@@ -95,7 +93,7 @@ async fn a_client_that_always_hangs_up_is_refused_in_memcached() {
     let server = servers::Memcached::start();
     let url = format!("memcached://{}", server.address());
     let connection = MemcachedConnection::builder(url).connect().await.unwrap();
-    let store: Memcached<AnyRule> = Optimistic::new(connection);
+    let store: Memcached<AnyRule> = CasStore::new(connection);
     check_all_rules(&store.fail_closed().boxed()).await;
 }
 

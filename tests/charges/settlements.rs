@@ -14,7 +14,7 @@ use tollgate::{
     key::Key,
     prelude::*,
     respond::{Headers, Http},
-    store::{Ask, Backend, BoxStore, Memcached, MemcachedConnection, Optimistic, Store},
+    store::{Ask, Backend, BoxStore, CasStore, Memcached, MemcachedConnection, Store},
 };
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn, util::BoxCloneService};
 
@@ -108,7 +108,7 @@ async fn refunds_and_huge_costs_in_memcached() {
     let server = servers::Memcached::start();
     let url = format!("memcached://{}", server.address());
     let connection = MemcachedConnection::builder(url).connect().await.unwrap();
-    let store: Memcached<AnyRule> = Optimistic::new(connection);
+    let store: Memcached<AnyRule> = CasStore::new(connection);
     check_all_rules(store.fail_closed().boxed()).await;
 }
 

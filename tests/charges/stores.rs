@@ -7,7 +7,7 @@ use tollgate::{
     Policy, TokenBucket,
     key::Key,
     prelude::*,
-    store::{Ask, BoxStore, Memcached, MemcachedConnection, Optimistic, Store},
+    store::{Ask, BoxStore, CasStore, Memcached, MemcachedConnection, Store},
 };
 
 pub(crate) type AnyStore = BoxStore<TokenBucket, Infallible>;
@@ -24,7 +24,7 @@ pub(crate) async fn redis(server: &servers::Redis) -> AnyStore {
 pub(crate) async fn memcached(server: &servers::Memcached) -> AnyStore {
     let url = format!("memcached://{}", server.address());
     let connection = MemcachedConnection::builder(url).connect().await.unwrap();
-    let store: Memcached<TokenBucket> = Optimistic::new(connection);
+    let store: Memcached<TokenBucket> = CasStore::new(connection);
     store.fail_closed().boxed()
 }
 

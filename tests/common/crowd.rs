@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tollgate::{
     Cost, Policy,
     key::Key,
-    store::{Ask, CircuitBreakerConfig, Error, Store, StoreExt},
+    store::{Ask, CircuitBreakerConfig, Store, StoreError, StoreExt},
 };
 
 /// The deadline of each call. The response timeout of the stores is four times as long.
@@ -72,7 +72,7 @@ impl Crowd {
     /// response timeout of [`RESPONSE`].
     pub async fn start<S, Rule>(clients: &[Key], rule: Rule, connect: impl AsyncFn() -> S) -> Self
     where
-        S: Store<Rule, Error = Error, Answer: Send> + Clone + Send + Sync + 'static,
+        S: Store<Rule, Error = StoreError, Answer: Send> + Clone + Send + Sync + 'static,
         Rule: Clone + Send + Sync + 'static,
     {
         let mut crowd = Self {
@@ -101,7 +101,7 @@ impl Crowd {
         has_breaker: bool,
         store: S,
     ) where
-        S: Store<Rule, Error = Error, Answer: Send> + Clone + Send + Sync + 'static,
+        S: Store<Rule, Error = StoreError, Answer: Send> + Clone + Send + Sync + 'static,
         Rule: Clone + Send + Sync + 'static,
     {
         let member = Member {

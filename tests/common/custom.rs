@@ -178,10 +178,10 @@ impl<A: Algorithm> Clock for Remote<A> {
     }
 }
 
-type Later<T> = Pin<Box<dyn Future<Output = Result<T, store::Error>> + Send>>;
+type Later<T> = Pin<Box<dyn Future<Output = Result<T, store::StoreError>> + Send>>;
 
 impl<A: Algorithm> Backend for Remote<A> {
-    type Error = store::Error;
+    type Error = store::StoreError;
 }
 
 impl<A> Store<A> for Remote<A>
@@ -196,7 +196,7 @@ where
         Check::Pending(Box::pin(async move {
             store.gate.acquire().await.unwrap().forget();
             if store.failing.load(Ordering::SeqCst) {
-                return Err(store::Error::timeout());
+                return Err(store::StoreError::timeout());
             }
             let asks = asks.to_vec();
             let transaction = Transaction::acquire(&asks, &store);

@@ -9,7 +9,7 @@ use tollgate::{
     Policy,
     algorithm::Algorithm,
     key::Key,
-    store::{Backend, Decisions, Error, StateKey, Transact, Transaction},
+    store::{Backend, Decisions, StateKey, StoreError, Transact, Transaction},
 };
 
 /// States in a map, which clones share.
@@ -28,11 +28,11 @@ impl<R: Algorithm> Clone for MapStore<R> {
 }
 
 impl<R: Algorithm> Backend for MapStore<R> {
-    type Error = Error;
+    type Error = StoreError;
 }
 
 impl<R: Algorithm> Transact<R> for MapStore<R> {
-    fn transact(&self, transaction: Transaction<'_, R>) -> Result<Decisions, Error> {
+    fn transact(&self, transaction: Transaction<'_, R>) -> Result<Decisions, StoreError> {
         let mut states = self.0.lock().unwrap();
         let (decisions, changes) = transaction.decide(|key| states.get(key).cloned());
         for change in changes {
@@ -44,7 +44,7 @@ impl<R: Algorithm> Transact<R> for MapStore<R> {
         Ok(decisions)
     }
 
-    fn reset(&self, policy: &Policy, key: &Key) -> Result<(), Error> {
+    fn reset(&self, policy: &Policy, key: &Key) -> Result<(), StoreError> {
         let mut states = self.0.lock().unwrap();
         states.retain(|state, _| !state.is_of(policy, key));
         Ok(())

@@ -13,7 +13,7 @@ use support::Random;
 use tollgate::{
     Timestamp,
     algorithm::{Algorithm, Codec},
-    store::{CompareAndSwap, Error, Loaded, Optimistic, OptimisticBuilder, Swap, Swapped},
+    store::{CasStore, CasStoreBuilder, CompareAndSwap, Loaded, StoreError, Swap, Swapped},
     time::{Clock, ManualClock},
 };
 
@@ -114,9 +114,9 @@ impl Memory {
         self.random.lock().unwrap().once_in(times)
     }
 
-    async fn pass(&self) -> Result<(), Error> {
+    async fn pass(&self) -> Result<(), StoreError> {
         if self.is_down.load(Ordering::Relaxed) {
-            return Err(Error::unavailable("down"));
+            return Err(StoreError::unavailable("down"));
         }
         if self.is_silent.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
@@ -176,24 +176,24 @@ impl Memory {
 impl CompareAndSwap for Memory {
     type Version = u64;
 
-    async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, Error> {
+    async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, StoreError> {
         self.pass().await?;
         if self.once_in(self.ways.fails) {
-            return Err(Error::unavailable("a load that fails"));
+            return Err(StoreError::unavailable("a load that fails"));
         }
         Ok(self.load_now(&mut self.entries.lock().unwrap(), key))
     }
 
-    async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, Error> {
+    async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, StoreError> {
         self.pass().await?;
         if self.once_in(self.ways.fails) {
             if self.draw(2) == 0 {
                 self.swap_now(key, swap);
             }
-            return Err(Error::unavailable("a swap that fails"));
+            return Err(StoreError::unavailable("a swap that fails"));
         }
         if self.is_full.load(Ordering::Relaxed) {
-            return Err(Error::unwritten("no room"));
+            return Err(StoreError::unwritten("no room"));
         }
         if self.once_in(self.ways.loses) {
             let mut entries = self.entries.lock().unwrap();
@@ -207,10 +207,10 @@ impl CompareAndSwap for Memory {
 }
 
 /// Returns a driver that decides by the clock of the store, with a fixed seed for its back-off.
-pub(crate) fn driver<Rule>(memory: Memory) -> Optimistic<Memory, Rule, ManualClock>
+pub(crate) fn driver<Rule>(memory: Memory) -> CasStore<Memory, Rule, ManualClock>
 where
     Rule: Algorithm<State: Codec>,
 {
     let clock = memory.clock.clone();
-    OptimisticBuilder::new(memory).clock(clock).seed(1).build()
+    CasStoreBuilder::new(memory).clock(clock).seed(1).build()
 }

@@ -10,7 +10,7 @@ use tollgate::{
     key::{ForwardedFor, Header, PeerIp},
     pace::RoundRobin,
     respond::Headers,
-    store::{CircuitBreakerConfig, Error},
+    store::{CircuitBreakerConfig, StoreError},
 };
 
 /// Each error says what was wrong, what was expected, and what to do.
@@ -321,10 +321,10 @@ fn an_error_of_a_store_contains_each_cause_once() {
         (["no answer: x: y", "x: y", "y"], "no answer: x: y"),
     ] {
         for (error, kind) in [
-            (Error::unavailable(caused(texts)), "cannot be reached"),
-            (Error::other(caused(texts)), "could not decide"),
+            (StoreError::unavailable(caused(texts)), "cannot be reached"),
+            (StoreError::other(caused(texts)), "could not decide"),
             (
-                Error::unsupported(caused(texts)),
+                StoreError::unsupported(caused(texts)),
                 "does not support this call",
             ),
         ] {
@@ -343,7 +343,7 @@ fn an_error_of_a_store_contains_each_cause_once() {
 #[test]
 fn errors_of_stores_without_a_cause_say_what_to_do_too() {
     assert_says(
-        &Error::timeout().to_string(),
+        &StoreError::timeout().to_string(),
         [
             "did not answer",
             "expected an answer in time",
@@ -351,7 +351,7 @@ fn errors_of_stores_without_a_cause_say_what_to_do_too() {
         ],
     );
     assert_says(
-        &Error::contended().to_string(),
+        &StoreError::contended().to_string(),
         [
             "too contended",
             "expected one attempt to win",

@@ -7,7 +7,7 @@ use tollgate::{
     FixedWindow, Limiter, Policy, RateLimitLayer, TokenBucket,
     algorithm::{Algorithm, Blockable},
     key::Header,
-    store::{Blocks, CircuitBreakerConfig, Error, LeaseConfig, Store, StoreExt, SyncConfig},
+    store::{Blocks, CircuitBreakerConfig, LeaseConfig, Store, StoreError, StoreExt, SyncConfig},
     time::{Clock, TokioClock},
 };
 
@@ -32,7 +32,7 @@ fn ahead() -> SyncConfig<TokioClock> {
 /// Returns how many of some calls are admitted.
 async fn admitted<S>(store: &S, rule: &TokenBucket, calls: u64) -> u64
 where
-    S: Store<TokenBucket, Error = Error>,
+    S: Store<TokenBucket, Error = StoreError>,
 {
     let mut admitted = 0;
     for _ in 0..calls {
@@ -47,8 +47,8 @@ where
 /// removed.
 async fn holds<S, T>((one, other): (Blocks<S>, Blocks<S>), plain: Blocks<T>, lag: Duration)
 where
-    S: Store<Blockable<TokenBucket>, Error = Error>,
-    T: Store<Blockable<TokenBucket>, Error = Error>,
+    S: Store<Blockable<TokenBucket>, Error = StoreError>,
+    T: Store<Blockable<TokenBucket>, Error = StoreError>,
 {
     let (rule, policy) = (bucket(100_000), Policy::new("api"));
     for node in [&one, &other] {
@@ -103,7 +103,7 @@ async fn a_busy_key_needs_no_round_trip() {
 
 async fn is_busy<S>((one, other): (Blocks<S>, Blocks<S>), lag: Duration)
 where
-    S: Store<Blockable<TokenBucket>, Error = Error>,
+    S: Store<Blockable<TokenBucket>, Error = StoreError>,
 {
     const CALLS: u64 = 5000;
     let (rule, policy) = (bucket(100_000), Policy::new("api"));
@@ -151,7 +151,7 @@ async fn a_shorter_block_changes_nothing_before_the_longer_one_is_seen() {
 async fn keeps_the_longer<R, S>(rule: R, one: Blocks<S>, other: Blocks<S>)
 where
     R: Algorithm,
-    S: Store<Blockable<R>, Error = Error>,
+    S: Store<Blockable<R>, Error = StoreError>,
 {
     let policy = Policy::new("api");
     let decision = acquire(&one, &rule, "mallory", 1).await.unwrap();
@@ -190,8 +190,8 @@ async fn blocks_inside_are_refused_and_hold() {
 
 async fn holds_inside<S, T>(blocks: &Blocks<S>, wrapped: &T)
 where
-    S: Store<Blockable<TokenBucket>, Error = Error>,
-    T: Store<TokenBucket, Error = Error>,
+    S: Store<Blockable<TokenBucket>, Error = StoreError>,
+    T: Store<TokenBucket, Error = StoreError>,
 {
     let (rule, policy) = (bucket(100_000), Policy::new("api"));
     assert_eq!(admitted(wrapped, &rule, 50).await, 50);
@@ -259,7 +259,7 @@ async fn blocks_are_found_through_all_wrappers() {
 async fn refusals_from_memory_count() {
     async fn blocked<S>(store: Blocks<S>)
     where
-        S: Store<Blockable<TokenBucket>, Error = Error>,
+        S: Store<Blockable<TokenBucket>, Error = StoreError>,
     {
         let store = store
             .clock(TokioClock::new())

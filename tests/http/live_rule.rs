@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use tollgate::{
     AnyRule, ChargeHandle, Cost, FixedWindow, Limit, Limiter, LiveRule, Policy,
     prelude::*,
-    store::{LocalBuilder, OnFailure, Optimistic},
+    store::{CasStore, LocalBuilder, OnFailure},
     time::ManualClock,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -48,7 +48,7 @@ async fn hello(_: Request<()>) -> Result<Response<String>, Infallible> {
 }
 
 /// A store that accepts no rule with long states.
-fn store() -> OnFailure<Optimistic<Memory, AnyRule, ManualClock>> {
+fn store() -> OnFailure<CasStore<Memory, AnyRule, ManualClock>> {
     driver(Memory::new(ManualClock::default(), Ways::default())).fail_closed()
 }
 

@@ -7,7 +7,7 @@ use tollgate::{
     AnyRule, FixedWindow, TokenBucket,
     algorithm::CountedRule,
     key::Key,
-    store::{Backend, Error, Memcached, MemcachedBuilder, MemcachedCounters, Store},
+    store::{Backend, Memcached, MemcachedBuilder, MemcachedCounters, Store, StoreError},
     testing::conformance::{Law, Suite},
     time::{Clock, ManualClock},
 };
@@ -70,7 +70,7 @@ async fn the_number_of_connections_is_a_setting() {
 
 async fn times_out<Rule, S>(store: &S, rule: &Rule, time: Duration)
 where
-    S: Store<Rule, Error = Error>,
+    S: Store<Rule, Error = StoreError>,
 {
     let error = in_time(time, look(store, rule, key())).await.unwrap_err();
     assert!(error.is_timeout(), "{error:?}");

@@ -3,7 +3,7 @@
 use std::{env, fmt::Debug, process::Stdio, sync::Arc};
 
 use tokio::{process::Command, sync::Barrier};
-use tollgate::store::{Error, Store};
+use tollgate::store::{Store, StoreError};
 
 use super::{acquire, at_once, connect, counters, key, servers, swaps, url, window};
 use tollgate::store::MemcachedConnection;
@@ -18,7 +18,7 @@ const CALLS: usize = 5;
 async fn admitted_by_tasks<Rule, S>(store: S, rule: Rule) -> u64
 where
     Rule: Clone + Send + Sync + 'static,
-    S: Store<Rule, Error = Error, Answer: Send> + Clone + Debug + Send + Sync + 'static,
+    S: Store<Rule, Error = StoreError, Answer: Send> + Clone + Debug + Send + Sync + 'static,
 {
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {

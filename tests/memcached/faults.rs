@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{
     Cost,
     key::Key,
-    store::{Ask, Backend, CircuitBreakerConfig, Error, MemcachedConnection, Store, StoreExt},
+    store::{Ask, Backend, CircuitBreakerConfig, MemcachedConnection, Store, StoreError, StoreExt},
 };
 
 use super::{
@@ -206,7 +206,7 @@ async fn a_full_server_that_may_not_evict_is_an_error() {
 
 async fn refuses_behind_a_breaker<S, Rule>(store: S, rule: &Rule)
 where
-    S: Store<Rule, Error = Error> + Backend<Error = Error>,
+    S: Store<Rule, Error = StoreError> + Backend<Error = StoreError>,
 {
     let store = store
         .circuit_breaker(CircuitBreakerConfig::new())

@@ -8,7 +8,7 @@ use tokio::{
 };
 use tollgate::{
     TokenBucket,
-    store::{Error, Memcached},
+    store::{Memcached, StoreError},
 };
 
 use super::{connect, servers, url};
@@ -34,7 +34,7 @@ async fn answering(answer: &'static str) -> SocketAddr {
 
 /// The reason why nobody can connect there; what is not told by the URL is told in the same words
 /// by each call of a store that was made before anybody was asked.
-async fn refused(url: String) -> Error {
+async fn refused(url: String) -> StoreError {
     let error = Memcached::<TokenBucket>::connect(&url).await.unwrap_err();
     if let Ok(store) = Memcached::<TokenBucket>::connect_lazy(&url) {
         for _ in 0..3 {

@@ -10,7 +10,7 @@ use support::Random;
 use tollgate::{
     AnyRule, Cost, SlidingLog, SlidingWindow, Timestamp,
     algorithm::{Algorithm, Codec, CountedRule},
-    store::{CasStats, Error, Memcached, MemcachedCounters, Store},
+    store::{CasStats, Memcached, MemcachedCounters, Store, StoreError},
 };
 
 use super::{acquire, at_once, connect, counters, key, policy, servers, swaps, window};
@@ -30,7 +30,7 @@ impl<R: Algorithm<State: Codec>> Release<Memcached<R>, R> {
 
 impl<R, S> Release<S, R>
 where
-    S: Store<R, Error = Error>,
+    S: Store<R, Error = StoreError>,
 {
     /// Returns `true` if a call is admitted. One that is given up as contended is asked again, for
     /// it was not charged.
@@ -49,7 +49,7 @@ where
 async fn callers<R, S>(release: &Arc<Release<S, R>>, callers: usize, calls: usize) -> u64
 where
     R: Debug + Send + Sync + 'static,
-    S: Store<R, Error = Error, Answer: Send> + Send + Sync + 'static,
+    S: Store<R, Error = StoreError, Answer: Send> + Send + Sync + 'static,
 {
     let callers: Vec<_> = (0..callers)
         .map(|_| {

@@ -7,8 +7,8 @@ use tokio::time::timeout;
 use tollgate::{
     Cost, TokenBucket,
     store::{
-        Ask, CompareAndSwap, Error, Increment, Memcached, MemcachedConnection,
-        MemcachedConnectionBuilder, MemcachedCounters, Store, StoreExt,
+        Ask, CompareAndSwap, Increment, Memcached, MemcachedConnection, MemcachedConnectionBuilder,
+        MemcachedCounters, Store, StoreError, StoreExt,
     },
 };
 
@@ -27,7 +27,7 @@ fn of(address: std::net::SocketAddr) -> MemcachedConnectionBuilder {
 /// Of a store whose server is gone: each call fails in time, and requests meet the policy.
 async fn fails_by_policy<Rule, S>(store: &S, rule: &Rule)
 where
-    S: Store<Rule, Error = Error> + Clone,
+    S: Store<Rule, Error = StoreError> + Clone,
 {
     for _ in 0..3 {
         for call in [

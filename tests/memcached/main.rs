@@ -31,8 +31,8 @@ use tollgate::{
     algorithm::{Algorithm, Step},
     key::Key,
     store::{
-        Ask, Counters, Decisions, Error, Memcached, MemcachedConnection, MemcachedCounters,
-        Optimistic, Store,
+        Ask, CasStore, CounterStore, Decisions, Memcached, MemcachedConnection, MemcachedCounters,
+        Store, StoreError,
     },
 };
 
@@ -67,24 +67,24 @@ async fn connect(server: &servers::Memcached) -> MemcachedConnection {
 }
 
 fn swaps(connection: &MemcachedConnection) -> Memcached<TokenBucket> {
-    Optimistic::new(connection.clone())
+    CasStore::new(connection.clone())
 }
 
 fn counters(connection: &MemcachedConnection) -> MemcachedCounters<FixedWindow> {
-    Counters::new(connection.clone())
+    CounterStore::new(connection.clone())
 }
 
-async fn acquire<Rule, S>(store: &S, rule: &Rule, key: Key) -> Result<Decision, Error>
+async fn acquire<Rule, S>(store: &S, rule: &Rule, key: Key) -> Result<Decision, StoreError>
 where
-    S: Store<Rule, Error = Error>,
+    S: Store<Rule, Error = StoreError>,
 {
     let ask = Ask::new(policy(), rule, key, Cost::ONE);
     store.acquire(&[ask]).await.map(only)
 }
 
-async fn look<Rule, S>(store: &S, rule: &Rule, key: Key) -> Result<Decision, Error>
+async fn look<Rule, S>(store: &S, rule: &Rule, key: Key) -> Result<Decision, StoreError>
 where
-    S: Store<Rule, Error = Error>,
+    S: Store<Rule, Error = StoreError>,
 {
     let ask = Ask::new(policy(), rule, key, Cost::ONE);
     store.look(&[ask]).await.map(only)
@@ -100,7 +100,7 @@ fn only(decisions: Decisions) -> Decision {
 /// The number of admitted ones of `calls` acquisitions in a row.
 async fn admitted<Rule, S>(store: &S, rule: &Rule, key: Key, calls: u64) -> u64
 where
-    S: Store<Rule, Error = Error>,
+    S: Store<Rule, Error = StoreError>,
 {
     let mut admitted = 0;
     for _ in 0..calls {

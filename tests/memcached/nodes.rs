@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     FixedWindow, Policy, Timestamp,
-    store::{Counters, MemcachedCounters, NodeCounts, Store},
+    store::{CounterStore, MemcachedCounters, NodeCounts, Store},
     time::{Clock, SystemClock},
 };
 
@@ -51,7 +51,9 @@ async fn a_node_that_is_ahead_or_behind_hides_nobody() {
     let mut nodes: Vec<Node> = Vec::new();
     for ahead in [0, 0, 0, 0, 60, -60] {
         let connection = connect(&server).await;
-        let store = Counters::builder_on(connection).clock(Ahead(ahead)).build();
+        let store = CounterStore::builder_on(connection)
+            .clock(Ahead(ahead))
+            .build();
         nodes.push((store, Ahead(ahead)));
     }
     // A period may end within one of six rounds.

@@ -8,8 +8,8 @@ use tollgate::{
     algorithm::{Algorithm, Codec},
     key::Key,
     store::{
-        Ask, Batch, CircuitBreakerConfig, CircuitState, CompareAndSwap, Delta, Error, Memcached,
-        MemcachedCounters, Store, StoreExt, Swap, Swapped,
+        Ask, Batch, CircuitBreakerConfig, CircuitState, CompareAndSwap, Delta, Memcached,
+        MemcachedCounters, Store, StoreError, StoreExt, Swap, Swapped,
     },
 };
 
@@ -57,7 +57,7 @@ async fn put(data: &impl CompareAndSwap, name: &str, state: &[u8]) {
 async fn others_go_on<Rule, S>(store: &S, rule: &Rule, limit: u64, rounds: u64, first: u64)
 where
     Rule: Algorithm + Send + Sync + 'static,
-    S: Store<Rule, Error = Error, Answer: Send> + Clone + Send + Sync + 'static,
+    S: Store<Rule, Error = StoreError, Answer: Send> + Clone + Send + Sync + 'static,
 {
     let breaker = store
         .clone()

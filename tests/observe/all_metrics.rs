@@ -14,7 +14,7 @@ use tollgate::{
     key::{Key, MissingKey, introspect::IntrospectStats},
     observe::{Event, Metrics, Observer, Publish},
     respond::DrainStats,
-    store::{CasStats, CounterStats, LeaseStats, ScriptStats, Stats, SyncStats},
+    store::{CasStats, CounterStats, LeaseStats, LocalStats, ScriptStats, SyncStats},
 };
 
 use crate::{metrics::values, publish::publish_everything};
@@ -182,7 +182,7 @@ fn each_field_of_a_snapshot_is_published() {
     assert_published::<IntrospectStats>(0);
     assert_published::<LeaseStats>(0);
     assert_published::<SyncStats>(0);
-    assert_published::<Stats>(0);
+    assert_published::<LocalStats>(0);
     assert_published::<ScriptStats>(0);
     assert_published::<CasStats>(0);
     assert_published::<CounterStats>(0);

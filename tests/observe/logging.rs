@@ -11,7 +11,9 @@ use http::{Request, Response, StatusCode};
 use tollgate::{
     Charge, Cost, Limit, Policy, RateLimitLayer, Timestamp, TokenBucket,
     key::{Extension, Header, Key, KeyExtractorExt, PeerIp},
-    store::{Ask, Backend, BoxFuture, Check, Decisions, Error, Local, Settlement, Store, StoreExt},
+    store::{
+        Ask, Backend, BoxFuture, Check, Decisions, Local, Settlement, Store, StoreError, StoreExt,
+    },
 };
 use tower::{Layer, ServiceExt, service_fn};
 use tracing::{
@@ -366,7 +368,7 @@ struct Down {
 }
 
 impl Down {
-    fn fail<T: Send + 'static>(&self) -> Check<BoxFuture<Result<T, Error>>> {
+    fn fail<T: Send + 'static>(&self) -> Check<BoxFuture<Result<T, StoreError>>> {
         let error = (self.error)();
         if self.at_once {
             Check::Ready(Err(error))
@@ -377,7 +379,7 @@ impl Down {
 }
 
 impl Backend for Down {
-    type Error = Error;
+    type Error = StoreError;
 
     fn address(&self) -> Option<&str> {
         Some("192.0.2.1:6379")
@@ -385,8 +387,8 @@ impl Backend for Down {
 }
 
 impl Store<TokenBucket> for Down {
-    type Answer = BoxFuture<Result<Decisions, Error>>;
-    type Done = BoxFuture<Result<(), Error>>;
+    type Answer = BoxFuture<Result<Decisions, StoreError>>;
+    type Done = BoxFuture<Result<(), StoreError>>;
 
     fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
         self.fail()
@@ -424,16 +426,16 @@ async fn ask_all(store: &impl Store<TokenBucket, Error = Infallible>, times: usi
 const POLICIES: [&str; 4] = ["acquired", "looked", "settled", "reset"];
 
 /// Makes an error.
-type Make = fn() -> Error;
+type Make = fn() -> StoreError;
 
 /// Errors, and the text that must be logged for each.
 const CAUSES: [(Make, &str); 3] = [
-    (Error::timeout, "deadline"),
+    (StoreError::timeout, "deadline"),
     (
-        || Error::unavailable("connection refused"),
+        || StoreError::unavailable("connection refused"),
         "connection refused",
     ),
-    (|| Error::other("NOPERM"), "NOPERM"),
+    (|| StoreError::other("NOPERM"), "NOPERM"),
 ];
 
 /// The consequence for requests, in the log line of each wrapper.
@@ -491,7 +493,7 @@ async fn failures_of_a_store_are_logged_by_cause_policy_and_address_at_a_bounded
 #[tokio::test(flavor = "current_thread")]
 async fn every_wrapper_passes_the_address_on() {
     let down = || Down {
-        error: Error::timeout,
+        error: StoreError::timeout,
         at_once: false,
     };
     let wrapped = Arc::new(down())
@@ -517,7 +519,7 @@ async fn every_wrapper_passes_the_address_on() {
 async fn contention_is_counted_and_not_logged() {
     let (log, _guard) = Log::start();
     let store = Down {
-        error: Error::contended,
+        error: StoreError::contended,
         at_once: false,
     };
     let store = store.fail_open();
@@ -531,12 +533,16 @@ async fn contention_is_counted_and_not_logged() {
 async fn an_unsupported_call_is_logged_once_with_the_stores_text_and_counted() {
     type Logged = (&'static str, Make, u64);
     const ROUNDS: [Logged; 3] = [
-        ("one", || Error::unsupported("no rule of that kind"), 4),
-        ("another", || Error::unsupported("no state of that size"), 4),
+        ("one", || StoreError::unsupported("no rule of that kind"), 4),
+        (
+            "another",
+            || StoreError::unsupported("no state of that size"),
+            4,
+        ),
         // Logged already.
         (
             "the first again",
-            || Error::unsupported("no rule of that kind"),
+            || StoreError::unsupported("no rule of that kind"),
             0,
         ),
     ];
@@ -624,12 +630,12 @@ impl Flaky {
     fn answer<T: Send + 'static>(
         &self,
         answer: Check<impl Future<Output = Result<T, Infallible>> + Send + 'static>,
-    ) -> Check<BoxFuture<Result<T, Error>>> {
+    ) -> Check<BoxFuture<Result<T, StoreError>>> {
         let is_down = self.is_down.load(std::sync::atomic::Ordering::Relaxed);
         Check::Pending(Box::pin(async move {
             tokio::task::yield_now().await;
             match answer.await {
-                _ if is_down => Err(Error::unavailable("connection refused")),
+                _ if is_down => Err(StoreError::unavailable("connection refused")),
                 Ok(answer) => Ok(answer),
                 Err(never) => match never {},
             }
@@ -638,7 +644,7 @@ impl Flaky {
 }
 
 impl Backend for Flaky {
-    type Error = Error;
+    type Error = StoreError;
 
     fn address(&self) -> Option<&str> {
         Some("192.0.2.1:6379")
@@ -646,8 +652,8 @@ impl Backend for Flaky {
 }
 
 impl Store<TokenBucket> for Flaky {
-    type Answer = BoxFuture<Result<Decisions, Error>>;
-    type Done = BoxFuture<Result<(), Error>>;
+    type Answer = BoxFuture<Result<Decisions, StoreError>>;
+    type Done = BoxFuture<Result<(), StoreError>>;
 
     fn acquire(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
         self.answer(self.inner.acquire(asks))

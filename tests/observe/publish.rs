@@ -11,8 +11,8 @@ use tollgate::{
     observe::Publish,
     store::{
         Ask, CasStats, CircuitBreakerConfig, CircuitState, CounterStats, LeaseConfig, LeaseStats,
-        Local, Memcached, MemcachedConnection, MemcachedCounters, Redis, ScriptStats, Stats, Store,
-        StoreExt, SyncStats,
+        Local, LocalStats, Memcached, MemcachedConnection, MemcachedCounters, Redis, ScriptStats,
+        Store, StoreExt, SyncStats,
     },
     testing::{Fault, Faulty},
 };
@@ -29,7 +29,7 @@ pub(crate) fn publish_everything() {
     tollgate::respond::Http::new().drain_bodies().publish("api");
     #[cfg(feature = "introspect")]
     tollgate::key::introspect::IntrospectStats::default().publish("api");
-    Stats::default().publish("any");
+    LocalStats::default().publish("any");
     ScriptStats::default().publish("any");
     CasStats::default().publish("any");
     CounterStats::default().publish("any");
@@ -73,7 +73,7 @@ macro_rules! assert_published {
 
 #[test]
 fn the_counters_of_stores_are_published_field_by_field() {
-    assert_published!(Stats {
+    assert_published!(LocalStats {
         keys: 2, "local_keys";
         capacity: 3, "local_capacity";
         inserted: 5, "local_inserted_total";

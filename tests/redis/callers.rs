@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tollgate::{
     Cost, TokenBucket,
     key::Key,
-    store::{Ask, CircuitBreakerConfig, Error, Redis, Settlement, Store, StoreExt},
+    store::{Ask, CircuitBreakerConfig, Redis, Settlement, Store, StoreError, StoreExt},
 };
 
 use super::{
@@ -219,7 +219,7 @@ const LONG: Duration = Duration::from_millis(400);
 /// failures.
 async fn calls<S>(store: S, key: Key, pause: u64, late: Option<Arc<AtomicBool>>)
 where
-    S: Store<TokenBucket, Error = Error>,
+    S: Store<TokenBucket, Error = StoreError>,
 {
     let (rule, begun) = (at_once(LIMIT), Instant::now());
     while begun.elapsed() < 5 * RESPONSE {

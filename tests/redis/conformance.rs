@@ -77,7 +77,7 @@ async fn all_laws_hold_with_a_deadline_and_a_breaker_and_without_its_type() {
     let breaker = timeout.circuit_breaker(CircuitBreakerConfig::new());
     all_but_faults(&suite(breaker.clone(), &FEW).run().await.unwrap());
     assert_eq!(breaker.opened(), 0);
-    let boxed: BoxStore<AnyRule, store::Error> = breaker.boxed();
+    let boxed: BoxStore<AnyRule, store::StoreError> = breaker.boxed();
     all_but_faults(&suite(boxed, &FEW).run().await.unwrap());
 }
 

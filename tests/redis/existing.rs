@@ -3,7 +3,7 @@
 use tollgate::{
     TokenBucket,
     key::Key,
-    store::{Redis, RedisConnection, Script},
+    store::{Redis, RedisConnection, ScriptStore},
 };
 
 use super::{acquire, admitted, at_once, servers, until_answered};
@@ -20,7 +20,7 @@ async fn a_connection_manager_is_shared_and_reconnects() {
     let multiplexed = client.get_multiplexed_async_connection().await.unwrap();
     let other: Redis<TokenBucket> = Redis::from_connection(multiplexed).await.unwrap();
     assert_eq!(admitted(&other, &rule, key, 1).await, 1);
-    let shop: Redis<TokenBucket> = Script::with_prefix(RedisConnection::from(manager), "shop");
+    let shop: Redis<TokenBucket> = ScriptStore::with_prefix(RedisConnection::from(manager), "shop");
     assert_eq!(admitted(&shop, &rule, key, 9).await, 5);
     assert_eq!(
         server

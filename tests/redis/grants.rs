@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use tollgate::{
     AnyRule, Charge, Cost, Decision,
     key::Key,
-    store::{Ask, Error, Redis, Settlement, Store},
+    store::{Ask, Redis, Settlement, Store, StoreError},
 };
 
 use super::{only, policy, servers};
@@ -27,7 +27,7 @@ fn charge(decision: &Decision) -> Option<Charge> {
     { *decision }.take_charge()
 }
 
-async fn grant(store: &Redis<AnyRule>, ask: Ask<'_, AnyRule>) -> Result<u64, Error> {
+async fn grant(store: &Redis<AnyRule>, ask: Ask<'_, AnyRule>) -> Result<u64, StoreError> {
     let decision = only(store.acquire(&[ask]).await?);
     Ok(charge(&decision).map_or(0, |charge| charge.cost))
 }

@@ -41,7 +41,7 @@ use support::servers::{self, in_time};
 use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     key::Key,
-    store::{Ask, Decisions, Error, Redis, Store},
+    store::{Ask, Decisions, Redis, Store, StoreError},
 };
 
 use crate::common::crowd;
@@ -82,7 +82,7 @@ async fn acquire(
     store: &Redis<TokenBucket>,
     rule: &TokenBucket,
     key: Key,
-) -> Result<Decision, Error> {
+) -> Result<Decision, StoreError> {
     acquire_many(store, rule, key, 1).await
 }
 
@@ -91,12 +91,16 @@ async fn acquire_many(
     rule: &TokenBucket,
     key: Key,
     cost: u64,
-) -> Result<Decision, Error> {
+) -> Result<Decision, StoreError> {
     let ask = Ask::new(policy(), rule, key, Cost::new(cost).unwrap());
     store.acquire(&[ask]).await.map(only)
 }
 
-async fn look(store: &Redis<TokenBucket>, rule: &TokenBucket, key: Key) -> Result<Decision, Error> {
+async fn look(
+    store: &Redis<TokenBucket>,
+    rule: &TokenBucket,
+    key: Key,
+) -> Result<Decision, StoreError> {
     let ask = Ask::new(policy(), rule, key, Cost::ONE);
     store.look(&[ask]).await.map(only)
 }

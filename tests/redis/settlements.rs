@@ -65,7 +65,7 @@ impl Client {
         &self,
         mut decision: Decision,
         actual: u64,
-    ) -> impl Future<Output = Result<(), tollgate::store::Error>> + use<> {
+    ) -> impl Future<Output = Result<(), tollgate::store::StoreError>> + use<> {
         let charge = decision.take_charge().unwrap();
         let key = Key::from(7_u64);
         let settlement = Settlement::new(policy(), &*self.rule, key, charge, actual).unwrap();

@@ -7,7 +7,7 @@ use futures_util::future::{join, join_all};
 use tollgate::{
     AnyRule, Cost, Decision, Policy,
     key::Key,
-    store::{Ask, Error, Redis, Settlement, Store},
+    store::{Ask, Redis, Settlement, Store, StoreError},
 };
 
 use super::{only, policy, servers};
@@ -24,7 +24,7 @@ const RULES: [&str; 4] = [
 const USED_UP: u64 = 1_000;
 const HALF: u64 = 1_001;
 
-async fn call(store: &Redis<AnyRule>, rule: &AnyRule, client: u64) -> Result<bool, Error> {
+async fn call(store: &Redis<AnyRule>, rule: &AnyRule, client: u64) -> Result<bool, StoreError> {
     let ask = Ask::new(policy(), rule, Key::from(client), Cost::ONE);
     let decisions = store.acquire(&[ask]).await?;
     Ok(decisions.is_admitted())

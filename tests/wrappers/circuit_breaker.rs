@@ -13,8 +13,8 @@ use tollgate::{
     Policy, Timestamp, TokenBucket,
     key::Key,
     store::{
-        Ask, Backend, Check, CircuitBreaker, CircuitBreakerConfig, CircuitState, Decisions, Error,
-        Never, Settlement, Store, StoreExt,
+        Ask, Backend, Check, CircuitBreaker, CircuitBreakerConfig, CircuitState, Decisions, Never,
+        Settlement, Store, StoreError, StoreExt,
     },
     time::{Clock, ManualClock},
 };
@@ -53,12 +53,12 @@ fn set_with(change: impl FnOnce(CircuitBreakerConfig) -> CircuitBreakerConfig) -
 }
 
 impl Set {
-    async fn call(&self) -> Result<(), Error> {
+    async fn call(&self) -> Result<(), StoreError> {
         self.asked.acquire(&self.store, "a", 1).await.map(drop)
     }
 
     /// Makes a call that must reach the store.
-    async fn call_with(&self, fault: Fault) -> Result<(), Error> {
+    async fn call_with(&self, fault: Fault) -> Result<(), StoreError> {
         self.remote.plan([fault]);
         let before = self.remote.calls().len();
         let result = self.call().await;
@@ -441,18 +441,18 @@ async fn a_clock_that_steps_back_does_not_prolong_a_pause() {
 struct Panics;
 
 impl Backend for Panics {
-    type Error = Error;
+    type Error = StoreError;
 }
 
 impl Store<TokenBucket> for Panics {
-    type Answer = Never<Result<Decisions, Error>>;
-    type Done = Never<Result<(), Error>>;
+    type Answer = Never<Result<Decisions, StoreError>>;
+    type Done = Never<Result<(), StoreError>>;
 
     fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
         panic!("a fault of the store")
     }
     fn look(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
-        Check::Ready(Err(Error::timeout()))
+        Check::Ready(Err(StoreError::timeout()))
     }
     fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> {
         Check::Ready(Ok(()))

@@ -15,8 +15,8 @@ use tollgate::{
     Policy, Timestamp, TokenBucket,
     key::Key,
     store::{
-        Ask, Backend, Check, CircuitBreakerConfig, CircuitState, Decisions, Error, Never,
-        Settlement, Store, StoreExt,
+        Ask, Backend, Check, CircuitBreakerConfig, CircuitState, Decisions, Never, Settlement,
+        Store, StoreError, StoreExt,
     },
     time::{Clock, ManualClock},
 };
@@ -127,7 +127,7 @@ impl Model {
     }
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<Decisions, Error>> + Send>>;
+type Answer = Pin<Box<dyn Future<Output = Result<Decisions, StoreError>> + Send>>;
 
 /// A store whose calls end when the test ends them.
 #[derive(Clone, Default)]
@@ -137,7 +137,7 @@ struct ByHand(Arc<Mutex<Vec<oneshot::Sender<End>>>>);
 const CLIENTS: [(&str, u32); 3] = [("a", 0), ("b", 5461), ("c", 10_923)];
 
 impl Backend for ByHand {
-    type Error = Error;
+    type Error = StoreError;
 
     fn shard(&self, _: &Policy, key: &Key) -> u32 {
         let found = CLIENTS
@@ -149,16 +149,16 @@ impl Backend for ByHand {
 
 impl Store<TokenBucket> for ByHand {
     type Answer = Answer;
-    type Done = Never<Result<(), Error>>;
+    type Done = Never<Result<(), StoreError>>;
 
     fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Answer> {
         let (sender, end) = oneshot::channel();
         self.0.lock().unwrap().push(sender);
         Check::Pending(Box::pin(async move {
             match end.await.unwrap() {
-                End::Fail => Err(Error::timeout()),
-                End::Contend => Err(Error::contended()),
-                End::Unwritten => Err(Error::unwritten("full")),
+                End::Fail => Err(StoreError::timeout()),
+                End::Contend => Err(StoreError::contended()),
+                End::Unwritten => Err(StoreError::unwritten("full")),
                 End::Answer | End::Drop => Ok(Decisions::default()),
             }
         }))

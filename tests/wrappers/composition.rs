@@ -8,7 +8,7 @@ use tollgate::{
     AnyRule, RateLimitLayer, TokenBucket,
     key::Header,
     respond::Http,
-    store::{CircuitBreakerConfig, Error, NeverFails, Store, StoreExt},
+    store::{CircuitBreakerConfig, NeverFails, Store, StoreError, StoreExt},
     time::TokioClock,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -30,7 +30,7 @@ fn breaker() -> CircuitBreakerConfig<TokioClock> {
 /// Checks any order of the three wrappers, before a failure policy is chosen.
 async fn fails_and_recovers<S>(name: &str, remote: &Bucket, store: S)
 where
-    S: Store<TokenBucket, Error = Error> + Clone,
+    S: Store<TokenBucket, Error = StoreError> + Clone,
 {
     let asked = Asked::of(TokenBucket::per_minute(60).burst(2));
     assert_eq!(asked.pass(&store, "a", 3).await, 2, "{name}");

@@ -17,7 +17,7 @@ use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     algorithm::Algorithm,
     key::Key,
-    store::{Ask, Backend, Check, Decisions, Error, Local, LocalBuilder, Settlement, Store},
+    store::{Ask, Backend, Check, Decisions, Local, LocalBuilder, Settlement, Store, StoreError},
     time::{Clock, ManualClock, TokioClock},
 };
 
@@ -64,14 +64,14 @@ impl Kind {
     /// The kinds that concern the server.
     pub const FAILURES: [Self; 3] = [Self::Timeout, Self::Unavailable, Self::Other];
 
-    pub fn error(self) -> Error {
+    pub fn error(self) -> StoreError {
         match self {
-            Self::Timeout => Error::timeout(),
-            Self::Unavailable => Error::unavailable("connection refused"),
-            Self::Contended => Error::contended(),
-            Self::Unsupported => Error::unsupported("no such rule in this store"),
-            Self::Unwritten => Error::unwritten("it is full"),
-            Self::Other => Error::other("what it said makes no sense"),
+            Self::Timeout => StoreError::timeout(),
+            Self::Unavailable => StoreError::unavailable("connection refused"),
+            Self::Contended => StoreError::contended(),
+            Self::Unsupported => StoreError::unsupported("no such rule in this store"),
+            Self::Unwritten => StoreError::unwritten("it is full"),
+            Self::Other => StoreError::other("what it said makes no sense"),
         }
     }
 }
@@ -90,13 +90,13 @@ pub enum Op {
 pub struct OnlyAsked<F>(pub F);
 
 impl<F> Backend for OnlyAsked<F> {
-    type Error = Error;
+    type Error = StoreError;
 }
 
 impl<F, Answer> Store<TokenBucket> for OnlyAsked<F>
 where
     F: Fn() -> Answer + Send + Sync,
-    Answer: Future<Output = Result<Decisions, Error>> + Send + 'static,
+    Answer: Future<Output = Result<Decisions, StoreError>> + Send + 'static,
 {
     type Answer = Later<Decisions>;
     type Done = Later<()>;
@@ -240,7 +240,7 @@ impl<A: Algorithm, C> Remote<A, C> {
     }
 }
 
-pub type Later<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
+pub type Later<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 
 /// A call in flight.
 struct Running {
@@ -272,7 +272,7 @@ impl Drop for Running {
 }
 
 impl<A: Algorithm, C> Backend for Remote<A, C> {
-    type Error = Error;
+    type Error = StoreError;
 }
 
 /// The owned data of an ask.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tollgate::{
     TokenBucket,
-    store::{Check, CircuitBreakerConfig, CircuitState, Decisions, Error, Store, StoreExt},
+    store::{Check, CircuitBreakerConfig, CircuitState, Decisions, Store, StoreError, StoreExt},
     time::TokioClock,
 };
 
@@ -24,7 +24,7 @@ struct Pausing {
 }
 
 impl Pausing {
-    fn store(self) -> impl Store<TokenBucket, Error = Error, Answer = Later<Decisions>> {
+    fn store(self) -> impl Store<TokenBucket, Error = StoreError, Answer = Later<Decisions>> {
         OnlyAsked(move || {
             let pause = self.rest_of_pause();
             async move {

@@ -12,8 +12,8 @@ use tollgate::{
     Policy, TokenBucket,
     key::Key,
     store::{
-        Ask, Backend, Check, CircuitBreakerConfig, CircuitState, Decisions, Error, Local, Never,
-        Settlement, Store, StoreExt,
+        Ask, Backend, Check, CircuitBreakerConfig, CircuitState, Decisions, Local, Never,
+        Settlement, Store, StoreError, StoreExt,
     },
     testing::Faulty,
 };
@@ -32,10 +32,14 @@ fn key(shard: u32) -> Key {
 }
 
 impl Shards {
-    fn answer<T: Default>(&self, policy: &Policy, key: &Key) -> Check<Never<Result<T, Error>>> {
+    fn answer<T: Default>(
+        &self,
+        policy: &Policy,
+        key: &Key,
+    ) -> Check<Never<Result<T, StoreError>>> {
         self.asked.fetch_add(1, SeqCst);
         Check::Ready(if self.dead.contains(&self.shard(policy, key)) {
-            Err(Error::timeout())
+            Err(StoreError::timeout())
         } else {
             Ok(T::default())
         })
@@ -43,7 +47,7 @@ impl Shards {
 }
 
 impl Backend for Shards {
-    type Error = Error;
+    type Error = StoreError;
 
     fn shard(&self, _: &Policy, key: &Key) -> u32 {
         let mut all = 0..100_000;
@@ -52,8 +56,8 @@ impl Backend for Shards {
 }
 
 impl Store<TokenBucket> for Shards {
-    type Answer = Never<Result<Decisions, Error>>;
-    type Done = Never<Result<(), Error>>;
+    type Answer = Never<Result<Decisions, StoreError>>;
+    type Done = Never<Result<(), StoreError>>;
 
     fn acquire(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
         self.answer(asks[0].policy(), asks[0].key())
@@ -69,9 +73,9 @@ impl Store<TokenBucket> for Shards {
     }
 }
 
-async fn acquire<S>(store: &S, asked: &Asked, shard: u32) -> Result<(), Error>
+async fn acquire<S>(store: &S, asked: &Asked, shard: u32) -> Result<(), StoreError>
 where
-    S: Store<TokenBucket, Error = Error>,
+    S: Store<TokenBucket, Error = StoreError>,
 {
     store.acquire(&[asked.ask(key(shard), 1)]).await.map(drop)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     TokenBucket,
-    store::{Backend, BoxStore, CircuitBreakerConfig, Error, Local, Store, StoreExt},
+    store::{Backend, BoxStore, CircuitBreakerConfig, Local, Store, StoreError, StoreExt},
     time::TokioClock,
 };
 
@@ -64,7 +64,7 @@ async fn the_wrapper_that_hides_errors_counts_what_the_store_does_not() {
         .timeout(Duration::from_secs(1))
         .circuit_breaker(CircuitBreakerConfig::new().failures(100))
         .remember_refusals();
-    let boxed: BoxStore<TokenBucket, Error> = wrapped.boxed();
+    let boxed: BoxStore<TokenBucket, StoreError> = wrapped.boxed();
     let closed = boxed.fail_closed();
     settle_each(&closed, &remote, &FAULTS).await;
     assert_eq!(closed.unsettled(), Some(4));
@@ -88,7 +88,7 @@ async fn the_count_of_a_store_is_passed_on_plus_calls_rejected_by_a_breaker() {
     /// A store that counts its lost settlements and fails.
     struct Counts(Faulty);
     impl Backend for Counts {
-        type Error = Error;
+        type Error = StoreError;
         fn unsettled(&self) -> Option<u64> {
             Some(40)
         }

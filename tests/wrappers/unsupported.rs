@@ -9,8 +9,8 @@ use tollgate::{
     key::{Header, Key},
     respond::{AsError, Http, Refused},
     store::{
-        Ask, Backend, BoxFuture, Check, CircuitBreakerConfig, CircuitState, Decisions, Error,
-        FailureMode, Local, NeverFails, Settlement, Store, StoreExt,
+        Ask, Backend, BoxFuture, Check, CircuitBreakerConfig, CircuitState, Decisions, FailureMode,
+        Local, NeverFails, Settlement, Store, StoreError, StoreExt,
     },
     testing::Faulty,
     time::TokioClock,
@@ -246,7 +246,7 @@ fn small() -> Small {
 }
 
 impl Backend for Small {
-    type Error = Error;
+    type Error = StoreError;
 }
 
 impl Small {
@@ -259,7 +259,7 @@ impl Small {
         F: Future<Output = Result<T, Infallible>>,
     {
         if let Some(error) = asks.iter().find_map(|ask| self.fits(ask.rule()).err()) {
-            return Check::Ready(Err(Error::unsupported(error)));
+            return Check::Ready(Err(StoreError::unsupported(error)));
         }
         match answer() {
             Check::Ready(Ok(answer)) => Check::Ready(Ok(answer)),
@@ -268,7 +268,7 @@ impl Small {
     }
 }
 
-type Later<T> = BoxFuture<Result<T, Error>>;
+type Later<T> = BoxFuture<Result<T, StoreError>>;
 
 impl Store<TokenBucket> for Small {
     type Answer = Later<Decisions>;

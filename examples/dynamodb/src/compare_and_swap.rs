@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::{
     operation::{delete_item::DeleteItemError, put_item::PutItemError},
     types::{ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure},
 };
-use tollgate::store::{CompareAndSwap, Error, Loaded, Swap, Swapped};
+use tollgate::store::{CompareAndSwap, Loaded, StoreError, Swap, Swapped};
 
 use crate::{
     Dynamo,
@@ -16,7 +16,7 @@ impl CompareAndSwap for Dynamo {
     /// that was delayed would take the new item for the old one.
     type Version = u64;
 
-    async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, Error> {
+    async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, StoreError> {
         let answer = self
             .client
             .get_item()
@@ -32,7 +32,7 @@ impl CompareAndSwap for Dynamo {
         loaded(answer.item())
     }
 
-    async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, Error> {
+    async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, StoreError> {
         match swap.value {
             Some(value) => self.put(key, value, &swap).await,
             None => self.delete(key, &swap).await,
@@ -46,7 +46,7 @@ impl Dynamo {
         key: &[u8],
         value: &[u8],
         swap: &Swap<'_, u64>,
-    ) -> Result<Swapped<u64>, Error> {
+    ) -> Result<Swapped<u64>, StoreError> {
         let version = fastrand::u64(..);
         let put = self.client.put_item().table_name(&*self.table);
         let put = put
@@ -76,7 +76,7 @@ impl Dynamo {
         }
     }
 
-    async fn delete(&self, key: &[u8], swap: &Swap<'_, u64>) -> Result<Swapped<u64>, Error> {
+    async fn delete(&self, key: &[u8], swap: &Swap<'_, u64>) -> Result<Swapped<u64>, StoreError> {
         let delete = self
             .client
             .delete_item()
@@ -106,7 +106,7 @@ impl Dynamo {
     }
 
     /// Returns a lost race, with the current item if the server has sent it.
-    fn lost(&self, item: Option<&Item>) -> Result<Swapped<u64>, Error> {
+    fn lost(&self, item: Option<&Item>) -> Result<Swapped<u64>, StoreError> {
         self.consumed.failed_write();
         Ok(Swapped::Lost(
             item.map(|item| loaded(Some(item))).transpose()?,
@@ -114,11 +114,11 @@ impl Dynamo {
     }
 }
 
-fn loaded(item: Option<&Item>) -> Result<Loaded<u64>, Error> {
+fn loaded(item: Option<&Item>) -> Result<Loaded<u64>, StoreError> {
     let value = item.map(|item| {
         let state = item.get(STATE).and_then(|state| state.as_b().ok());
         let state = state.ok_or_else(|| item::unreadable(STATE))?;
-        Ok::<_, Error>((item::number_of(item, WRITE)?, state.as_ref().to_vec()))
+        Ok::<_, StoreError>((item::number_of(item, WRITE)?, state.as_ref().to_vec()))
     });
     Ok(Loaded {
         value: value.transpose()?,

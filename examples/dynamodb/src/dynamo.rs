@@ -12,8 +12,8 @@ use crate::{Capacity, Place, capacity::Consumed};
 
 /// Limits in a table of DynamoDB. Clones share the client.
 ///
-/// [`Optimistic`](tollgate::store::Optimistic) makes a store for every rule of it, and
-/// [`Counters`](tollgate::store::Counters) one for windows.
+/// [`CasStore`](tollgate::store::CasStore) makes a store for every rule of it, and
+/// [`CounterStore`](tollgate::store::CounterStore) one for windows.
 ///
 /// # Cancellation
 ///

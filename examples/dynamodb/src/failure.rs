@@ -1,14 +1,14 @@
 //! Converts errors of the SDK into store errors.
 
 use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
-use tollgate::store::Error;
+use tollgate::store::StoreError;
 
 use crate::Dynamo;
 
 impl Dynamo {
     /// Classifies the error of a read. Wrappers such as a circuit breaker or a fallback act on its
     /// kind.
-    pub(crate) fn error<E>(&self, error: SdkError<E>) -> Error
+    pub(crate) fn error<E>(&self, error: SdkError<E>) -> StoreError
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
@@ -18,26 +18,28 @@ impl Dynamo {
     /// Classifies the error of a swap. A table without capacity for writes, or whose user may only
     /// read, still answers reads, by which clients are refused. A counter refuses nobody without a
     /// write.
-    pub(crate) fn swap_error<E>(&self, error: SdkError<E>) -> Error
+    pub(crate) fn swap_error<E>(&self, error: SdkError<E>) -> StoreError
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
         self.classify(error, true)
     }
 
-    fn classify<E>(&self, error: SdkError<E>, is_swap: bool) -> Error
+    fn classify<E>(&self, error: SdkError<E>, is_swap: bool) -> StoreError
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
         let text = DisplayErrorContext(&error).to_string();
         match &error {
-            SdkError::TimeoutError(_) => Error::timeout(),
-            SdkError::DispatchFailure(failure) if failure.is_timeout() => Error::timeout(),
+            SdkError::TimeoutError(_) => StoreError::timeout(),
+            SdkError::DispatchFailure(failure) if failure.is_timeout() => StoreError::timeout(),
             // No server, a closed connection, or an answer that cannot be read.
-            SdkError::DispatchFailure(_) | SdkError::ResponseError(_) => Error::unavailable(text),
+            SdkError::DispatchFailure(_) | SdkError::ResponseError(_) => {
+                StoreError::unavailable(text)
+            }
             // An answer of another server, such as a proxy's page.
             SdkError::ServiceError(service) if service.err().code().is_none() => {
-                Error::unavailable(text)
+                StoreError::unavailable(text)
             }
             SdkError::ServiceError(service) => match service.err().code().unwrap_or_default() {
                 code if is_throttled(code) => {
@@ -46,12 +48,12 @@ impl Dynamo {
                         self.table
                     );
                     match is_swap {
-                        true => Error::unwritten(text),
-                        false => Error::unavailable(text),
+                        true => StoreError::unwritten(text),
+                        false => StoreError::unavailable(text),
                     }
                 }
-                "InternalServerError" | "ServiceUnavailable" => Error::unavailable(text),
-                "ResourceNotFoundException" => Error::other(format!(
+                "InternalServerError" | "ServiceUnavailable" => StoreError::unavailable(text),
+                "ResourceNotFoundException" => StoreError::other(format!(
                     "there is no table `{}`: expected one with the key `{}`; create it with `Dynamo::create_table`, as --create does",
                     self.table,
                     crate::item::KEY
@@ -63,15 +65,15 @@ impl Dynamo {
                         self.table
                     );
                     match is_swap && code == "AccessDeniedException" {
-                        true => Error::unwritten(text),
-                        false => Error::other(text),
+                        true => StoreError::unwritten(text),
+                        false => StoreError::other(text),
                     }
                 }
                 // The state of this key is too large. The table itself works.
-                "ValidationException" if text.contains("size") => Error::unsupported(text),
-                _ => Error::other(text),
+                "ValidationException" if text.contains("size") => StoreError::unsupported(text),
+                _ => StoreError::other(text),
             },
-            _ => Error::other(text),
+            _ => StoreError::other(text),
         }
     }
 }

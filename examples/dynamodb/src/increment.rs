@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::{
     operation::update_item::UpdateItemError,
     types::{DeleteRequest, KeysAndAttributes, ReturnConsumedCapacity, ReturnValue, WriteRequest},
 };
-use tollgate::store::{Error, Increment, Totals};
+use tollgate::store::{Increment, StoreError, Totals};
 
 use crate::{
     Dynamo,
@@ -27,7 +27,7 @@ impl Increment for Dynamo {
         amount: u64,
         keep: Duration,
         beside: &[Box<[u8]>],
-    ) -> Result<Totals, Error> {
+    ) -> Result<Totals, StoreError> {
         // `ADD` creates the item if there is none, in the same step.
         let update =
             format!("ADD {TOTAL} :amount SET {EXPIRES} = if_not_exists({EXPIRES}, :expires)");
@@ -50,7 +50,7 @@ impl Increment for Dynamo {
         Ok(Totals { total, beside })
     }
 
-    async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), Error> {
+    async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), StoreError> {
         for _ in 0..ATTEMPTS {
             let enough = format!("{TOTAL} >= :amount");
             let taken = self
@@ -76,10 +76,10 @@ impl Increment for Dynamo {
                 return Ok(());
             }
         }
-        Err(Error::contended())
+        Err(StoreError::contended())
     }
 
-    async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
+    async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, StoreError> {
         let mut totals = HashMap::new();
         for some in keys.chunks(READ_TOGETHER) {
             for item in self.read_items(some).await? {
@@ -94,7 +94,7 @@ impl Increment for Dynamo {
             .collect())
     }
 
-    async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), Error> {
+    async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), StoreError> {
         for some in keys.chunks(WRITE_TOGETHER) {
             self.remove_items(some).await?;
         }
@@ -110,7 +110,7 @@ impl Dynamo {
         update: String,
         condition: String,
         amount: u64,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, StoreError> {
         let sets_none = update.contains(":none");
         let request = self
             .client
@@ -141,7 +141,7 @@ impl Dynamo {
         }
     }
 
-    async fn read_items(&self, keys: &[Box<[u8]>]) -> Result<Vec<Item>, Error> {
+    async fn read_items(&self, keys: &[Box<[u8]>]) -> Result<Vec<Item>, StoreError> {
         let mut items = Vec::new();
         let keys = keys
             .iter()
@@ -150,7 +150,7 @@ impl Dynamo {
         let request = request
             .consistent_read(true)
             .build()
-            .map_err(Error::other)?;
+            .map_err(StoreError::other)?;
         let mut rest = Some(HashMap::from([(self.table.to_string(), request)]));
         for _ in 0..ATTEMPTS {
             let Some(wanted) = rest.take().filter(|rest| !rest.is_empty()) else {
@@ -169,7 +169,7 @@ impl Dynamo {
         Ok(items)
     }
 
-    async fn remove_items(&self, keys: &[Box<[u8]>]) -> Result<(), Error> {
+    async fn remove_items(&self, keys: &[Box<[u8]>]) -> Result<(), StoreError> {
         let delete = |key: &[u8]| {
             let delete = DeleteRequest::builder().key(KEY, bytes(key)).build();
             delete.map(|delete| WriteRequest::builder().delete_request(delete).build())
@@ -180,7 +180,7 @@ impl Dynamo {
             .collect::<Result<Vec<_>, _>>();
         let mut rest = Some(HashMap::from([(
             self.table.to_string(),
-            deletes.map_err(Error::other)?,
+            deletes.map_err(StoreError::other)?,
         )]));
         for _ in 0..ATTEMPTS {
             let Some(wanted) = rest.take().filter(|rest| !rest.is_empty()) else {
@@ -199,10 +199,10 @@ impl Dynamo {
     }
 
     /// Without capacity, DynamoDB leaves out a part of a batch.
-    fn all_processed(&self, is_all: bool) -> Result<(), Error> {
+    fn all_processed(&self, is_all: bool) -> Result<(), StoreError> {
         match is_all {
             true => Ok(()),
-            false => Err(Error::unavailable(format!(
+            false => Err(StoreError::unavailable(format!(
                 "DynamoDB has processed a part of a batch only: expected capacity for all of it; raise that of the table `{}`",
                 self.table
             ))),

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use tollgate::{
-    store::Error,
+    store::StoreError,
     time::{Clock, SystemClock},
 };
 
@@ -36,7 +36,7 @@ pub(crate) fn expiry(keep: Duration) -> AttributeValue {
 }
 
 /// Reads a number of an item.
-pub(crate) fn number_of(item: &Item, name: &str) -> Result<u64, Error> {
+pub(crate) fn number_of(item: &Item, name: &str) -> Result<u64, StoreError> {
     let found = item.get(name).and_then(|value| value.as_n().ok());
     // Counters may be above the greatest number here, and stay there.
     let found = found.and_then(|digits| digits.parse::<u128>().ok());
@@ -44,8 +44,8 @@ pub(crate) fn number_of(item: &Item, name: &str) -> Result<u64, Error> {
     Ok(u64::try_from(found).unwrap_or(u64::MAX))
 }
 
-pub(crate) fn unreadable(name: &str) -> Error {
-    Error::other(format!(
+pub(crate) fn unreadable(name: &str) -> StoreError {
+    StoreError::other(format!(
         "an item has no valid attribute `{name}`: expected items of this store alone; use a table that nobody else writes to"
     ))
 }

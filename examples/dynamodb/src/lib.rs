@@ -5,12 +5,12 @@
 //! step by step.
 //!
 //! ```no_run
-//! use tollgate::{prelude::*, store::Optimistic};
+//! use tollgate::{prelude::*, store::CasStore};
 //! use tollgate_dynamodb::{Dynamo, Place};
 //!
 //! # async fn doc() -> Result<(), tollgate::Error> {
 //! let dynamo = Dynamo::connect(Place::from_environment()?, "limits");
-//! let store = Optimistic::<_, TokenBucket>::new(dynamo).fail_closed();
+//! let store = CasStore::<_, TokenBucket>::new(dynamo).fail_closed();
 //! let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(store);
 //! # let _ = layer; Ok(()) }
 //! ```

@@ -9,7 +9,7 @@ use std::{env, error::Error, net::SocketAddr, process::ExitCode, time::Duration}
 
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
-use tollgate::{AnyRule, prelude::*, store::Optimistic};
+use tollgate::{AnyRule, prelude::*, store::CasStore};
 use tollgate_dynamodb::{Dynamo, Place};
 
 const HELP: &str = "\
@@ -117,7 +117,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         false => patient.check_table().await?,
     }
     // Caps the wait for a decision. Requests that DynamoDB cannot decide about get a 503.
-    let store = Optimistic::new(dynamo)
+    let store = CasStore::new(dynamo)
         .timeout(Duration::from_millis(500))
         .fail_closed();
     let limit = RateLimitLayer::new(rule.clone())

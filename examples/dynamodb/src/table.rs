@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::{
         TableStatus, TimeToLiveSpecification,
     },
 };
-use tollgate::store::Error;
+use tollgate::store::StoreError;
 
 use crate::{
     Dynamo,
@@ -27,7 +27,7 @@ impl Dynamo {
     /// # Errors
     ///
     /// When the table cannot be created, or is not ready after a minute.
-    pub async fn create_table(&self) -> Result<(), Error> {
+    pub async fn create_table(&self) -> Result<(), StoreError> {
         let key = AttributeDefinition::builder()
             .attribute_name(KEY)
             .attribute_type(ScalarAttributeType::B);
@@ -39,8 +39,8 @@ impl Dynamo {
             .create_table()
             .table_name(&*self.table)
             .billing_mode(BillingMode::PayPerRequest);
-        let create = create.attribute_definitions(key.build().map_err(Error::other)?);
-        let create = create.key_schema(schema.build().map_err(Error::other)?);
+        let create = create.attribute_definitions(key.build().map_err(StoreError::other)?);
+        let create = create.key_schema(schema.build().map_err(StoreError::other)?);
         match create.send().await {
             Ok(_) => {}
             Err(error) if error.code() == Some("ResourceInUseException") => {}
@@ -59,7 +59,7 @@ impl Dynamo {
             }
             tokio::time::sleep(BETWEEN_CHECKS).await;
         }
-        Err(Error::other(format!(
+        Err(StoreError::other(format!(
             "the table `{}` is not ready after a minute: expected some seconds; look at its state, and try again",
             self.table
         )))
@@ -70,7 +70,7 @@ impl Dynamo {
     /// # Errors
     ///
     /// When there is no table, no server, or no permission.
-    pub async fn check_table(&self) -> Result<(), Error> {
+    pub async fn check_table(&self) -> Result<(), StoreError> {
         let describe = self.client.describe_table().table_name(&*self.table);
         describe
             .send()
@@ -79,12 +79,12 @@ impl Dynamo {
             .map_err(|error| self.error(error))
     }
 
-    async fn let_items_expire(&self) -> Result<(), Error> {
+    async fn let_items_expire(&self) -> Result<(), StoreError> {
         let expiry = TimeToLiveSpecification::builder()
             .attribute_name(EXPIRES)
             .enabled(true);
         let set = self.client.update_time_to_live().table_name(&*self.table);
-        let set = set.time_to_live_specification(expiry.build().map_err(Error::other)?);
+        let set = set.time_to_live_specification(expiry.build().map_err(StoreError::other)?);
         match set.send().await {
             Ok(_) => Ok(()),
             // It is set already.

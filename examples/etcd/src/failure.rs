@@ -1,26 +1,26 @@
 //! Converts errors of the etcd client into store errors.
 
-use tollgate::store::Error;
+use tollgate::store::StoreError;
 use tonic::{Code, Status};
 
 /// Classifies an error. Wrappers such as a circuit breaker or a fallback act on its kind.
-pub(crate) fn store_error(error: etcd_client::Error) -> Error {
+pub(crate) fn store_error(error: etcd_client::Error) -> StoreError {
     use etcd_client::Error::{GRpcStatus, IoError, TransportError};
     match &error {
         GRpcStatus(status) => match status.code() {
-            Code::DeadlineExceeded => Error::timeout(),
+            Code::DeadlineExceeded => StoreError::timeout(),
             // No server, a cluster without a leader, or a connection that closed during the call.
-            Code::Unavailable | Code::Cancelled => Error::unavailable(error),
-            _ if is_of_the_connection(status) => Error::unavailable(error),
+            Code::Unavailable | Code::Cancelled => StoreError::unavailable(error),
+            _ if is_of_the_connection(status) => StoreError::unavailable(error),
             // The value of this key exceeds the request size. The server itself works.
-            _ if is_too_large(status) => Error::unsupported(error),
+            _ if is_too_large(status) => StoreError::unsupported(error),
             // Only writes fail for that: the server still answers reads.
-            _ if is_full(status) => Error::unwritten(error),
+            _ if is_full(status) => StoreError::unwritten(error),
             // For example a user without a permission.
-            _ => Error::other(error),
+            _ => StoreError::other(error),
         },
-        IoError(_) | TransportError(_) => Error::unavailable(error),
-        _ => Error::other(error),
+        IoError(_) | TransportError(_) => StoreError::unavailable(error),
+        _ => StoreError::other(error),
     }
 }
 

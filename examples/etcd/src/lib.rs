@@ -5,12 +5,12 @@
 //!
 //! ```no_run
 //! use etcd_client::ConnectOptions;
-//! use tollgate::{prelude::*, store::Optimistic};
+//! use tollgate::{prelude::*, store::CasStore};
 //! use tollgate_etcd::Etcd;
 //!
-//! # async fn doc() -> Result<(), tollgate::store::Error> {
+//! # async fn doc() -> Result<(), tollgate::store::StoreError> {
 //! let etcd = Etcd::connect(&["http://127.0.0.1:2379"], ConnectOptions::new()).await?;
-//! let store = Optimistic::<_, TokenBucket>::new(etcd).fail_closed();
+//! let store = CasStore::<_, TokenBucket>::new(etcd).fail_closed();
 //! let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(store);
 //! # let _ = layer; Ok(()) }
 //! ```
@@ -29,7 +29,7 @@ use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, GetResponse, PutOptions, Txn, TxnOp, TxnOpResponse,
 };
 use tokio::time::timeout;
-use tollgate::store::{CompareAndSwap, Error, Loaded, Swap, Swapped};
+use tollgate::store::{CompareAndSwap, Loaded, StoreError, Swap, Swapped};
 
 use self::leases::Leases;
 
@@ -52,13 +52,13 @@ impl CompareAndSwap for Etcd {
     /// unique, also if the key was removed in between.
     type Version = i64;
 
-    async fn load(&self, key: &[u8]) -> Result<Loaded<i64>, Error> {
+    async fn load(&self, key: &[u8]) -> Result<Loaded<i64>, StoreError> {
         // A linearizable read: it sees every write that any process has seen confirmed.
         self.ask(async |mut etcd| Ok(loaded(&etcd.get(key, None).await?)))
             .await
     }
 
-    async fn swap(&self, key: &[u8], swap: Swap<'_, i64>) -> Result<Swapped<i64>, Error> {
+    async fn swap(&self, key: &[u8], swap: Swap<'_, i64>) -> Result<Swapped<i64>, StoreError> {
         self.ask(async |mut etcd| {
             let mut lease = 0;
             let write = match swap.value {
@@ -127,7 +127,7 @@ impl Etcd {
     pub async fn connect(
         endpoints: &[impl AsRef<str>],
         options: ConnectOptions,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, StoreError> {
         // Only pings detect a member that vanished without closing the connection. etcd accepts one
         // ping in five seconds, and only while calls are in flight.
         let options = options
@@ -140,7 +140,7 @@ impl Etcd {
             members.push(client.map_err(failure::store_error)?);
         }
         if members.is_empty() {
-            return Err(Error::other(
+            return Err(StoreError::other(
                 "no endpoint: expected the URL of one member of the etcd cluster at least, as http://127.0.0.1:2379",
             ));
         }
@@ -171,12 +171,12 @@ impl Etcd {
     async fn ask<T>(
         &self,
         call: impl AsyncFnOnce(Client) -> Result<T, etcd_client::Error>,
-    ) -> Result<T, Error> {
+    ) -> Result<T, StoreError> {
         let at = self.current.load(Relaxed);
         let member = self.members[at % self.members.len()].clone();
         let answer = match timeout(self.response_timeout, call(member)).await {
             Ok(answer) => answer.map_err(failure::store_error),
-            Err(_) => Err(Error::timeout()),
+            Err(_) => Err(StoreError::timeout()),
         };
         if let Err(error) = &answer
             && (error.is_timeout() || error.is_unavailable())

@@ -10,7 +10,7 @@ use std::{env, error::Error, net::SocketAddr, process::ExitCode, time::Duration}
 use axum::{Router, routing::get};
 use etcd_client::ConnectOptions;
 use tokio::net::TcpListener;
-use tollgate::{AnyRule, prelude::*, store::Optimistic};
+use tollgate::{AnyRule, prelude::*, store::CasStore};
 use tollgate_etcd::Etcd;
 
 const HELP: &str = "\
@@ -96,7 +96,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     } = args;
     let etcd = Etcd::connect(&members, ConnectOptions::new()).await?;
     // Caps the wait for a decision. Requests that etcd cannot decide about get a 503.
-    let store = Optimistic::new(etcd)
+    let store = CasStore::new(etcd)
         .timeout(Duration::from_millis(500))
         .fail_closed();
     let limit = RateLimitLayer::new(rule.clone())

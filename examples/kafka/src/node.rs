@@ -18,8 +18,8 @@ use tollgate::{
     algorithm::Algorithm,
     key::Key,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, Pulled, Settlement, StateKey,
-        Store, SyncFuture,
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, Pulled, Settlement, StateKey, Store,
+        StoreError, SyncFuture,
     },
     time::{Clock, SystemClock},
 };
@@ -170,18 +170,18 @@ impl Inner {
     }
 
     /// Hands a change to the producer.
-    fn send(&self, key: &str, change: &Change) -> Result<DeliveryFuture, Error> {
-        let message = serde_json::to_vec(change).map_err(Error::other)?;
+    fn send(&self, key: &str, change: &Change) -> Result<DeliveryFuture, StoreError> {
+        let message = serde_json::to_vec(change).map_err(StoreError::other)?;
         let record = FutureRecord::<str, [u8]>::to(&self.settings.topic)
             .partition(partition_of(key, self.partitions))
             .key(key)
             .payload(&message);
         let sent = self.producer.send_result(record);
-        sent.map_err(|(error, _)| Error::unavailable(error))
+        sent.map_err(|(error, _)| StoreError::unavailable(error))
     }
 
     /// Writes changes to the topic, and notes them.
-    async fn produce(&self, mut changes: Vec<(String, Change)>) -> Result<(), Error> {
+    async fn produce(&self, mut changes: Vec<(String, Change)>) -> Result<(), StoreError> {
         let sent: Vec<_> = {
             // Numbers must be in the order of the topic.
             let mut last = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -213,7 +213,7 @@ impl Inner {
                     let given_up = self.view().note(key, (change, place), time);
                     self.counts.given_up.add(given_up);
                 }
-                Err(error) => result = Err(Error::unavailable(error)),
+                Err(error) => result = Err(StoreError::unavailable(error)),
             }
         }
         result
@@ -260,7 +260,7 @@ impl fmt::Debug for Kafka {
 }
 
 impl Backend for Kafka {
-    type Error = Error;
+    type Error = StoreError;
 
     fn address(&self) -> Option<&str> {
         Some(&self.inner.settings.brokers)
@@ -268,8 +268,8 @@ impl Backend for Kafka {
 }
 
 impl Store<AnyRule> for Kafka {
-    type Answer = BoxFuture<Result<Decisions, Error>>;
-    type Done = BoxFuture<Result<(), Error>>;
+    type Answer = BoxFuture<Result<Decisions, StoreError>>;
+    type Done = BoxFuture<Result<(), StoreError>>;
 
     fn acquire(&self, asks: &[Ask<'_, AnyRule>]) -> Check<Self::Answer> {
         let (inner, now) = (Arc::clone(&self.inner), self.inner.clock.now());
@@ -339,7 +339,7 @@ impl Store<AnyRule> for Kafka {
     }
 
     /// Produces the deltas, and returns the last totals with what this node has told since.
-    fn sync(&self, deltas: &[Delta<'_, AnyRule>]) -> Option<SyncFuture<AnyRule, Error>> {
+    fn sync(&self, deltas: &[Delta<'_, AnyRule>]) -> Option<SyncFuture<AnyRule, StoreError>> {
         let (inner, now) = (Arc::clone(&self.inner), self.inner.clock.now());
         let named = deltas.iter().map(|delta| name(&delta.state_key()));
         let names: Vec<_> = named.collect();

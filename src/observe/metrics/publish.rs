@@ -12,20 +12,20 @@ use crate::{
     algorithm::Algorithm,
     middleware::RateLimitLayer,
     store::{
-        Backend, Blocks, BoxStore, CircuitBreaker, CircuitState, Error, Fallback, Local, OnFailure,
-        RememberRefusals, Transactional,
+        Backend, Blocks, BoxStore, CircuitBreaker, CircuitState, Fallback, Local, OnFailure,
+        RememberRefusals, StoreError, Transactional,
     },
     time::Clock,
 };
 #[cfg(feature = "redis")]
 use crate::{
     algorithm::Scripted,
-    store::{Evaluate, Script},
+    store::{Evaluate, ScriptStore},
 };
 #[cfg(feature = "tokio")]
 use crate::{
     algorithm::{Counted, Leasable, Syncable},
-    store::{Counters, Leased, Optimistic, Synced, Timeout},
+    store::{CasStore, CounterStore, Leased, Synced, Timeout},
 };
 
 /// Sets metrics from the counters of a store, a wrapper or a layer.
@@ -38,9 +38,9 @@ use crate::{
 /// | published | metrics |
 /// |---|---|
 /// | [`Local`](crate::store::Local) | `tollgate_local_…` |
-/// | `Redis`, `Script` | `tollgate_script_…`, `tollgate_store_unsettled_total` |
-/// | `Memcached`, `Optimistic` | `tollgate_cas_…`, `tollgate_store_unsettled_total` |
-/// | `MemcachedCounters`, `Counters` | `tollgate_counters_…`, `tollgate_store_unsettled_total` |
+/// | `Redis`, `ScriptStore` | `tollgate_script_…`, `tollgate_store_unsettled_total` |
+/// | `Memcached`, `CasStore` | `tollgate_cas_…`, `tollgate_store_unsettled_total` |
+/// | `MemcachedCounters`, `CounterStore` | `tollgate_counters_…`, `tollgate_store_unsettled_total` |
 /// | `MemcachedConnection`, by itself or as `data()` of its store | `tollgate_memcached_healed_total` |
 /// | [`OnFailure`](crate::store::OnFailure) | `tollgate_store_…` |
 /// | `Timeout` | `tollgate_store_timeouts_total` |
@@ -55,9 +55,9 @@ use crate::{
 /// | `respond::DrainBodies` | `tollgate_refused_bodies…` |
 ///
 /// ```
-/// use tollgate::{TokenBucket, observe::Publish, prelude::*, store::{BoxStore, Error}};
+/// use tollgate::{TokenBucket, observe::Publish, prelude::*, store::{BoxStore, StoreError}};
 ///
-/// fn scraped(remote: BoxStore<TokenBucket, Error>) -> impl Fn() {
+/// fn scraped(remote: BoxStore<TokenBucket, StoreError>) -> impl Fn() {
 ///     let store = remote.fall_back_to(Local::new()).share(1, 3);
 ///     let layer = RateLimitLayer::new(TokenBucket::per_second(10)).store(store.clone());
 ///     // Call it for each scrape, before the metrics are written.
@@ -135,7 +135,7 @@ snapshots! {
     crate::store::LeaseStats as "store";
     #[cfg(feature = "tokio")]
     crate::store::SyncStats as "store";
-    crate::store::Stats as "store";
+    crate::store::LocalStats as "store";
     #[cfg(feature = "redis")]
     crate::store::ScriptStats as "store";
     #[cfg(feature = "tokio")]
@@ -180,7 +180,7 @@ impl<A: Algorithm, C> Publish for Local<A, C> {
 }
 
 #[cfg(feature = "redis")]
-impl<E, Rule> Publish for Script<E, Rule>
+impl<E, Rule> Publish for ScriptStore<E, Rule>
 where
     E: Evaluate,
     Rule: Scripted<State: Send> + Send + 'static,
@@ -191,14 +191,14 @@ where
 }
 
 #[cfg(feature = "tokio")]
-impl<C, Rule, K> Publish for Optimistic<C, Rule, K> {
+impl<C, Rule, K> Publish for CasStore<C, Rule, K> {
     fn publish(&self, name: &str) {
         self.stats().publish(name);
     }
 }
 
 #[cfg(feature = "tokio")]
-impl<I, Rule: Counted, K> Publish for Counters<I, Rule, K> {
+impl<I, Rule: Counted, K> Publish for CounterStore<I, Rule, K> {
     fn publish(&self, name: &str) {
         self.stats().publish(name);
     }
@@ -257,7 +257,7 @@ impl<S: Publish> Publish for Timeout<S> {
 }
 
 #[cfg(feature = "tokio")]
-impl<S: Publish + Backend<Error = Error>, Rule: Leasable, C> Publish for Leased<S, Rule, C> {
+impl<S: Publish + Backend<Error = StoreError>, Rule: Leasable, C> Publish for Leased<S, Rule, C> {
     fn publish(&self, name: &str) {
         self.stats().publish(name);
         self.get_ref().publish(name);
@@ -274,7 +274,7 @@ impl<S: Publish, Rule: Syncable, C: Clock> Publish for Synced<S, Rule, C> {
     }
 }
 
-impl<S: Publish + Backend<Error = Error>, C: Clock> Publish for CircuitBreaker<S, C> {
+impl<S: Publish + Backend<Error = StoreError>, C: Clock> Publish for CircuitBreaker<S, C> {
     fn publish(&self, name: &str) {
         let current = self.state();
         let states = [

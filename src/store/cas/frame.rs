@@ -33,7 +33,7 @@ use crate::{
     decision::Charge,
     error,
     store::{
-        Error, Spend,
+        Spend, StoreError,
         engine::{Answers, Entry, States},
     },
     time::Timestamp,
@@ -315,7 +315,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
     /// # Errors
     ///
     /// Fails if a newer program wrote a state that the work is about.
-    pub(super) fn apply<Rule>(&mut self, work: &Work<Rule>) -> Result<Answers, Error>
+    pub(super) fn apply<Rule>(&mut self, work: &Work<Rule>) -> Result<Answers, StoreError>
     where
         Rule: Algorithm<State = S>,
     {
@@ -325,7 +325,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
             is_newer |= self.state(rule.state_kind()).is_newer;
         }
         if is_newer && !rules.is_empty() {
-            return Err(Error::unsupported(crate::Error::newer_state()));
+            return Err(StoreError::unsupported(crate::Error::newer_state()));
         }
         let now = self.now;
         match work {
@@ -360,7 +360,11 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
     }
 
     /// Adds the deltas that the key does not have, and returns the states in `pulled`.
-    fn sync<Rule>(&mut self, deltas: &[OwnedDelta<Rule>], pulled: &PulledBytes) -> Result<(), Error>
+    fn sync<Rule>(
+        &mut self,
+        deltas: &[OwnedDelta<Rule>],
+        pulled: &PulledBytes,
+    ) -> Result<(), StoreError>
     where
         Rule: Algorithm<State = S>,
     {
@@ -383,7 +387,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
     }
 
     /// Returns the sequence numbers of the key. The first call decodes them.
-    fn sequence_numbers(&mut self) -> Result<&mut SequenceNumbers, Error> {
+    fn sequence_numbers(&mut self) -> Result<&mut SequenceNumbers, StoreError> {
         if self.sequence_numbers.is_none() {
             let bytes = self
                 .frame
@@ -391,7 +395,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
                 .filter(|_| !self.is_reset);
             let sequence_numbers = match bytes.map(SequenceNumbers::read).transpose() {
                 Ok(sequence_numbers) => sequence_numbers.unwrap_or_default(),
-                Err(error) if error.is_newer_state() => return Err(Error::unsupported(error)),
+                Err(error) if error.is_newer_state() => return Err(StoreError::unsupported(error)),
                 Err(_) => {
                     self.healed += 1;
                     SequenceNumbers::default()

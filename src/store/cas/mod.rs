@@ -17,8 +17,8 @@ mod worker;
 
 use std::{future::Future, time::Duration};
 
-pub use self::store::{CasStats, Optimistic, OptimisticBuilder};
-use crate::{store::Error, time::Timestamp};
+pub use self::store::{CasStats, CasStore, CasStoreBuilder};
+use crate::{store::StoreError, time::Timestamp};
 
 /// Loads values, and replaces them if they have not been written since.
 ///
@@ -26,7 +26,7 @@ use crate::{store::Error, time::Timestamp};
 /// UTF-8; as long as prefix and policy are printable ASCII without spaces, so are they. A store
 /// whose keys may not be that long, or not of such bytes, keeps a digest of them instead.
 ///
-/// [`Optimistic`] makes a store of it, which runs every rule whose state has a
+/// [`CasStore`] makes a store of it, which runs every rule whose state has a
 /// [`Codec`](crate::algorithm::Codec).
 ///
 /// # What to decide first
@@ -47,7 +47,7 @@ use crate::{store::Error, time::Timestamp};
 #[cfg_attr(not(feature = "test-util"), doc = "```ignore")]
 /// use std::{collections::HashMap, sync::Mutex};
 /// use tollgate::{AnyRule, Timestamp, time::{Clock, ManualClock}};
-/// use tollgate::store::{CompareAndSwap, Error, Loaded, Optimistic, Swap, Swapped};
+/// use tollgate::store::{CompareAndSwap, StoreError, Loaded, CasStore, Swap, Swapped};
 /// use tollgate::testing::conformance::{Law, Suite};
 ///
 /// struct Row {
@@ -79,11 +79,15 @@ use crate::{store::Error, time::Timestamp};
 /// impl CompareAndSwap for Shelf {
 ///     type Version = u64;
 ///
-///     async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, Error> {
+///     async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, StoreError> {
 ///         Ok(self.table.lock().unwrap().read(key, self.clock.now()))
 ///     }
 ///
-///     async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, Error> {
+///     async fn swap(
+///         &self,
+///         key: &[u8],
+///         swap: Swap<'_, u64>,
+///     ) -> Result<Swapped<u64>, StoreError> {
 ///         let (mut table, now) = (self.table.lock().unwrap(), self.clock.now());
 ///         let there = table.read(key, now);
 ///         if there.value.as_ref().map(|(version, _)| version) != swap.expected {
@@ -111,7 +115,7 @@ use crate::{store::Error, time::Timestamp};
 /// # async fn main() {
 /// let clock = ManualClock::default();
 /// let shelf = Shelf { table: Mutex::default(), clock: clock.clone() };
-/// let store = Optimistic::<_, AnyRule>::builder_on(shelf).clock(clock.clone()).build();
+/// let store = CasStore::<_, AnyRule>::builder_on(shelf).clock(clock.clone()).build();
 /// // Several keys are not spent at once: earlier ones are settled back if a later one refuses.
 /// let suite = Suite::new(store).clock(clock).spawn(tokio::spawn).settling_back();
 /// # let suite = suite.timelines(2);
@@ -121,7 +125,7 @@ use crate::{store::Error, time::Timestamp};
 /// ```
 ///
 /// Run the suite on two connections, too, through [`Alternating`](crate::testing::Alternating):
-/// `Optimistic` combines the calls for a key, so one connection does not show whether `swap`
+/// `CasStore` combines the calls for a key, so one connection does not show whether `swap`
 /// compares.
 ///
 /// # Cancellation
@@ -143,8 +147,10 @@ pub trait CompareAndSwap: Send + Sync + 'static {
     /// # Errors
     ///
     /// Fails if the value could not be read.
-    fn load(&self, key: &[u8])
-    -> impl Future<Output = Result<Loaded<Self::Version>, Error>> + Send;
+    fn load(
+        &self,
+        key: &[u8],
+    ) -> impl Future<Output = Result<Loaded<Self::Version>, StoreError>> + Send;
 
     /// Replaces the value under a key if its version is the expected one.
     ///
@@ -158,7 +164,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         &self,
         key: &[u8],
         swap: Swap<'_, Self::Version>,
-    ) -> impl Future<Output = Result<Swapped<Self::Version>, Error>> + Send;
+    ) -> impl Future<Output = Result<Swapped<Self::Version>, StoreError>> + Send;
 
     /// Returns the address of the server, for the log of its failures, as
     /// [`Backend::address`](crate::store::Backend::address).

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     algorithm::{Algorithm, Codec},
     decision::Decision,
-    store::{Ask, Decisions, Error, ask::key_name, engine::Answers},
+    store::{Ask, Decisions, StoreError, ask::key_name, engine::Answers},
     time::Clock,
 };
 
@@ -52,7 +52,7 @@ impl<Rule: Algorithm> KeyGroup<Rule> {
 pub(super) async fn all_or_none<C, Rule, K>(
     queue: Arc<SwapQueue<C, Rule, K>>,
     groups: Vec<KeyGroup<Rule>>,
-) -> Result<Decisions, Error>
+) -> Result<Decisions, StoreError>
 where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
@@ -64,7 +64,7 @@ where
         return Ok(in_order(&groups, &tried, &tried));
     }
     let spent = at_once(&queue, &groups, Work::Spend).await;
-    let is_admitted = |answers: &Result<Answers, Error>| {
+    let is_admitted = |answers: &Result<Answers, StoreError>| {
         let answers = answers.as_ref();
         answers.is_ok_and(|answers| answers.decisions.is_admitted())
     };
@@ -80,7 +80,7 @@ async fn at_once<C, Rule, K>(
     queue: &Arc<SwapQueue<C, Rule, K>>,
     groups: &[KeyGroup<Rule>],
     work: impl Fn(Asks<Rule>) -> Work<Rule>,
-) -> Vec<Result<Answers, Error>>
+) -> Vec<Result<Answers, StoreError>>
 where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
@@ -102,7 +102,7 @@ where
 async fn settle_back<C, Rule, K>(
     queue: &Arc<SwapQueue<C, Rule, K>>,
     groups: &[KeyGroup<Rule>],
-    spent: &[Result<Answers, Error>],
+    spent: &[Result<Answers, StoreError>],
 ) where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,

@@ -15,8 +15,8 @@ use crate::{
     policy::Policy,
     stats::stats,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
-        StoreId, SyncFuture,
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, NodeCounts, Settlement, Store,
+        StoreError, StoreId, SyncFuture,
         ask::{key_name, nodes_name, policies},
         engine::spawn_detached,
     },
@@ -31,10 +31,10 @@ use crate::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{TokenBucket, prelude::*, store::{CompareAndSwap, Optimistic}};
+/// use tollgate::{TokenBucket, prelude::*, store::{CompareAndSwap, CasStore}};
 ///
 /// fn limited(table: impl CompareAndSwap) {
-///     let store = Optimistic::new(table)
+///     let store = CasStore::new(table)
 ///         .timeout(Duration::from_millis(100))
 ///         .fail_closed();
 ///     let layer = RateLimitLayer::new(TokenBucket::per_second(10))
@@ -69,8 +69,8 @@ use crate::{
 ///
 /// | a call | ends as | and was |
 /// |---|---|---|
-/// | loses [`attempts`](OptimisticBuilder::attempts) races, or still loses at the [`deadline`](OptimisticBuilder::deadline) | [contended](crate::store::Error::is_contended) | not charged |
-/// | waits for an answer of the store at the deadline | [timed out](crate::store::Error::is_timeout), with all calls that wait behind it | charged once or not at all |
+/// | loses [`attempts`](CasStoreBuilder::attempts) races, or still loses at the [`deadline`](CasStoreBuilder::deadline) | [contended](crate::store::StoreError::is_contended) | not charged |
+/// | waits for an answer of the store at the deadline | [timed out](crate::store::StoreError::is_timeout), with all calls that wait behind it | charged once or not at all |
 /// | gets an error of the store | that error | the same |
 ///
 /// Contended is neither a refusal nor an outage: a [circuit
@@ -135,7 +135,7 @@ use crate::{
 /// | written by another program, or a part of a value | that of a new key; the value is replaced by the next admission and counted in [`healed`](CasStats::healed) |
 /// | a state of the rule's kind that cannot be read | the same; states of other kinds stay |
 /// | a state of another kind | what the rule admits by its own state: no more than one limit for each kind, in whatever order the rules come |
-/// | a state of the rule's kind, or a value, that a newer version of this program wrote | an error of that call [alone](crate::store::Error::is_unsupported), counted in [`newer`](CasStats::newer), until the key is reset or expires |
+/// | a state of the rule's kind, or a value, that a newer version of this program wrote | an error of that call [alone](crate::store::StoreError::is_unsupported), counted in [`newer`](CasStats::newer), until the key is reset or expires |
 ///
 /// The last is no damage: while two versions share a store, each of them would begin afresh where
 /// the other one had written, and mint a limit each time. So roll out the version that can read the
@@ -149,13 +149,13 @@ use crate::{
 ///
 /// A call that is dropped before it is its turn spends nothing; one that is dropped later is
 /// charged, once at most. Settlements and resets go on by themselves.
-pub struct Optimistic<C, Rule, K = SystemClock> {
+pub struct CasStore<C, Rule, K = SystemClock> {
     prefix: Arc<str>,
     queue: Arc<SwapQueue<C, Rule, K>>,
 }
 
-impl<C, Rule> Optimistic<C, Rule> {
-    /// Creates a store with [default settings](OptimisticBuilder).
+impl<C, Rule> CasStore<C, Rule> {
+    /// Creates a store with [default settings](CasStoreBuilder).
     pub fn new(data: C) -> Self
     where
         C: CompareAndSwap,
@@ -165,16 +165,16 @@ impl<C, Rule> Optimistic<C, Rule> {
     }
 
     /// Returns a builder of a store with other settings.
-    pub fn builder_on(data: C) -> OptimisticBuilder<C, Rule>
+    pub fn builder_on(data: C) -> CasStoreBuilder<C, Rule>
     where
         C: CompareAndSwap,
         Rule: Algorithm<State: Codec>,
     {
-        OptimisticBuilder::new(data)
+        CasStoreBuilder::new(data)
     }
 }
 
-impl<C, Rule, K> Optimistic<C, Rule, K> {
+impl<C, Rule, K> CasStore<C, Rule, K> {
     /// Returns counters of this store and its clones.
     pub fn stats(&self) -> CasStats {
         self.queue.counters.read(self.queue.unsettled.count())
@@ -186,7 +186,7 @@ impl<C, Rule, K> Optimistic<C, Rule, K> {
     }
 }
 
-impl<C, Rule, K> Clone for Optimistic<C, Rule, K> {
+impl<C, Rule, K> Clone for CasStore<C, Rule, K> {
     fn clone(&self) -> Self {
         Self {
             prefix: Arc::clone(&self.prefix),
@@ -195,9 +195,9 @@ impl<C, Rule, K> Clone for Optimistic<C, Rule, K> {
     }
 }
 
-impl<C, Rule, K> fmt::Debug for Optimistic<C, Rule, K> {
+impl<C, Rule, K> fmt::Debug for CasStore<C, Rule, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Optimistic")
+        f.debug_struct("CasStore")
             .field("prefix", &self.prefix)
             .field("settings", &self.queue.settings)
             .field("stats", &self.stats())
@@ -205,7 +205,7 @@ impl<C, Rule, K> fmt::Debug for Optimistic<C, Rule, K> {
     }
 }
 
-/// Builder of an [`Optimistic`] store, returned by [`Optimistic::builder_on`].
+/// Builder of a [`CasStore`], returned by [`CasStore::builder_on`].
 ///
 /// | setting | default |
 /// |---|---|
@@ -217,11 +217,11 @@ impl<C, Rule, K> fmt::Debug for Optimistic<C, Rule, K> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{AnyRule, backoff::Backoff, store::{CompareAndSwap, Optimistic}};
+/// use tollgate::{AnyRule, backoff::Backoff, store::{CompareAndSwap, CasStore}};
 ///
 /// /// For a server that answers within 20 ms.
-/// fn shop(table: impl CompareAndSwap) -> Optimistic<impl CompareAndSwap, AnyRule> {
-///     Optimistic::builder_on(table)
+/// fn shop(table: impl CompareAndSwap) -> CasStore<impl CompareAndSwap, AnyRule> {
+///     CasStore::builder_on(table)
 ///         .prefix("shop")
 ///         .attempts(16)
 ///         .deadline(Duration::from_millis(200))
@@ -230,7 +230,7 @@ impl<C, Rule, K> fmt::Debug for Optimistic<C, Rule, K> {
 /// }
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct OptimisticBuilder<C, Rule, K = SystemClock> {
+pub struct CasStoreBuilder<C, Rule, K = SystemClock> {
     data: C,
     clock: K,
     prefix: String,
@@ -248,7 +248,7 @@ pub(super) struct CasSettings {
     pub(super) combining: bool,
 }
 
-impl<C: Clone, Rule, K: Clone> Clone for OptimisticBuilder<C, Rule, K> {
+impl<C: Clone, Rule, K: Clone> Clone for CasStoreBuilder<C, Rule, K> {
     fn clone(&self) -> Self {
         Self {
             data: self.data.clone(),
@@ -260,9 +260,9 @@ impl<C: Clone, Rule, K: Clone> Clone for OptimisticBuilder<C, Rule, K> {
     }
 }
 
-impl<C, Rule, K: fmt::Debug> fmt::Debug for OptimisticBuilder<C, Rule, K> {
+impl<C, Rule, K: fmt::Debug> fmt::Debug for CasStoreBuilder<C, Rule, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OptimisticBuilder")
+        f.debug_struct("CasStoreBuilder")
             .field("prefix", &self.prefix)
             .field("clock", &self.clock)
             .field("settings", &self.settings)
@@ -270,7 +270,7 @@ impl<C, Rule, K: fmt::Debug> fmt::Debug for OptimisticBuilder<C, Rule, K> {
     }
 }
 
-impl<C, Rule> OptimisticBuilder<C, Rule> {
+impl<C, Rule> CasStoreBuilder<C, Rule> {
     /// Creates a builder with the defaults.
     pub fn new(data: C) -> Self {
         Self {
@@ -292,7 +292,7 @@ impl<C, Rule> OptimisticBuilder<C, Rule> {
     }
 }
 
-impl<C, Rule, K> OptimisticBuilder<C, Rule, K> {
+impl<C, Rule, K> CasStoreBuilder<C, Rule, K> {
     /// Sets the prefix of all keys; `tollgate` by default.
     pub fn prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);
@@ -300,7 +300,7 @@ impl<C, Rule, K> OptimisticBuilder<C, Rule, K> {
     }
 
     /// Sets the number of races that a call may lose before it is given up as
-    /// [contended](crate::store::Error::is_contended); 32 by default, and at least 1.
+    /// [contended](crate::store::StoreError::is_contended); 32 by default, and at least 1.
     /// [Deltas](crate::store::Delta) of several keys are given up after 7 at most, because they
     /// wait for each other.
     pub fn attempts(mut self, attempts: u32) -> Self {
@@ -311,10 +311,10 @@ impl<C, Rule, K> OptimisticBuilder<C, Rule, K> {
     /// Sets the time within which a call is tried; a second by default, in steps of a millisecond.
     ///
     /// When it has passed, a call that keeps losing is given up as
-    /// [contended](crate::store::Error::is_contended), and one that the store does not answer as
-    /// [timed out](crate::store::Error::is_timeout). Where calls for one key keep coming, the last
-    /// answer that a call waits for may take as long again; a bound for each call by itself is
-    /// [`timeout`](crate::store::StoreExt::timeout).
+    /// [contended](crate::store::StoreError::is_contended), and one that the store does not answer
+    /// as [timed out](crate::store::StoreError::is_timeout). Where calls for one key keep coming,
+    /// the last answer that a call waits for may take as long again; a bound for each call by
+    /// itself is [`timeout`](crate::store::StoreExt::timeout).
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.settings.deadline = deadline;
         self
@@ -346,8 +346,8 @@ impl<C, Rule, K> OptimisticBuilder<C, Rule, K> {
 
     /// Sets the clock to decide by if the store [returns no time](super::Loaded::now);
     /// [`SystemClock`] by default.
-    pub fn clock<L: Clock>(self, clock: L) -> OptimisticBuilder<C, Rule, L> {
-        OptimisticBuilder {
+    pub fn clock<L: Clock>(self, clock: L) -> CasStoreBuilder<C, Rule, L> {
+        CasStoreBuilder {
             data: self.data,
             clock,
             prefix: self.prefix,
@@ -358,8 +358,8 @@ impl<C, Rule, K> OptimisticBuilder<C, Rule, K> {
 
     /// Replaces the client that loads and swaps values.
     #[cfg(feature = "memcached")]
-    pub(crate) fn data<D>(self, data: D) -> OptimisticBuilder<D, Rule, K> {
-        OptimisticBuilder {
+    pub(crate) fn data<D>(self, data: D) -> CasStoreBuilder<D, Rule, K> {
+        CasStoreBuilder {
             data,
             clock: self.clock,
             prefix: self.prefix,
@@ -369,12 +369,12 @@ impl<C, Rule, K> OptimisticBuilder<C, Rule, K> {
     }
 
     /// Builds the store.
-    pub fn build(self) -> Optimistic<C, Rule, K>
+    pub fn build(self) -> CasStore<C, Rule, K>
     where
         C: CompareAndSwap,
         Rule: Algorithm<State: Codec>,
     {
-        Optimistic {
+        CasStore {
             prefix: self.prefix.into(),
             queue: Arc::new(SwapQueue::new(self.data, self.clock, self.settings)),
         }
@@ -382,7 +382,7 @@ impl<C, Rule, K> OptimisticBuilder<C, Rule, K> {
 }
 
 stats! {
-    /// Counters of an [`Optimistic`] store and its clones since it was built.
+    /// Counters of a [`CasStore`] and its clones since it was built.
     ///
     /// ```
     /// use tollgate::store::CasStats;
@@ -403,7 +403,7 @@ stats! {
             lost = "tollgate_cas_lost_total",
             /// Calls, settlements and resets that were given up as contended.
             ///
-            /// They end with an [error](crate::store::Error::is_contended).
+            /// They end with an [error](crate::store::StoreError::is_contended).
             contended = "tollgate_cas_contended_total",
             /// Values, and states in them, that could not be read and counted as no state, each
             /// time that they were read.
@@ -422,8 +422,8 @@ stats! {
     struct CasCounters;
 }
 
-impl<C: CompareAndSwap, Rule, K> Backend for Optimistic<C, Rule, K> {
-    type Error = Error;
+impl<C: CompareAndSwap, Rule, K> Backend for CasStore<C, Rule, K> {
+    type Error = StoreError;
 
     fn id(&self) -> Option<StoreId> {
         Some(StoreId::of(&self.queue))
@@ -441,18 +441,18 @@ impl<C: CompareAndSwap, Rule, K> Backend for Optimistic<C, Rule, K> {
 /// Length of the longest state that a store transfers with each call, in bytes.
 const MOST_BYTES: u64 = 64 * 1024;
 
-impl<C, Rule, K> Store<Rule> for Optimistic<C, Rule, K>
+impl<C, Rule, K> Store<Rule> for CasStore<C, Rule, K>
 where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
     K: Clock + Send + Sync + 'static,
 {
-    type Answer = BoxFuture<Result<Decisions, Error>>;
-    type Done = BoxFuture<Result<(), Error>>;
+    type Answer = BoxFuture<Result<Decisions, StoreError>>;
+    type Done = BoxFuture<Result<(), StoreError>>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         if let Err(error) = asks.iter().try_for_each(|ask| self.fits(ask.rule())) {
-            return Check::Ready(Err(Error::unsupported(error)));
+            return Check::Ready(Err(StoreError::unsupported(error)));
         }
         let mut groups = KeyGroup::of(&self.prefix, asks);
         let policies = policies(asks);
@@ -552,7 +552,7 @@ where
         &self,
         policy: &Policy,
         period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+    ) -> Option<BoxFuture<Result<NodeCounts, StoreError>>> {
         let queue = Arc::clone(&self.queue);
         let key = nodes_name(&self.prefix, policy);
         Some(Box::pin(
@@ -560,7 +560,7 @@ where
         ))
     }
 
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>> {
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>> {
         Some(sync(&self.queue, &self.prefix, deltas))
     }
 }

@@ -16,8 +16,8 @@ use crate::{
     algorithm::{Algorithm, Codec, StateKind, put_number, take_number},
     error,
     store::{
-        Batch, Delta, Error, NodeCounts, Pulled, SyncFuture, ask::key_name, engine::each_delta,
-        node_counts::CountedNodes,
+        Batch, Delta, NodeCounts, Pulled, StoreError, SyncFuture, ask::key_name,
+        engine::each_delta, node_counts::CountedNodes,
     },
     time::{Clock, Timestamp},
 };
@@ -58,7 +58,7 @@ pub(super) fn sync<C, Rule, K>(
     queue: &Arc<SwapQueue<C, Rule, K>>,
     prefix: &str,
     deltas: &[Delta<'_, Rule>],
-) -> SyncFuture<Rule, Error>
+) -> SyncFuture<Rule, StoreError>
 where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec + Send + 'static> + Send + Sync + 'static,
@@ -97,7 +97,7 @@ where
             (indices, pulled, answer)
         })
         .collect();
-    let mut each: Vec<Option<Result<_, Error>>> = deltas.iter().map(|_| None).collect();
+    let mut each: Vec<Option<Result<_, StoreError>>> = deltas.iter().map(|_| None).collect();
     Box::pin(async move {
         // All keys are worked on at once, whichever is awaited first.
         for (indices, pulled, answer) in pending {
@@ -110,7 +110,7 @@ where
                     let (at, states) = pulled.take();
                     for (index, bytes) in indices.into_iter().zip(states) {
                         let state = bytes.map(|bytes| Rule::State::from_bytes(&bytes));
-                        let state = state.transpose().map_err(Error::other);
+                        let state = state.transpose().map_err(StoreError::other);
                         each[index] = Some(state.map(|state| Pulled { at, state }));
                     }
                 }
@@ -213,7 +213,7 @@ pub(super) async fn count_node<C: CompareAndSwap, Rule, K>(
     queue: &SwapQueue<C, Rule, K>,
     key: &[u8],
     period: u64,
-) -> Result<NodeCounts, Error> {
+) -> Result<NodeCounts, StoreError> {
     let mut found = None;
     let mut delays = queue.delays().into_iter().flatten();
     for _ in 0..ATTEMPTS {
@@ -238,7 +238,7 @@ pub(super) async fn count_node<C: CompareAndSwap, Rule, K>(
             found = None;
         }
     }
-    Err(Error::contended())
+    Err(StoreError::contended())
 }
 
 #[cfg(test)]

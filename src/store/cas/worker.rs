@@ -40,7 +40,7 @@ use crate::{
     backoff::Delays,
     decision::Charge,
     store::{
-        Error, Spend,
+        Spend, StoreError,
         engine::{Answers, CombiningQueue, QueueTurn, Unsettled, runtime, runtime_gone},
     },
     time::{Clock, Timestamp},
@@ -63,7 +63,7 @@ pub(super) struct SwapQueue<C, Rule, K> {
 }
 
 /// Receiver of the answer to a job.
-type AnswerReceiver = oneshot::Receiver<Result<Answers, Error>>;
+type AnswerReceiver = oneshot::Receiver<Result<Answers, StoreError>>;
 
 impl<C, Rule, K> SwapQueue<C, Rule, K> {
     pub(super) fn new(data: C, clock: K, settings: CasSettings) -> Self {
@@ -114,7 +114,7 @@ where
         self: &Arc<Self>,
         key: Box<[u8]>,
         work: Work<Rule>,
-    ) -> Result<AnswerReceiver, Error> {
+    ) -> Result<AnswerReceiver, StoreError> {
         let runtime = runtime()?;
         let (reply, answer) = oneshot::channel();
         let job = Job::new(work, reply);
@@ -152,7 +152,7 @@ where
 }
 
 /// Awaits an answer; fails if its task no longer exists.
-pub(super) async fn receive(answer: AnswerReceiver) -> Result<Answers, Error> {
+pub(super) async fn receive(answer: AnswerReceiver) -> Result<Answers, StoreError> {
     answer.await.unwrap_or_else(|_| Err(runtime_gone()))
 }
 
@@ -201,7 +201,7 @@ const ATTEMPTS_BESIDE_OTHERS: u32 = 7;
 /// Work on a key, and the sender of its answer.
 struct Job<Rule> {
     work: Work<Rule>,
-    reply: oneshot::Sender<Result<Answers, Error>>,
+    reply: oneshot::Sender<Result<Answers, StoreError>>,
     /// Number of races that it lost.
     losses: u32,
     /// The deadline; `None` before its first attempt.
@@ -209,7 +209,7 @@ struct Job<Rule> {
 }
 
 impl<Rule> Job<Rule> {
-    fn new(work: Work<Rule>, reply: oneshot::Sender<Result<Answers, Error>>) -> Self {
+    fn new(work: Work<Rule>, reply: oneshot::Sender<Result<Answers, StoreError>>) -> Self {
         Self {
             work,
             reply,
@@ -239,7 +239,7 @@ impl<Rule> Job<Rule> {
         self.is_call() && self.reply.is_closed()
     }
 
-    fn answer(self, answer: Result<Answers, Error>) {
+    fn answer(self, answer: Result<Answers, StoreError>) {
         // A caller that no longer waits needs no answer.
         let _ = self.reply.send(answer);
     }
@@ -262,7 +262,7 @@ struct SwapWorker<C: CompareAndSwap, Rule: Algorithm, K> {
 /// The result of an attempt.
 enum AttemptResult<V> {
     /// The answers to all jobs.
-    Answered(Vec<Result<Answers, Error>>),
+    Answered(Vec<Result<Answers, StoreError>>),
     /// Another writer was faster.
     Lost {
         with: ValueSource,
@@ -328,7 +328,7 @@ where
         }
     }
 
-    async fn load_and_swap(&mut self) -> Result<AttemptResult<C::Version>, Error> {
+    async fn load_and_swap(&mut self) -> Result<AttemptResult<C::Version>, StoreError> {
         loop {
             let mut cached = match self.recall() {
                 Some(cached) => cached,
@@ -381,8 +381,8 @@ where
     /// a refused call, is answered; the other work fails.
     async fn without_writes(
         &mut self,
-        error: &Error,
-    ) -> Result<Vec<Result<Answers, Error>>, Error> {
+        error: &StoreError,
+    ) -> Result<Vec<Result<Answers, StoreError>>, StoreError> {
         self.queue.counters.loads.add(1);
         let Loaded { value, now } = self.queue.data.load(&self.key).await?;
         let bytes = value.map(|(_, bytes)| bytes);
@@ -414,13 +414,16 @@ where
         }
     }
 
-    async fn load(&mut self) -> Result<CachedValue<C::Version, Rule::State>, Error> {
+    async fn load(&mut self) -> Result<CachedValue<C::Version, Rule::State>, StoreError> {
         self.queue.counters.loads.add(1);
         let loaded = self.queue.data.load(&self.key).await?;
         Ok(self.read(loaded, ValueSource::Load))
     }
 
-    async fn swap(&mut self, swap: Swap<'_, C::Version>) -> Result<Swapped<C::Version>, Error> {
+    async fn swap(
+        &mut self,
+        swap: Swap<'_, C::Version>,
+    ) -> Result<Swapped<C::Version>, StoreError> {
         self.queue.counters.swaps.add(1);
         self.queue.data.swap(&self.key, swap).await
     }
@@ -492,12 +495,12 @@ where
         self.batch = rest;
         self.queue.counters.contended.add(over.len() as u64);
         for job in over {
-            job.answer(Err(Error::contended()));
+            job.answer(Err(StoreError::contended()));
         }
     }
 
     /// Fails the batch; after a timeout also all calls that wait for the key.
-    fn failed(&mut self, error: &Error) {
+    fn failed(&mut self, error: &StoreError) {
         self.delays = None;
         // After lost races the deadline was near, so the store had little time.
         let is_silent = error.is_timeout() && self.batch.last().is_some_and(|job| job.losses == 0);
@@ -517,12 +520,12 @@ where
 /// the allocator twice as long.
 async fn in_time<T>(
     until: Option<Instant>,
-    answer: Pin<&mut impl Future<Output = Result<T, Error>>>,
-) -> Result<T, Error> {
+    answer: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
+) -> Result<T, StoreError> {
     match until {
         Some(until) => timeout_at(until, answer)
             .await
-            .unwrap_or_else(|_| Err(Error::timeout())),
+            .unwrap_or_else(|_| Err(StoreError::timeout())),
         None => answer.await,
     }
 }

@@ -28,7 +28,7 @@ use crate::{
     key::Key,
     policy::Policy,
     stats::Counter,
-    store::{Ask, Decisions, Error, Increment, engine::Unsettled},
+    store::{Ask, Decisions, Increment, StoreError, engine::Unsettled},
     time::{Clock, MonotoneClock, Timestamp},
 };
 
@@ -117,7 +117,7 @@ struct Spent {
 
 impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     /// Spends all asks, or none.
-    pub(super) async fn acquire(&self, asks: &[CounterAsk<Rule>]) -> Result<Decisions, Error> {
+    pub(super) async fn acquire(&self, asks: &[CounterAsk<Rule>]) -> Result<Decisions, StoreError> {
         let now = self.now();
         if asks.iter().any(|ask| self.expects_refusal(ask, now)) {
             // An expected refusal only reads, so other calls see no addition of it.
@@ -171,7 +171,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     }
 
     /// Returns the decisions on calls that spend nothing.
-    pub(super) async fn look(&self, asks: &[CounterAsk<Rule>]) -> Result<Decisions, Error> {
+    pub(super) async fn look(&self, asks: &[CounterAsk<Rule>]) -> Result<Decisions, StoreError> {
         let found = self.read(asks, self.now()).await?;
         let look = |(found, ask): (&SliceTotals, _)| found.look(ask);
         Ok(found.iter().zip(asks).map(look).collect())
@@ -196,7 +196,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
 
     /// Adds, and decides by the total. A refused addition is taken back at once, and so are units
     /// above the grant.
-    async fn spend(&self, ask: &CounterAsk<Rule>, now: Timestamp) -> Result<Spent, Error> {
+    async fn spend(&self, ask: &CounterAsk<Rule>, now: Timestamp) -> Result<Spent, StoreError> {
         let (set, added) = (&ask.set, ask.added);
         let slices = set.slices(now, self.apart);
         let counter = set.counter(slices.own);
@@ -257,7 +257,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         &self,
         ask: &CounterAsk<Rule>,
         mut found: SliceTotals,
-    ) -> Result<SliceTotals, Error> {
+    ) -> Result<SliceTotals, StoreError> {
         let set = &ask.set;
         if set.slicing.older() == 0 {
             return Ok(found);
@@ -265,7 +265,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         let now = self.now();
         if now >= set.slicing.over(found.slices.own) {
             // The addition no longer counts, and calls since then did not see it.
-            return Err(Error::timeout());
+            return Err(StoreError::timeout());
         }
         let late = found
             .slices
@@ -284,7 +284,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         &self,
         asks: &[Q],
         now: Timestamp,
-    ) -> Result<Vec<SliceTotals>, Error> {
+    ) -> Result<Vec<SliceTotals>, StoreError> {
         let slices: Vec<_> = asks
             .iter()
             .map(|ask| ask.borrow().set.slices(now, self.apart))
@@ -307,7 +307,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         Ok(found.collect())
     }
 
-    async fn totals(&self, counters: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
+    async fn totals(&self, counters: &[Box<[u8]>]) -> Result<Vec<u64>, StoreError> {
         self.counts.readings.add(1);
         let totals = self.increment.read(counters).await?;
         if totals.len() == counters.len() {
@@ -347,7 +347,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         set: &CounterSet,
         charge: &Charge,
         actual: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let now = self.now();
         let slice = set.slicing.slice(charge.at);
         let is_near = charge.at <= now.saturating_add(self.apart);
@@ -369,7 +369,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     }
 
     /// Removes all counters of these sets that may matter now to any host.
-    pub(super) async fn reset(&self, sets: &[CounterSet]) -> Result<(), Error> {
+    pub(super) async fn reset(&self, sets: &[CounterSet]) -> Result<(), StoreError> {
         let now = self.now();
         let counters: Vec<_> = sets
             .iter()
@@ -383,16 +383,16 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
 }
 
 #[cold]
-fn shrunk() -> Error {
-    Error::other(
+fn shrunk() -> StoreError {
+    StoreError::other(
         "the store tells a total below what was added to it: expected counters that never wrap, as \
          `Increment` says; see that nobody else writes its keys",
     )
 }
 
 #[cold]
-pub(super) fn miscounted() -> Error {
-    Error::other(
+pub(super) fn miscounted() -> StoreError {
+    StoreError::other(
         "the store tells more totals or fewer than it was asked for: expected one for each counter, in \
          their order; correct its `Increment`",
     )

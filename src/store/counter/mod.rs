@@ -34,8 +34,8 @@ use crate::{
     policy::Policy,
     stats::stats,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
-        StoreId, SyncFuture,
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, NodeCounts, Settlement, Store,
+        StoreError, StoreId, SyncFuture,
         ask::{nodes_name, policies},
         engine::{Unsettled, spawn_detached},
     },
@@ -52,10 +52,10 @@ use crate::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{FixedWindow, prelude::*, store::{Counters, Increment}};
+/// use tollgate::{FixedWindow, prelude::*, store::{CounterStore, Increment}};
 ///
 /// fn limited(cache: impl Increment) {
-///     let store = Counters::new(cache)
+///     let store = CounterStore::new(cache)
 ///         .timeout(Duration::from_millis(100))
 ///         .fail_open();
 ///     let layer = RateLimitLayer::new(FixedWindow::per_minute(100))
@@ -84,7 +84,7 @@ use crate::{
 /// | passes while an earlier refusal holds, because units were refunded | `read`, `add` |
 /// | costs more than the limit | `read` |
 /// | is granted [more than its cost](crate::store::Ask::up_to) | `add`, and `subtract` if more was asked for than remains |
-/// | comes under a sliding window, within [`clocks_apart`](CountersBuilder::clocks_apart) of the end of a slice | at most one `read` more |
+/// | comes under a sliding window, within [`clocks_apart`](CounterStoreBuilder::clocks_apart) of the end of a slice | at most one `read` more |
 /// | has several asks | the same for each, one after the other; one `read` for all |
 ///
 /// This process remembers up to 8192 exhausted keys until more calls can pass. Their calls only
@@ -130,11 +130,11 @@ use crate::{
 /// | failure | effect |
 /// |---|---|
 /// | `add` fails, or is not answered | the call is undecided; it may be charged, once, until its slice counts no more |
-/// | this process dies between `add` and `subtract`, or `subtract` fails | the refused call stays charged as long; [`stats`](Counters::stats) counts the latter |
+/// | this process dies between `add` and `subtract`, or `subtract` fails | the refused call stays charged as long; [`stats`](CounterStore::stats) counts the latter |
 /// | a counter is lost, by a restart, an eviction or a reset | its window begins afresh: at most a limit more passes, and what calls under way take back of it |
 /// | a total is not a number, or below what was added | an error: undecided |
 /// | a slice leaves a sliding window while a call is under way | it may or may not count for this call, as at the call's beginning or at its end |
-/// | a sliding window's answer comes a whole window late | taken back, and a [timeout](crate::store::Error::is_timeout) |
+/// | a sliding window's answer comes a whole window late | taken back, and a [timeout](crate::store::StoreError::is_timeout) |
 ///
 /// # Cancellation
 ///
@@ -145,16 +145,16 @@ use crate::{
 /// # Time
 ///
 /// The time determines the counter, so it must be known before the store is asked. It is the time
-/// of this process, or of the [clock](CountersBuilder::clock) that was set, even if the server has
-/// a clock of its own; by [that one](Increment::now), nodes are counted. If that clock steps back,
-/// the time stands still.
+/// of this process, or of the [clock](CounterStoreBuilder::clock) that was set, even if the server
+/// has a clock of its own; by [that one](Increment::now), nodes are counted. If that clock steps
+/// back, the time stands still.
 ///
 /// Hosts whose clocks are `d` apart pass from one window to the next within `d` of each other. Each
 /// counter holds its limit all the same; but in the time around a boundary, one host counts in the
 /// old window and one in the new. So in any span of a window's length less `d`, at most two fixed
 /// windows' limits pass, as by one clock. Under a sliding window, a host that is late sees what
 /// others count in slices that have not begun for it, as long as `d` is at most
-/// [`clocks_apart`](CountersBuilder::clocks_apart), a second unless it is set, and less than a
+/// [`clocks_apart`](CounterStoreBuilder::clocks_apart), a second unless it is set, and less than a
 /// window.
 ///
 /// # When the rule changes
@@ -173,14 +173,14 @@ use crate::{
 /// `tollgate:nodes:api:179562604` has the [number of nodes](crate::store::NodeCounts) in a period.
 ///
 /// `reset` has no rule to derive windows from. It removes the counters of all windows that this
-/// store or a clone has used or [learned](Counters::learn); without any it is an error. While two
-/// releases run, let the store learn the windows of both.
+/// store or a clone has used or [learned](CounterStore::learn); without any it is an error. While
+/// two releases run, let the store learn the windows of both.
 ///
 /// # A store of your own
 ///
 /// ```
 /// use std::{collections::HashMap, sync::{Arc, Mutex}, time::Duration};
-/// use tollgate::{SlidingWindow, store::{Counters, Error, Increment, Totals}};
+/// use tollgate::{SlidingWindow, store::{CounterStore, StoreError, Increment, Totals}};
 /// # use tollgate::time::ManualClock;
 /// # use tollgate::testing::conformance::{Law, Suite};
 ///
@@ -195,7 +195,7 @@ use crate::{
 ///         amount: u64,
 ///         _: Duration,
 ///         beside: &[Box<[u8]>],
-///     ) -> Result<Totals, Error> {
+///     ) -> Result<Totals, StoreError> {
 ///         let mut counters = self.0.lock().unwrap();
 ///         let total = counters.entry(key.into()).or_default();
 ///         *total = total.saturating_add(amount);
@@ -207,19 +207,19 @@ use crate::{
 ///         Ok(Totals { total, beside })
 ///     }
 ///
-///     async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), Error> {
+///     async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), StoreError> {
 ///         if let Some(total) = self.0.lock().unwrap().get_mut(key) {
 ///             *total = total.saturating_sub(amount);
 ///         }
 ///         Ok(())
 ///     }
 ///
-///     async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
+///     async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, StoreError> {
 ///         let counters = self.0.lock().unwrap();
 ///         Ok(keys.iter().map(|key| counters.get(key).copied().unwrap_or(0)).collect())
 ///     }
 ///
-///     async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), Error> {
+///     async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), StoreError> {
 ///         let mut counters = self.0.lock().unwrap();
 ///         keys.iter().for_each(|key| drop(counters.remove(key)));
 ///         Ok(())
@@ -231,7 +231,7 @@ use crate::{
 /// // others.
 /// let rules = [5, 9, 20].map(|limit| SlidingWindow::per_minute(limit).slices(4));
 /// let clock = ManualClock::default();
-/// let store = Counters::builder_on(CounterMap::default()).clock(clock.clone()).build();
+/// let store = CounterStore::builder_on(CounterMap::default()).clock(clock.clone()).build();
 /// // Without `repeating_deltas`, the suite would ask that a delta that arrives twice is added
 /// // once: counters cannot tell.
 /// let suite = Suite::with_rules(store, rules)
@@ -244,12 +244,12 @@ use crate::{
 /// assert_eq!(report.left_out(), [Law::Fault]);
 /// # }
 /// ```
-pub struct Counters<I, Rule, K = SystemClock> {
+pub struct CounterStore<I, Rule, K = SystemClock> {
     driver: Arc<CounterDriver<I, Rule, K>>,
 }
 
-impl<I, Rule> Counters<I, Rule> {
-    /// Creates a store with [default settings](CountersBuilder).
+impl<I, Rule> CounterStore<I, Rule> {
+    /// Creates a store with [default settings](CounterStoreBuilder).
     // With the bounds on the `impl`, the compiler would not say what to use instead.
     pub fn new(increment: I) -> Self
     where
@@ -260,16 +260,16 @@ impl<I, Rule> Counters<I, Rule> {
     }
 
     /// Returns a builder of a store with other settings.
-    pub fn builder_on(increment: I) -> CountersBuilder<I, Rule>
+    pub fn builder_on(increment: I) -> CounterStoreBuilder<I, Rule>
     where
         I: Increment,
         Rule: Counted,
     {
-        CountersBuilder::new(increment)
+        CounterStoreBuilder::new(increment)
     }
 }
 
-impl<I, Rule: Counted, K> Counters<I, Rule, K> {
+impl<I, Rule: Counted, K> CounterStore<I, Rule, K> {
     /// Adds a rule under which no call came yet, so that `reset` reaches its counters.
     ///
     /// # Errors
@@ -290,7 +290,7 @@ impl<I, Rule: Counted, K> Counters<I, Rule, K> {
     }
 }
 
-impl<I, Rule, K> Clone for Counters<I, Rule, K> {
+impl<I, Rule, K> Clone for CounterStore<I, Rule, K> {
     fn clone(&self) -> Self {
         Self {
             driver: Arc::clone(&self.driver),
@@ -298,9 +298,9 @@ impl<I, Rule, K> Clone for Counters<I, Rule, K> {
     }
 }
 
-impl<I, Rule, K> fmt::Debug for Counters<I, Rule, K> {
+impl<I, Rule, K> fmt::Debug for CounterStore<I, Rule, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Counters")
+        f.debug_struct("CounterStore")
             .field("prefix", &self.driver.prefix)
             .field(
                 "stats",
@@ -310,7 +310,7 @@ impl<I, Rule, K> fmt::Debug for Counters<I, Rule, K> {
     }
 }
 
-/// Builder of a [`Counters`] store, returned by [`Counters::builder_on`].
+/// Builder of a [`CounterStore`], returned by [`CounterStore::builder_on`].
 ///
 /// | setting | default |
 /// |---|---|
@@ -320,17 +320,17 @@ impl<I, Rule, K> fmt::Debug for Counters<I, Rule, K> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{SlidingWindow, store::{Counters, Increment}};
+/// use tollgate::{SlidingWindow, store::{CounterStore, Increment}};
 ///
-/// fn shop(cache: impl Increment) -> Counters<impl Increment, SlidingWindow> {
-///     Counters::builder_on(cache)
+/// fn shop(cache: impl Increment) -> CounterStore<impl Increment, SlidingWindow> {
+///     CounterStore::builder_on(cache)
 ///         .prefix("shop")
 ///         .clocks_apart(Duration::from_millis(50))
 ///         .build()
 /// }
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct CountersBuilder<I, Rule, K = SystemClock> {
+pub struct CounterStoreBuilder<I, Rule, K = SystemClock> {
     increment: I,
     prefix: Box<str>,
     apart: Duration,
@@ -338,7 +338,7 @@ pub struct CountersBuilder<I, Rule, K = SystemClock> {
     rule: PhantomData<fn() -> Rule>,
 }
 
-impl<I, Rule> CountersBuilder<I, Rule> {
+impl<I, Rule> CounterStoreBuilder<I, Rule> {
     /// Creates a builder with the defaults.
     pub fn new(increment: I) -> Self {
         Self {
@@ -351,7 +351,7 @@ impl<I, Rule> CountersBuilder<I, Rule> {
     }
 }
 
-impl<I, Rule, K> CountersBuilder<I, Rule, K> {
+impl<I, Rule, K> CounterStoreBuilder<I, Rule, K> {
     /// Sets the prefix of all counters; `tollgate` by default.
     pub fn prefix(self, prefix: &str) -> Self {
         Self {
@@ -372,8 +372,8 @@ impl<I, Rule, K> CountersBuilder<I, Rule, K> {
     /// Sets the clock, which determines the slice that a call counts in.
     ///
     /// If it steps back, the store's time stands still until it has caught up.
-    pub fn clock<C: Clock>(self, clock: C) -> CountersBuilder<I, Rule, C> {
-        CountersBuilder {
+    pub fn clock<C: Clock>(self, clock: C) -> CounterStoreBuilder<I, Rule, C> {
+        CounterStoreBuilder {
             increment: self.increment,
             prefix: self.prefix,
             apart: self.apart,
@@ -384,8 +384,8 @@ impl<I, Rule, K> CountersBuilder<I, Rule, K> {
 
     /// Replaces the client that adds to counters.
     #[cfg(feature = "memcached")]
-    pub(crate) fn increment<J>(self, increment: J) -> CountersBuilder<J, Rule, K> {
-        CountersBuilder {
+    pub(crate) fn increment<J>(self, increment: J) -> CounterStoreBuilder<J, Rule, K> {
+        CounterStoreBuilder {
             increment,
             prefix: self.prefix,
             apart: self.apart,
@@ -395,13 +395,13 @@ impl<I, Rule, K> CountersBuilder<I, Rule, K> {
     }
 
     /// Builds the store.
-    pub fn build(self) -> Counters<I, Rule, K>
+    pub fn build(self) -> CounterStore<I, Rule, K>
     where
         I: Increment,
         Rule: Counted,
         K: Clock,
     {
-        Counters {
+        CounterStore {
             driver: Arc::new(CounterDriver {
                 increment: self.increment,
                 prefix: self.prefix,
@@ -417,7 +417,7 @@ impl<I, Rule, K> CountersBuilder<I, Rule, K> {
     }
 }
 
-impl<I: Clone, Rule, K: Clone> Clone for CountersBuilder<I, Rule, K> {
+impl<I: Clone, Rule, K: Clone> Clone for CounterStoreBuilder<I, Rule, K> {
     fn clone(&self) -> Self {
         Self {
             increment: self.increment.clone(),
@@ -429,9 +429,9 @@ impl<I: Clone, Rule, K: Clone> Clone for CountersBuilder<I, Rule, K> {
     }
 }
 
-impl<I, Rule, K> fmt::Debug for CountersBuilder<I, Rule, K> {
+impl<I, Rule, K> fmt::Debug for CounterStoreBuilder<I, Rule, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CountersBuilder")
+        f.debug_struct("CounterStoreBuilder")
             .field("prefix", &self.prefix)
             .field("clocks_apart", &self.apart)
             .finish_non_exhaustive()
@@ -440,8 +440,8 @@ impl<I, Rule, K> fmt::Debug for CountersBuilder<I, Rule, K> {
 
 /// Adds to counters and returns their totals.
 ///
-/// [`Counters`](Counters#a-store-of-your-own) makes a store of it, and its page has a whole example
-/// in a map.
+/// [`CounterStore`](CounterStore#a-store-of-your-own) makes a store of it, and its page has a whole
+/// example in a map.
 ///
 /// A counter that does not exist is 0. No counter wraps: a total that would exceed 2⁶⁴ − 1 stays at
 /// that number, and one that would fall below 0 is 0. Additions to a counter are atomic: of two
@@ -472,7 +472,7 @@ pub trait Increment: Send + Sync + 'static {
         amount: u64,
         keep: Duration,
         beside: &[Box<[u8]>],
-    ) -> impl Future<Output = Result<Totals, Error>> + Send;
+    ) -> impl Future<Output = Result<Totals, StoreError>> + Send;
 
     /// Takes back `amount`, at least 1, from the counter under `key`, down to 0 at the lowest.
     /// Creates no counter.
@@ -480,7 +480,11 @@ pub trait Increment: Send + Sync + 'static {
     /// # Errors
     ///
     /// Fails if it is not known whether the amount was taken back.
-    fn subtract(&self, key: &[u8], amount: u64) -> impl Future<Output = Result<(), Error>> + Send;
+    fn subtract(
+        &self,
+        key: &[u8],
+        amount: u64,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Returns the totals of counters, in the order of their keys. One round trip, where the store
     /// can.
@@ -488,14 +492,15 @@ pub trait Increment: Send + Sync + 'static {
     /// # Errors
     ///
     /// Fails if one of them cannot be read, also because its value is no number.
-    fn read(&self, keys: &[Box<[u8]>]) -> impl Future<Output = Result<Vec<u64>, Error>> + Send;
+    fn read(&self, keys: &[Box<[u8]>])
+    -> impl Future<Output = Result<Vec<u64>, StoreError>> + Send;
 
     /// Removes counters.
     ///
     /// # Errors
     ///
     /// Fails if one of them may still be there.
-    fn remove(&self, keys: &[Box<[u8]>]) -> impl Future<Output = Result<(), Error>> + Send;
+    fn remove(&self, keys: &[Box<[u8]>]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Returns the time by the store's clock, to within a second or two; `None`, the default, if
     /// the store has none.
@@ -508,7 +513,7 @@ pub trait Increment: Send + Sync + 'static {
     /// # Errors
     ///
     /// Fails if the clock is not known, for example because the store cannot be reached.
-    fn now(&self) -> impl Future<Output = Result<Option<Timestamp>, Error>> + Send {
+    fn now(&self) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send {
         ready(Ok(None))
     }
 
@@ -537,7 +542,7 @@ pub struct Totals {
 }
 
 stats! {
-    /// Counters of a [`Counters`] store and its clones since it was built.
+    /// Counters of a [`CounterStore`] and its clones since it was built.
     ///
     /// ```
     /// use tollgate::store::CounterStats;
@@ -576,8 +581,8 @@ stats! {
     struct OperationCounts;
 }
 
-impl<I: Increment, Rule, K> Backend for Counters<I, Rule, K> {
-    type Error = Error;
+impl<I: Increment, Rule, K> Backend for CounterStore<I, Rule, K> {
+    type Error = StoreError;
 
     fn id(&self) -> Option<StoreId> {
         Some(StoreId::of(&self.driver))
@@ -592,14 +597,14 @@ impl<I: Increment, Rule, K> Backend for Counters<I, Rule, K> {
     }
 }
 
-impl<I, Rule, K> Store<Rule> for Counters<I, Rule, K>
+impl<I, Rule, K> Store<Rule> for CounterStore<I, Rule, K>
 where
     I: Increment,
     Rule: Counted<State: Send> + Send + Sync + 'static,
     K: Clock + Send + Sync + 'static,
 {
-    type Answer = CountersFuture;
-    type Done = BoxFuture<Result<(), Error>>;
+    type Answer = CounterStoreFuture;
+    type Done = BoxFuture<Result<(), StoreError>>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let driver = Arc::clone(&self.driver);
@@ -610,9 +615,9 @@ where
                     let decisions = driver.acquire(&owned).await?;
                     Ok(decisions.of_policies(policies))
                 };
-                Check::Pending(CountersFuture::new(true, work))
+                Check::Pending(CounterStoreFuture::new(true, work))
             }
-            Err(error) => Check::Ready(Err(Error::unsupported(error))),
+            Err(error) => Check::Ready(Err(StoreError::unsupported(error))),
         }
     }
 
@@ -621,9 +626,9 @@ where
         match driver.owned_asks(asks) {
             Ok(owned) => {
                 let work = async move { driver.look(&owned).await };
-                Check::Pending(CountersFuture::new(false, work))
+                Check::Pending(CounterStoreFuture::new(false, work))
             }
-            Err(error) => Check::Ready(Err(Error::unsupported(error))),
+            Err(error) => Check::Ready(Err(StoreError::unsupported(error))),
         }
     }
 
@@ -641,7 +646,7 @@ where
                 let driver = Arc::clone(&driver);
                 async move { driver.settle(&set, &charge, actual).await }
             })),
-            Err(error) => Check::Ready(Err(Error::unsupported(error))),
+            Err(error) => Check::Ready(Err(StoreError::unsupported(error))),
         }
     }
 
@@ -657,7 +662,7 @@ where
                 }
                 driver.reset(&sets).await
             }),
-            Err(error) => Check::Ready(Err(Error::unsupported(error))),
+            Err(error) => Check::Ready(Err(StoreError::unsupported(error))),
         }
     }
 
@@ -669,7 +674,7 @@ where
         &self,
         policy: &Policy,
         period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+    ) -> Option<BoxFuture<Result<NodeCounts, StoreError>>> {
         let driver = Arc::clone(&self.driver);
         let prefix = nodes_name(&driver.prefix, policy);
         Some(Box::pin(
@@ -679,40 +684,40 @@ where
 
     /// Adds each delta once at most: one whose addition has failed is [not
     /// repeated](CounterStats::doubtful).
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>> {
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>> {
         let driver = Arc::clone(&self.driver);
-        let delta = |delta| driver.delta(delta).map_err(Error::unsupported);
+        let delta = |delta| driver.delta(delta).map_err(StoreError::unsupported);
         let deltas = deltas.iter().map(delta).collect();
         Some(Box::pin(async move { driver.sync(deltas).await }))
     }
 }
 
-/// The future of a [`Counters`] store's answer.
+/// The future of a [`CounterStore`]'s answer.
 ///
 /// If it spends and is dropped after it was polled, it goes on by itself. So a refused addition is
 /// taken back in any case.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::store::{CountersFuture, Decisions, Error};
+/// use tollgate::store::{CounterStoreFuture, Decisions, StoreError};
 ///
 /// /// The call goes on when the time is up, and is charged or taken back.
-/// async fn within(time: Duration, answer: CountersFuture) -> Result<Decisions, Error> {
-///     tokio::time::timeout(time, answer).await.unwrap_or_else(|_| Err(Error::timeout()))
+/// async fn within(time: Duration, answer: CounterStoreFuture) -> Result<Decisions, StoreError> {
+///     tokio::time::timeout(time, answer).await.unwrap_or_else(|_| Err(StoreError::timeout()))
 /// }
 /// # let _ = within;
 /// ```
 #[must_use = "futures do nothing unless they are polled"]
-pub struct CountersFuture {
-    work: Option<BoxFuture<Result<Decisions, Error>>>,
+pub struct CounterStoreFuture {
+    work: Option<BoxFuture<Result<Decisions, StoreError>>>,
     spends: bool,
     has_begun: bool,
 }
 
-impl CountersFuture {
+impl CounterStoreFuture {
     fn new(
         spends: bool,
-        work: impl Future<Output = Result<Decisions, Error>> + Send + 'static,
+        work: impl Future<Output = Result<Decisions, StoreError>> + Send + 'static,
     ) -> Self {
         Self {
             work: Some(Box::pin(work)),
@@ -722,8 +727,8 @@ impl CountersFuture {
     }
 }
 
-impl Future for CountersFuture {
-    type Output = Result<Decisions, Error>;
+impl Future for CounterStoreFuture {
+    type Output = Result<Decisions, StoreError>;
 
     /// # Panics
     ///
@@ -731,7 +736,7 @@ impl Future for CountersFuture {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Taken out: after a panic of the store there is nothing to go on with.
         let Some(mut work) = self.work.take() else {
-            panic!("`CountersFuture` polled after it was ready");
+            panic!("`CounterStoreFuture` polled after it was ready");
         };
         self.has_begun = true;
         let polled = work.as_mut().poll(cx);
@@ -742,7 +747,7 @@ impl Future for CountersFuture {
     }
 }
 
-impl Drop for CountersFuture {
+impl Drop for CounterStoreFuture {
     fn drop(&mut self) {
         let Some(work) = self.work.take().filter(|_| self.spends && self.has_begun) else {
             return;
@@ -754,8 +759,8 @@ impl Drop for CountersFuture {
     }
 }
 
-impl fmt::Debug for CountersFuture {
+impl fmt::Debug for CounterStoreFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CountersFuture").finish_non_exhaustive()
+        f.debug_struct("CounterStoreFuture").finish_non_exhaustive()
     }
 }

@@ -268,7 +268,7 @@ impl<Rule: Counted> KnownSlicings<Rule> {
         if known.is_empty() {
             return Err(Error::new(
                 "this store was asked for no rule yet, and does not know the counters of a key: expected one; tell it the \
-                 rules by `Counters::learn`",
+                 rules by `CounterStore::learn`",
             ));
         }
         known.iter().map(|(_, rule)| of(rule)).collect()

@@ -21,7 +21,7 @@ use crate::{
     decision::{Charge, Cost},
     stats::Counter,
     store::{
-        Batch, Delta, Error, Increment, NodeCounts, Pulled,
+        Batch, Delta, Increment, NodeCounts, Pulled, StoreError,
         engine::{concurrently, each_delta},
         node_counts::CountedNodes,
     },
@@ -122,8 +122,8 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     /// Adds deltas, each once at most, and reads the totals.
     pub(super) async fn sync(
         &self,
-        deltas: Vec<Result<CounterDelta<Rule>, Error>>,
-    ) -> Result<Vec<Result<Pulled<Rule::State>, Error>>, Error> {
+        deltas: Vec<Result<CounterDelta<Rule>, StoreError>>,
+    ) -> Result<Vec<Result<Pulled<Rule::State>, StoreError>>, StoreError> {
         let known: Vec<_> = deltas.iter().flatten().collect();
         let adding = known.iter().map(|delta| self.add_once(delta)).collect();
         let added = concurrently(AT_ONCE, adding).await;
@@ -140,7 +140,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     }
 
     /// Adds a delta, unless it may have been added before.
-    async fn add_once(&self, delta: &CounterDelta<Rule>) -> Result<(), Error> {
+    async fn add_once(&self, delta: &CounterDelta<Rule>) -> Result<(), StoreError> {
         if delta.units == 0 || !self.open_deltas.record(delta.ask.hash, delta.batch) {
             return Ok(());
         }
@@ -160,7 +160,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     async fn pull(
         &self,
         deltas: &[&CounterDelta<Rule>],
-    ) -> Vec<Result<Pulled<Rule::State>, Error>> {
+    ) -> Vec<Result<Pulled<Rule::State>, StoreError>> {
         let asks: Vec<_> = deltas.iter().map(|delta| &delta.ask).collect();
         let now = self.now();
         let pulled = |(found, ask): (&SliceTotals, _)| Pulled {
@@ -185,7 +185,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
 
     /// Forgets the deltas of each key and node that were all answered. The others are pushed again
     /// together.
-    fn close_answered<T>(&self, deltas: &[&CounterDelta<Rule>], answers: &[Result<T, Error>]) {
+    fn close_answered<T>(&self, deltas: &[&CounterDelta<Rule>], answers: &[Result<T, StoreError>]) {
         let name = |delta: &CounterDelta<Rule>| (delta.ask.hash, delta.batch.node);
         let answers = deltas.iter().zip(answers);
         let failed: HashSet<_> = answers
@@ -209,7 +209,11 @@ const KEEP: Duration = CountedNodes::KEEP.saturating_add(NodeCounts::PERIOD);
 impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     /// Counts this node in a period of its clock. Each period has a counter for each policy, whose
     /// name begins with `prefix`.
-    pub(super) async fn count_node(&self, prefix: &[u8], period: u64) -> Result<NodeCounts, Error> {
+    pub(super) async fn count_node(
+        &self,
+        prefix: &[u8],
+        period: u64,
+    ) -> Result<NodeCounts, StoreError> {
         let period = match self.increment.now().await? {
             Some(store) => in_store(period, self.now(), store),
             None => period,

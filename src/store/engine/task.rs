@@ -19,16 +19,16 @@ use tokio::runtime::Handle;
 #[cfg(any(feature = "redis", feature = "memcached"))]
 use tokio::{sync::Mutex, task::JoinError};
 
-use crate::store::{BoxFuture, Check, Error, Pulled};
+use crate::store::{BoxFuture, Check, Pulled, StoreError};
 
 /// Returns the tokio runtime of the caller.
 ///
 /// # Errors
 ///
 /// When there is none: a mistake in the program, not a failure of the server.
-pub(in crate::store) fn runtime() -> Result<Handle, Error> {
+pub(in crate::store) fn runtime() -> Result<Handle, StoreError> {
     Handle::try_current().map_err(|error| {
-        Error::unsupported(format!(
+        StoreError::unsupported(format!(
             "{error}: expected a call within a runtime of tokio; call the store from a task"
         ))
     })
@@ -36,8 +36,8 @@ pub(in crate::store) fn runtime() -> Result<Handle, Error> {
 
 /// Spawns a task that runs to its end even if the returned future is dropped.
 pub(in crate::store) fn spawn_detached<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Error>> + Send + 'static,
-) -> Check<BoxFuture<Result<T, Error>>> {
+    work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+) -> Check<BoxFuture<Result<T, StoreError>>> {
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(error) => return Check::Ready(Err(error)),
@@ -49,8 +49,8 @@ pub(in crate::store) fn spawn_detached<T: Send + 'static>(
 }
 
 /// Returns the error of a call whose runtime shut down before its task had ended.
-pub(in crate::store) fn runtime_gone() -> Error {
-    Error::unavailable(
+pub(in crate::store) fn runtime_gone() -> StoreError {
+    StoreError::unavailable(
         "the tokio runtime of this call has shut down: expected it to outlive the call; shut it down after the last answer",
     )
 }
@@ -60,7 +60,7 @@ pub(in crate::store) fn runtime_gone() -> Error {
 #[derive(Default)]
 pub(in crate::store) struct SingleFlight {
     /// Held while an attempt is in flight; contains the error of the last attempt that failed.
-    last_error: Arc<Mutex<Option<Error>>>,
+    last_error: Arc<Mutex<Option<StoreError>>>,
     /// Number of failed attempts.
     failures: Arc<AtomicU64>,
 }
@@ -79,8 +79,8 @@ impl SingleFlight {
     pub(in crate::store) async fn get_or_try_init<T: Send + 'static>(
         &self,
         existing: impl Fn() -> Option<T>,
-        create: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<T, Error> {
+        create: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let runtime = runtime()?;
         let failures_before = self.failures.load(Ordering::Acquire);
         let mut last_error = Arc::clone(&self.last_error).lock_owned().await;
@@ -157,9 +157,9 @@ pub(in crate::store) async fn concurrently<F: Future>(
 ///
 /// The first failure of the server, if it answered no delta.
 pub(in crate::store) fn each_delta<State>(
-    each: Vec<Result<Pulled<State>, Error>>,
-) -> Result<Vec<Result<Pulled<State>, Error>>, Error> {
-    let is_answered = |one: &Result<_, Error>| match one {
+    each: Vec<Result<Pulled<State>, StoreError>>,
+) -> Result<Vec<Result<Pulled<State>, StoreError>>, StoreError> {
+    let is_answered = |one: &Result<_, StoreError>| match one {
         Ok(_) => true,
         Err(error) => error.is_contended(),
     };
@@ -217,8 +217,8 @@ mod tests {
                 state: None::<()>,
             })
         };
-        let silent = || Err(Error::timeout());
-        let unfit = || Err(Error::unsupported("a rule that does not fit"));
+        let silent = || Err(StoreError::timeout());
+        let unfit = || Err(StoreError::unsupported("a rule that does not fit"));
         for (each, fails) in [
             (vec![], false),
             (vec![pulled()], false),
@@ -226,7 +226,7 @@ mod tests {
             (vec![unfit()], false),
             (vec![unfit(), silent()], true),
             (vec![silent(), pulled()], false),
-            (vec![silent(), Err(Error::contended())], false),
+            (vec![silent(), Err(StoreError::contended())], false),
         ] {
             let (case, count) = (format!("{each:?}"), each.len());
             match each_delta(each) {

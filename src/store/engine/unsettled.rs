@@ -8,7 +8,7 @@ use std::sync::{
 #[cfg(feature = "tokio")]
 use super::spawn_detached;
 #[cfg(feature = "tokio")]
-use crate::store::{BoxFuture, Check, Error};
+use crate::store::{BoxFuture, Check, StoreError};
 
 /// A counter of settlements that failed or may have failed. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -61,9 +61,9 @@ impl SettlementGuard {
     pub(in crate::store) fn make_each<F>(
         mut self,
         settlements: impl IntoIterator<Item = F, IntoIter: Send + 'static>,
-    ) -> Check<BoxFuture<Result<(), Error>>>
+    ) -> Check<BoxFuture<Result<(), StoreError>>>
     where
-        F: Future<Output = Result<(), Error>> + Send,
+        F: Future<Output = Result<(), StoreError>> + Send,
     {
         let settlements = settlements.into_iter();
         spawn_detached(async move {

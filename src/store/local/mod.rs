@@ -29,7 +29,7 @@ use std::{
 use dashmap::{DashMap, mapref::one::RefMut};
 use foldhash::{SharedSeed, quality::FoldHasher};
 
-pub use self::stats::Stats;
+pub use self::stats::LocalStats;
 use self::{
     map::{Location, Map, Shard},
     stats::{Displaced, LocalCounters, Occupancy, StateKinds},
@@ -186,7 +186,7 @@ impl<A: Algorithm, C> Local<A, C> {
     }
 
     /// Returns the counts since the store was built, of all clones together.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> LocalStats {
         let LocalInner {
             occupancy,
             counters,

@@ -21,15 +21,15 @@ stats! {
     /// threads share.
     ///
     /// ```
-    /// use tollgate::store::Stats;
+    /// use tollgate::store::LocalStats;
     ///
     /// /// Keys in the store, in percent of its capacity.
-    /// fn occupied(stats: &Stats) -> usize {
+    /// fn occupied(stats: &LocalStats) -> usize {
     ///     100 * stats.keys / stats.capacity.max(1)
     /// }
-    /// # assert_eq!(occupied(&Stats::default()), 0);
+    /// # assert_eq!(occupied(&LocalStats::default()), 0);
     /// ```
-    pub struct Stats {
+    pub struct LocalStats {
         counted {
             /// New keys that were inserted.
             inserted = "tollgate_local_inserted_total",

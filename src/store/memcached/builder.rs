@@ -10,12 +10,12 @@ use super::{
 use crate::{
     algorithm::{Algorithm, Codec, Counted},
     backoff::Backoff,
-    store::{CountersBuilder, Error, OptimisticBuilder},
+    store::{CasStoreBuilder, CounterStoreBuilder, StoreError},
     time::{Clock, SystemClock},
 };
 
 /// Builder of a [`Memcached`] store, returned by
-/// [`Memcached::builder`](crate::store::Optimistic::builder).
+/// [`Memcached::builder`](crate::store::CasStore::builder).
 ///
 /// | setting | default |
 /// |---|---|
@@ -31,7 +31,7 @@ use crate::{
 /// use std::time::Duration;
 /// use tollgate::{TokenBucket, store::Memcached};
 ///
-/// # async fn run() -> Result<(), tollgate::store::Error> {
+/// # async fn run() -> Result<(), tollgate::store::StoreError> {
 /// let store = Memcached::<TokenBucket>::builder("memcached://cache.internal")
 ///     .prefix("shop")
 ///     .response_timeout(Duration::from_millis(200))
@@ -43,7 +43,7 @@ use crate::{
 #[must_use = "a builder does nothing until `connect` or `connect_lazy`"]
 pub struct MemcachedBuilder<Rule, K = SystemClock> {
     connection: MemcachedConnectionBuilder,
-    store: OptimisticBuilder<(), Rule, K>,
+    store: CasStoreBuilder<(), Rule, K>,
 }
 
 /// Implements what the builders of the two stores have in common: the settings of the connection,
@@ -103,14 +103,14 @@ impl<Rule> MemcachedBuilder<Rule> {
     pub(super) fn new(url: String) -> Self {
         Self {
             connection: MemcachedConnectionBuilder::new(url),
-            store: OptimisticBuilder::new(()),
+            store: CasStoreBuilder::new(()),
         }
     }
 }
 
 impl<Rule, K> MemcachedBuilder<Rule, K> {
     /// Sets the number of races that a call may lose before it fails as
-    /// [contended](Error::is_contended); 32 by default, and at least 1.
+    /// [contended](StoreError::is_contended); 32 by default, and at least 1.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.store = self.store.attempts(attempts);
         self
@@ -118,7 +118,7 @@ impl<Rule, K> MemcachedBuilder<Rule, K> {
 
     /// Sets the time after which a call is given up; 1 s by default.
     ///
-    /// See [`OptimisticBuilder::deadline`]. If it is shorter than the
+    /// See [`CasStoreBuilder::deadline`]. If it is shorter than the
     /// [`timeout`](crate::store::StoreExt::timeout) of a decision, a call that loses every race
     /// fails as contended, not as timed out.
     pub fn deadline(mut self, deadline: Duration) -> Self {
@@ -129,20 +129,20 @@ impl<Rule, K> MemcachedBuilder<Rule, K> {
     /// Sets the delays after lost races; `None` for no delay. By default they are drawn from 0 to 1
     /// ms, 2 ms, …, 64 ms.
     ///
-    /// See [`OptimisticBuilder::backoff`].
+    /// See [`CasStoreBuilder::backoff`].
     pub fn backoff(mut self, backoff: impl Into<Option<Backoff>>) -> Self {
         self.store = self.store.backoff(backoff);
         self
     }
 
-    /// Sets a seed for the delays, for tests. See [`OptimisticBuilder::seed`].
+    /// Sets a seed for the delays, for tests. See [`CasStoreBuilder::seed`].
     pub fn seed(mut self, seed: u64) -> Self {
         self.store = self.store.seed(seed);
         self
     }
 
     /// Sets whether calls for one key are combined, for measurements; `true` by default. See
-    /// [`OptimisticBuilder::combining`].
+    /// [`CasStoreBuilder::combining`].
     pub fn combining(mut self, combining: bool) -> Self {
         self.store = self.store.combining(combining);
         self
@@ -166,7 +166,7 @@ where
     /// # Errors
     ///
     /// See [`MemcachedConnectionBuilder::connect`].
-    pub async fn connect(self) -> Result<Memcached<Rule, K>, Error> {
+    pub async fn connect(self) -> Result<Memcached<Rule, K>, StoreError> {
         let connection = self.connection.connect().await?;
         Ok(self.store.data(connection).build())
     }
@@ -179,7 +179,7 @@ where
     /// ```
     /// use tollgate::prelude::*;
     ///
-    /// # fn run() -> Result<(), tollgate::store::Error> {
+    /// # fn run() -> Result<(), tollgate::store::StoreError> {
     /// let memcached = Memcached::<TokenBucket>::builder("memcached://127.0.0.1")
     ///     .prefix("shop")
     ///     .connect_lazy()?;
@@ -193,14 +193,14 @@ where
     /// # Errors
     ///
     /// When the URL is invalid.
-    pub fn connect_lazy(self) -> Result<Memcached<Rule, K>, Error> {
+    pub fn connect_lazy(self) -> Result<Memcached<Rule, K>, StoreError> {
         let connection = self.connection.connect_lazy()?;
         Ok(self.store.data(connection).build())
     }
 }
 
 /// Builder of a [`MemcachedCounters`] store, returned by
-/// [`MemcachedCounters::builder`](crate::store::Counters::builder).
+/// [`MemcachedCounters::builder`](crate::store::CounterStore::builder).
 ///
 /// | setting | default |
 /// |---|---|
@@ -214,7 +214,7 @@ where
 /// use std::time::Duration;
 /// use tollgate::{SlidingWindow, store::MemcachedCounters};
 ///
-/// # async fn run() -> Result<(), tollgate::store::Error> {
+/// # async fn run() -> Result<(), tollgate::store::StoreError> {
 /// let store = MemcachedCounters::<SlidingWindow>::builder("memcached://cache.internal")
 ///     .prefix("shop")
 ///     .response_timeout(Duration::from_millis(200))
@@ -226,7 +226,7 @@ where
 #[must_use = "a builder does nothing until `connect` or `connect_lazy`"]
 pub struct MemcachedCountersBuilder<Rule, K = SystemClock> {
     connection: MemcachedConnectionBuilder,
-    store: CountersBuilder<(), Rule, K>,
+    store: CounterStoreBuilder<(), Rule, K>,
 }
 
 common_settings!(MemcachedCountersBuilder);
@@ -244,7 +244,7 @@ impl<Rule> MemcachedCountersBuilder<Rule> {
     pub(super) fn new(url: String) -> Self {
         Self {
             connection: MemcachedConnectionBuilder::new(url),
-            store: CountersBuilder::new(()),
+            store: CounterStoreBuilder::new(()),
         }
     }
 }
@@ -253,7 +253,7 @@ impl<Rule, K> MemcachedCountersBuilder<Rule, K> {
     /// Sets the greatest difference between the clocks of two hosts that share the counters; 1 s by
     /// default.
     ///
-    /// See [`CountersBuilder::clocks_apart`].
+    /// See [`CounterStoreBuilder::clocks_apart`].
     pub fn clocks_apart(mut self, apart: Duration) -> Self {
         self.store = self.store.clocks_apart(apart);
         self
@@ -275,7 +275,7 @@ impl<Rule: Counted, K: Clock> MemcachedCountersBuilder<Rule, K> {
     /// # Errors
     ///
     /// See [`MemcachedConnectionBuilder::connect`].
-    pub async fn connect(self) -> Result<MemcachedCounters<Rule, K>, Error> {
+    pub async fn connect(self) -> Result<MemcachedCounters<Rule, K>, StoreError> {
         let connection = self.connection.connect().await?;
         Ok(self.store.increment(connection).build())
     }
@@ -288,7 +288,7 @@ impl<Rule: Counted, K: Clock> MemcachedCountersBuilder<Rule, K> {
     /// ```
     /// use tollgate::{FixedWindow, prelude::*};
     ///
-    /// # fn run() -> Result<(), tollgate::store::Error> {
+    /// # fn run() -> Result<(), tollgate::store::StoreError> {
     /// let memcached = MemcachedCounters::<FixedWindow>::builder("memcached://127.0.0.1")
     ///     .prefix("shop")
     ///     .connect_lazy()?;
@@ -302,7 +302,7 @@ impl<Rule: Counted, K: Clock> MemcachedCountersBuilder<Rule, K> {
     /// # Errors
     ///
     /// When the URL is invalid.
-    pub fn connect_lazy(self) -> Result<MemcachedCounters<Rule, K>, Error> {
+    pub fn connect_lazy(self) -> Result<MemcachedCounters<Rule, K>, StoreError> {
         let connection = self.connection.connect_lazy()?;
         Ok(self.store.increment(connection).build())
     }
@@ -324,7 +324,7 @@ impl<Rule: Counted, K: Clock> MemcachedCountersBuilder<Rule, K> {
 /// use std::time::Duration;
 /// use tollgate::{TokenBucket, store::{Memcached, MemcachedConnection}};
 ///
-/// # async fn run() -> Result<(), tollgate::store::Error> {
+/// # async fn run() -> Result<(), tollgate::store::StoreError> {
 /// let connection = MemcachedConnection::builder("memcached://cache.internal")
 ///     .response_timeout(Duration::from_millis(200))
 ///     .connect()
@@ -374,7 +374,7 @@ impl MemcachedConnectionBuilder {
     ///
     /// Those of [`connect_lazy`](Self::connect_lazy); and when the server does not answer, is too
     /// old, or was started without compare-and-swap (`-C`).
-    pub async fn connect(self) -> Result<MemcachedConnection, Error> {
+    pub async fn connect(self) -> Result<MemcachedConnection, StoreError> {
         let connection = self.connect_lazy()?;
         connection.pool.get().await?;
         Ok(connection)
@@ -392,7 +392,7 @@ impl MemcachedConnectionBuilder {
     /// ```
     /// use tollgate::{TokenBucket, store::{Memcached, MemcachedConnection, StoreExt}};
     ///
-    /// # fn run() -> Result<(), tollgate::store::Error> {
+    /// # fn run() -> Result<(), tollgate::store::StoreError> {
     /// let connection = MemcachedConnection::builder("memcached://127.0.0.1").connect_lazy()?;
     /// let store = Memcached::<TokenBucket>::new(connection).fail_open();
     /// # let _ = store; Ok(()) }
@@ -402,9 +402,9 @@ impl MemcachedConnectionBuilder {
     /// # Errors
     ///
     /// When the URL is invalid.
-    pub fn connect_lazy(self) -> Result<MemcachedConnection, Error> {
+    pub fn connect_lazy(self) -> Result<MemcachedConnection, StoreError> {
         let server = MemcachedServer {
-            address: url::address(&self.url).map_err(Error::other)?,
+            address: url::address(&self.url).map_err(StoreError::other)?,
             response_timeout: self.response_timeout,
         };
         let pool = Arc::new(Pool::new(server, self.connections));

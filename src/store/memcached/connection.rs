@@ -16,7 +16,7 @@ use super::{
     protocol::{NOT_A_NUMBER, Precondition, Response, number, unexpected},
 };
 use crate::{
-    store::{CompareAndSwap, Error, Increment, Loaded, Swap, Swapped, Totals},
+    store::{CompareAndSwap, Increment, Loaded, StoreError, Swap, Swapped, Totals},
     time::Timestamp,
 };
 
@@ -30,7 +30,7 @@ use crate::{
 /// use tollgate::{FixedWindow, TokenBucket};
 /// use tollgate::store::{Memcached, MemcachedConnection, MemcachedCounters};
 ///
-/// # async fn run() -> Result<(), tollgate::store::Error> {
+/// # async fn run() -> Result<(), tollgate::store::StoreError> {
 /// let connection = MemcachedConnection::builder("memcached://127.0.0.1:11211")
 ///     .response_timeout(Duration::from_millis(200))
 ///     .connections(2)
@@ -60,7 +60,7 @@ impl MemcachedConnection {
     /// # Errors
     ///
     /// See [`MemcachedConnectionBuilder::connect`].
-    pub async fn connect(url: impl Into<String>) -> Result<Self, Error> {
+    pub async fn connect(url: impl Into<String>) -> Result<Self, StoreError> {
         Self::builder(url).connect().await
     }
 
@@ -69,7 +69,7 @@ impl MemcachedConnection {
     /// # Errors
     ///
     /// See [`MemcachedConnectionBuilder::connect_lazy`].
-    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, Error> {
+    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, StoreError> {
         Self::builder(url).connect_lazy()
     }
 
@@ -87,9 +87,9 @@ impl MemcachedConnection {
 /// connection they cannot.
 ///
 /// ```no_run
-/// use tollgate::store::{CasUnique, CompareAndSwap, Error, MemcachedConnection};
+/// use tollgate::store::{CasUnique, CompareAndSwap, StoreError, MemcachedConnection};
 ///
-/// # async fn run(connection: MemcachedConnection) -> Result<(), Error> {
+/// # async fn run(connection: MemcachedConnection) -> Result<(), StoreError> {
 /// let loaded = connection.load(b"key").await?;
 /// // `None` if the key has no value.
 /// let version: Option<CasUnique> = loaded.value.map(|(version, _)| version);
@@ -108,7 +108,7 @@ pub struct CasUnique {
 impl CompareAndSwap for MemcachedConnection {
     type Version = CasUnique;
 
-    async fn load(&self, key: &[u8]) -> Result<Loaded<CasUnique>, Error> {
+    async fn load(&self, key: &[u8]) -> Result<Loaded<CasUnique>, StoreError> {
         let (index, pipeline, mut responses) = self
             .pool
             .send(|commands| _ = commands.get(key, true))
@@ -132,7 +132,7 @@ impl CompareAndSwap for MemcachedConnection {
         &self,
         key: &[u8],
         swap: Swap<'_, CasUnique>,
-    ) -> Result<Swapped<CasUnique>, Error> {
+    ) -> Result<Swapped<CasUnique>, StoreError> {
         let Swap {
             expected,
             value,
@@ -197,7 +197,7 @@ impl Increment for MemcachedConnection {
         amount: u64,
         keep: Duration,
         beside: &[Box<[u8]>],
-    ) -> Result<Totals, Error> {
+    ) -> Result<Totals, StoreError> {
         for _ in 0..MAX_ATTEMPTS {
             // The addition comes first, so of two concurrent calls at least one reads the addition
             // of the other.
@@ -236,13 +236,13 @@ impl Increment for MemcachedConnection {
             }
             return Ok(totals);
         }
-        Err(Error::unsupported(
+        Err(StoreError::unsupported(
             "another program writes values that are not numbers under a counter's key: expected counters of this crate alone; \
              choose another prefix",
         ))
     }
 
-    async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), Error> {
+    async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), StoreError> {
         let (.., responses) = self
             .pool
             .send(|commands| _ = commands.subtract(key, amount))
@@ -255,7 +255,7 @@ impl Increment for MemcachedConnection {
         }
     }
 
-    async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
+    async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, StoreError> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
@@ -266,7 +266,7 @@ impl Increment for MemcachedConnection {
         let mut responses = responses.into_iter();
         let read = keys.iter().map(|_| {
             read(responses.next())?.ok_or_else(|| {
-                Error::unsupported(
+                StoreError::unsupported(
                     "the value under a counter's key is not a number: expected one; the next addition replaces it",
                 )
             })
@@ -274,7 +274,7 @@ impl Increment for MemcachedConnection {
         read.collect()
     }
 
-    async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), Error> {
+    async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), StoreError> {
         if keys.is_empty() {
             return Ok(());
         }
@@ -295,7 +295,7 @@ impl Increment for MemcachedConnection {
 
     /// Returns the server's clock, which starts at its system's time and is not adjusted
     /// afterwards.
-    async fn now(&self) -> Result<Option<Timestamp>, Error> {
+    async fn now(&self) -> Result<Option<Timestamp>, StoreError> {
         self.pool.server_now().await
     }
 
@@ -305,7 +305,7 @@ impl Increment for MemcachedConnection {
 }
 
 /// Returns the total in the response to a read; `None` if the value is not a number.
-fn read(response: Option<Response>) -> Result<Option<u64>, Error> {
+fn read(response: Option<Response>) -> Result<Option<u64>, StoreError> {
     match response {
         Some(Response::Value { bytes, .. }) => Ok(parse_total(&bytes).ok()),
         Some(Response::Absent) => Ok(Some(0)),
@@ -314,16 +314,16 @@ fn read(response: Option<Response>) -> Result<Option<u64>, Error> {
 }
 
 /// Parses a total. The server pads a number with spaces after a subtraction made it shorter.
-fn parse_total(bytes: &[u8]) -> Result<u64, Error> {
+fn parse_total(bytes: &[u8]) -> Result<u64, StoreError> {
     let total = number(bytes.trim_ascii()).ok_or_else(|| {
         let bytes = bytes.escape_ascii();
-        Error::other(format!("memcached returned the total {bytes}: expected a number; check that the server is memcached 1.6 or later"))
+        StoreError::other(format!("memcached returned the total {bytes}: expected a number; check that the server is memcached 1.6 or later"))
     })?;
     Ok(if total >= MAX_TOTAL { u64::MAX } else { total })
 }
 
 /// Sets a counter to the limit.
-async fn set_back(pool: &Pool, key: &[u8], keep: Duration) -> Result<(), Error> {
+async fn set_back(pool: &Pool, key: &[u8], keep: Duration) -> Result<(), StoreError> {
     let digits = MAX_TOTAL.to_string();
     let (.., responses) = pool
         .send(|commands| _ = commands.set(key, digits.as_bytes(), Precondition::None, keep))
@@ -335,7 +335,7 @@ async fn set_back(pool: &Pool, key: &[u8], keep: Duration) -> Result<(), Error> 
 }
 
 /// Removes the value of a key if it is not a number.
-async fn heal(pool: &Pool, key: &[u8]) -> Result<(), Error> {
+async fn heal(pool: &Pool, key: &[u8]) -> Result<(), StoreError> {
     let (_, pipeline, responses) = pool.send(|commands| _ = commands.get(key, true)).await?;
     let cas = match responses.first() {
         Some(Response::Value {

@@ -22,21 +22,21 @@ pub use self::{
 };
 use crate::{
     algorithm::{Algorithm, Codec, Counted},
-    store::{Counters, Error, Optimistic},
+    store::{CasStore, CounterStore, StoreError},
     time::SystemClock,
 };
 
 /// A store in [memcached](https://memcached.org) 1.6 or later that many instances share: any rule,
 /// by compare-and-swap.
 ///
-/// A decision is a read, and a write if it admits; the documentation of [`Optimistic`] has the
+/// A decision is a read, and a write if it admits; the documentation of [`CasStore`] has the
 /// details. Windows need fewer operations in [`MemcachedCounters`].
 ///
 /// ```no_run
 /// use tollgate::prelude::*;
 /// use tollgate::store::Memcached;
 ///
-/// # async fn run() -> Result<(), tollgate::store::Error> {
+/// # async fn run() -> Result<(), tollgate::store::StoreError> {
 /// let memcached = Memcached::<TokenBucket>::connect("memcached://127.0.0.1:11211")
 ///     .await?
 ///     .fail_open();
@@ -50,10 +50,10 @@ use crate::{
 ///
 /// | function | returns |
 /// |---|---|
-/// | [`connect(url)`](Optimistic::connect) | a store that is connected and whose server is checked |
-/// | [`connect_lazy(url)`](Optimistic::connect_lazy) | a store that connects on its first call, so the program can start while memcached is down |
-/// | [`builder(url)`](Optimistic::builder) | the settings of the connection and the store |
-/// | [`builder_on(connection)`](Optimistic::builder_on) | the settings of a store on a [`MemcachedConnection`] that several stores share |
+/// | [`connect(url)`](CasStore::connect) | a store that is connected and whose server is checked |
+/// | [`connect_lazy(url)`](CasStore::connect_lazy) | a store that connects on its first call, so the program can start while memcached is down |
+/// | [`builder(url)`](CasStore::builder) | the settings of the connection and the store |
+/// | [`builder_on(connection)`](CasStore::builder_on) | the settings of a store on a [`MemcachedConnection`] that several stores share |
 ///
 /// # Faults
 ///
@@ -64,15 +64,15 @@ use crate::{
 ///
 /// | server | current calls | later calls |
 /// |---|---|---|
-/// | cannot be reached, shuts down, or has too many connections | fail at once with an error that [`is_unavailable`](Error::is_unavailable) | reconnect |
+/// | cannot be reached, shuts down, or has too many connections | fail at once with an error that [`is_unavailable`](StoreError::is_unavailable) | reconnect |
 /// | is down when the program starts | `connect` fails; after [`connect_lazy`](MemcachedBuilder::connect_lazy), calls fail as above | the first call after the server's start is decided |
-/// | does not answer | fail with an error that [`is_timeout`](Error::is_timeout) after [`response_timeout`](MemcachedBuilder::response_timeout), or after twice that while a connection is being made; they may still be charged | reconnect |
+/// | does not answer | fail with an error that [`is_timeout`](StoreError::is_timeout) after [`response_timeout`](MemcachedBuilder::response_timeout), or after twice that while a connection is being made; they may still be charged | reconnect |
 /// | closed an idle connection | no effect: the call is sent on a new connection | |
 /// | closes a connection during a call | fail with an error that is unavailable; they may be charged, and are not repeated | reconnect |
 /// | restarts, or is flushed | no effect, or one of the above | every bucket is full again |
 /// | evicts keys (its memory is full) | no effect | an evicted client starts with a full bucket; monitor `evictions` in `stats` |
 /// | is full and may not evict (`-M`) | admissions fail; refusals and looks are answered | the server drops the key that it could not write: that client starts with a full bucket |
-/// | rejects a state that is larger than an item (`-I`, 1 MB by default) | that client's calls fail with an error that [`is_unsupported`](Error::is_unsupported), and are refused with 500; the old state stays | refused until the state is smaller |
+/// | rejects a state that is larger than an item (`-I`, 1 MB by default) | that client's calls fail with an error that [`is_unsupported`](StoreError::is_unsupported), and are refused with 500; the old state stays | refused until the state is smaller |
 ///
 /// Only a [`SlidingLog`](crate::SlidingLog) grows so large: it takes 3 to 7 bytes for each admitted
 /// call of its period, more the further apart the calls are. About 140,000 calls fit into 1 MB. The
@@ -119,23 +119,24 @@ use crate::{
 /// Beyond 30 days they are dates by the server's clock. Keys that must be kept beyond January 2038
 /// do not expire.
 #[doc(alias = "cache")]
-pub type Memcached<Rule, K = SystemClock> = Optimistic<MemcachedConnection, Rule, K>;
+pub type Memcached<Rule, K = SystemClock> = CasStore<MemcachedConnection, Rule, K>;
 
 /// A store of counters in [memcached](https://memcached.org) 1.6 or later that many instances
 /// share: fixed and sliding windows.
 ///
 /// A decision is one round trip, which adds to a counter, creating it if necessary, and reads its
-/// neighbours; the documentation of [`Counters`] has the details. Other rules need [`Memcached`],
-/// whose documentation also lists the faults.
+/// neighbours; the documentation of [`CounterStore`] has the details. Other rules need
+/// [`Memcached`], whose documentation also lists the faults.
 ///
-/// [`connect`](Counters::connect) takes a URL, [`builder`](Counters::builder) more settings, and
-/// [`builder_on`](Counters::builder_on) a [`MemcachedConnection`] that several stores share.
+/// [`connect`](CounterStore::connect) takes a URL, [`builder`](CounterStore::builder) more
+/// settings, and [`builder_on`](CounterStore::builder_on) a [`MemcachedConnection`] that several
+/// stores share.
 ///
 /// ```no_run
 /// use tollgate::{FixedWindow, prelude::*};
 /// use tollgate::store::MemcachedCounters;
 ///
-/// # async fn run() -> Result<(), tollgate::store::Error> {
+/// # async fn run() -> Result<(), tollgate::store::StoreError> {
 /// let memcached = MemcachedCounters::<FixedWindow>::connect("memcached://127.0.0.1:11211")
 ///     .await?
 ///     .fail_open();
@@ -151,16 +152,16 @@ pub type Memcached<Rule, K = SystemClock> = Optimistic<MemcachedConnection, Rule
 /// and counts as exhausted. A value that is not a number is removed by the next addition, which
 /// starts from 0, and counted in [`MemcachedConnection::healed`]; until then a look is an error.
 #[doc(alias = "cache")]
-pub type MemcachedCounters<Rule, K = SystemClock> = Counters<MemcachedConnection, Rule, K>;
+pub type MemcachedCounters<Rule, K = SystemClock> = CounterStore<MemcachedConnection, Rule, K>;
 
 // The bounds are on the functions, so that the compiler's message is that of the rule.
-impl<Rule> Optimistic<MemcachedConnection, Rule> {
+impl<Rule> CasStore<MemcachedConnection, Rule> {
     /// Connects to the server of a [URL](Self::builder), with default settings.
     ///
     /// # Errors
     ///
     /// See [`MemcachedBuilder::connect`].
-    pub async fn connect(url: impl Into<String>) -> Result<Self, Error>
+    pub async fn connect(url: impl Into<String>) -> Result<Self, StoreError>
     where
         Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
     {
@@ -172,7 +173,7 @@ impl<Rule> Optimistic<MemcachedConnection, Rule> {
     /// # Errors
     ///
     /// See [`MemcachedBuilder::connect_lazy`].
-    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, Error>
+    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, StoreError>
     where
         Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
     {
@@ -189,13 +190,13 @@ impl<Rule> Optimistic<MemcachedConnection, Rule> {
     }
 }
 
-impl<Rule> Counters<MemcachedConnection, Rule> {
+impl<Rule> CounterStore<MemcachedConnection, Rule> {
     /// Connects to the server of a [URL](Self::builder), with default settings.
     ///
     /// # Errors
     ///
     /// See [`MemcachedCountersBuilder::connect`].
-    pub async fn connect(url: impl Into<String>) -> Result<Self, Error>
+    pub async fn connect(url: impl Into<String>) -> Result<Self, StoreError>
     where
         Rule: Counted,
     {
@@ -207,7 +208,7 @@ impl<Rule> Counters<MemcachedConnection, Rule> {
     /// # Errors
     ///
     /// See [`MemcachedCountersBuilder::connect_lazy`].
-    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, Error>
+    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, StoreError>
     where
         Rule: Counted,
     {

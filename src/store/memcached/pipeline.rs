@@ -28,7 +28,7 @@ use tokio::{
 
 use super::protocol::{Commands, NOT_A_NUMBER, Response, TOO_LARGE, is_out_of_memory};
 use crate::{
-    store::Error,
+    store::StoreError,
     time::{Clock, Timestamp, TokioClock},
 };
 
@@ -163,7 +163,7 @@ pub(super) enum PipelineError {
     Ended(String),
 }
 
-impl From<PipelineError> for Error {
+impl From<PipelineError> for StoreError {
     fn from(error: PipelineError) -> Self {
         match error {
             PipelineError::NotSent => Self::unavailable(

@@ -17,7 +17,7 @@ use super::{
     url::Address,
 };
 use crate::{
-    store::{Error, engine::SingleFlight},
+    store::{StoreError, engine::SingleFlight},
     time::Timestamp,
 };
 
@@ -76,7 +76,7 @@ impl Pool {
     }
 
     /// Returns the next connection in turn and its index, and connects first if necessary.
-    pub(super) async fn get(&self) -> Result<(usize, Arc<Pipeline>), Error> {
+    pub(super) async fn get(&self) -> Result<(usize, Arc<Pipeline>), StoreError> {
         let index = self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len();
         let connection = &self.connections[index];
         let pipeline = match connection.existing() {
@@ -98,7 +98,7 @@ impl Pool {
     pub(super) async fn send(
         &self,
         write: impl Fn(&mut Commands<'_>),
-    ) -> Result<(usize, Arc<Pipeline>, Responses), Error> {
+    ) -> Result<(usize, Arc<Pipeline>, Responses), StoreError> {
         let mut is_first = true;
         loop {
             let (index, pipeline) = self.get().await?;
@@ -112,7 +112,7 @@ impl Pool {
 
     /// Returns the server's Unix time, to within a second or so; requests it if the last answer is
     /// too old. `None` if the answer took too long.
-    pub(super) async fn server_now(&self) -> Result<Option<Timestamp>, Error> {
+    pub(super) async fn server_now(&self) -> Result<Option<Timestamp>, StoreError> {
         let (_, pipeline) = self.get().await?;
         if let Some(now) = pipeline.server_now() {
             return Ok(Some(now));
@@ -132,7 +132,7 @@ impl Pool {
     /// # Errors
     ///
     /// When the value is too large.
-    pub(super) async fn check_size(&self, value: &[u8]) -> Result<(), Error> {
+    pub(super) async fn check_size(&self, value: &[u8]) -> Result<(), StoreError> {
         let needed = value.len() as u64 + ITEM_OVERHEAD;
         let max_item_size = self.get().await?.1.max_item_size;
         if needed <= max_item_size {
@@ -140,7 +140,7 @@ impl Pool {
         }
         // The text lacks the size of the value, so that it is the same for all keys and is logged
         // once.
-        Err(Error::unsupported(format!(
+        Err(StoreError::unsupported(format!(
             "the state of this key does not fit into an item of the memcached server: expected at most its `item_size_max` of \
              {max_item_size} bytes, less {ITEM_OVERHEAD}; start it with a larger -I, or choose a rule with smaller states"
         )))
@@ -160,7 +160,7 @@ impl PooledConnection {
     }
 
     /// Connects, unless a concurrent call already does.
-    async fn connect(self: &Arc<Self>) -> Result<Arc<Pipeline>, Error> {
+    async fn connect(self: &Arc<Self>) -> Result<Arc<Pipeline>, StoreError> {
         let connection = Arc::clone(self);
         let connect = async move {
             let pipeline = Arc::new(connection.server.connect().await?);
@@ -186,23 +186,23 @@ pub(super) struct MemcachedServer {
 
 impl MemcachedServer {
     /// Makes a connection and checks the server, within the response timeout.
-    async fn connect(&self) -> Result<Pipeline, Error> {
+    async fn connect(&self) -> Result<Pipeline, StoreError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let Address { host, port } = &self.address;
         let connecting = async {
             let stream = TcpStream::connect((host.as_str(), *port)).await;
             let stream = stream.map_err(|error| {
-                Error::unavailable(format!(
+                StoreError::unavailable(format!(
                     "{error}: expected memcached at {host}:{port}; check that it runs there and is reachable from this host"
                 ))
             })?;
             // Commands are already combined into few writes here.
-            stream.set_nodelay(true).map_err(Error::unavailable)?;
+            stream.set_nodelay(true).map_err(StoreError::unavailable)?;
             let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
             handshake(Pipeline::new(stream, id, self.response_timeout)).await
         };
         let connected = timeout(self.response_timeout, connecting).await;
-        connected.unwrap_or_else(|_| Err(Error::timeout()))
+        connected.unwrap_or_else(|_| Err(StoreError::timeout()))
     }
 }
 
@@ -214,11 +214,11 @@ const OLDEST: [u64; 2] = [1, 6];
 const UNUSED_KEY: &[u8] = b"tollgate:nobody";
 
 /// Checks that the server supports the necessary commands, and reads its time and its largest item.
-async fn handshake(mut pipeline: Pipeline) -> Result<Pipeline, Error> {
+async fn handshake(mut pipeline: Pipeline) -> Result<Pipeline, StoreError> {
     let version = pipeline.send(|commands| _ = commands.plain("version"));
     match version.await?.first() {
         Some(Response::Version(version)) if is_old(version) => {
-            return Err(Error::other(format!(
+            return Err(StoreError::other(format!(
                 "the memcached server has version {version}, which has no meta commands: expected {}.{} or later; update it",
                 OLDEST[0], OLDEST[1],
             )));
@@ -242,7 +242,7 @@ async fn handshake(mut pipeline: Pipeline) -> Result<Pipeline, Error> {
     let responses = probe.await?;
     for (response, command) in responses.iter().zip(["mg", "ma", "md", "ms"]) {
         if let Response::Error(line) = response {
-            return Err(Error::other(format!(
+            return Err(StoreError::other(format!(
                 "the memcached server does not support the necessary form of the command `{command}` (it answers {line:?}): expected \
                  memcached {}.{} or later; update it",
                 OLDEST[0], OLDEST[1],
@@ -250,7 +250,7 @@ async fn handshake(mut pipeline: Pipeline) -> Result<Pipeline, Error> {
         }
     }
     if stat(&responses, "cas_enabled") == Some("no") {
-        return Err(Error::other(
+        return Err(StoreError::other(
             "the memcached server has compare-and-swap disabled: expected it to be enabled; \
              start the server without -C",
         ));
@@ -278,10 +278,10 @@ fn stat<'a>(responses: &'a [Response], name: &str) -> Option<&'a str> {
 /// # Errors
 ///
 /// When it is not among the responses.
-fn stat_number(responses: &[Response], name: &str) -> Result<u64, Error> {
+fn stat_number(responses: &[Response], name: &str) -> Result<u64, StoreError> {
     let found = stat(responses, name).and_then(|value| value.parse().ok());
     found.ok_or_else(|| {
-        Error::other(format!(
+        StoreError::other(format!(
             "the `stats` of the memcached server have no `{name}`: expected a number; update it"
         ))
     })

@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, fmt, time::Duration};
 
-use crate::store::Error;
+use crate::store::StoreError;
 
 /// A batch of encoded commands. Each method appends one command, and the server sends one response
 /// to each.
@@ -325,15 +325,15 @@ pub(super) fn is_out_of_memory(line: &str) -> bool {
 }
 
 /// Converts an unexpected response, or a missing one, into an error that says what to do.
-pub(super) fn unexpected(response: Option<&Response>) -> Error {
+pub(super) fn unexpected(response: Option<&Response>) -> StoreError {
     let Some(Response::Error(line)) = response else {
-        return Error::other(format!(
+        return StoreError::other(format!(
             "memcached answered {response:?}: expected a response to the command that was sent; check that memcached \
              1.6 or later listens on that port"
         ));
     };
     let help = if line.starts_with(TOO_LARGE) {
-        return Error::unsupported(format!(
+        return StoreError::unsupported(format!(
             "memcached answered {line:?}: expected a state that fits into an item; start it with a larger -I, or choose a rule with \
              smaller states"
         ));
@@ -343,17 +343,17 @@ pub(super) fn unexpected(response: Option<&Response>) -> Error {
         );
         // Without the value that was read, no decision is possible, not even a refusal.
         return match line.contains("get response") {
-            true => Error::other(text),
-            false => Error::unwritten(text),
+            true => StoreError::other(text),
+            false => StoreError::unwritten(text),
         };
     } else if line.starts_with("ERROR Too many open connections") {
-        return Error::unavailable(format!(
+        return StoreError::unavailable(format!(
             "memcached answered {line:?}: expected it to accept one more connection; raise its limit (-c)"
         ));
     } else {
         "; check that memcached 1.6 or later listens on that port"
     };
-    Error::other(format!(
+    StoreError::other(format!(
         "memcached answered {line:?} where no error was expected{help}"
     ))
 }

@@ -13,10 +13,10 @@ use super::Redis;
 use super::tls;
 use crate::{
     algorithm::Scripted,
-    store::{Error, Script},
+    store::{ScriptStore, StoreError},
 };
 
-/// Builder of a [`Redis`] store, returned by [`Redis::builder`](Script::builder).
+/// Builder of a [`Redis`] store, returned by [`Redis::builder`](ScriptStore::builder).
 ///
 /// | setting | default |
 /// |---|---|
@@ -28,7 +28,7 @@ use crate::{
 /// use std::time::Duration;
 /// use tollgate::{TokenBucket, store::Redis};
 ///
-/// # async fn run() -> Result<(), tollgate::store::Error> {
+/// # async fn run() -> Result<(), tollgate::store::StoreError> {
 /// let store = Redis::<TokenBucket>::builder("redis-cluster://node-1:6379,node-2:6379")
 ///     .prefix("shop")
 ///     .response_timeout(Duration::from_millis(500))
@@ -137,13 +137,13 @@ impl<Rule> RedisBuilder<Rule> {
     /// # Panics
     ///
     /// See [`connect_lazy`](Self::connect_lazy).
-    pub async fn connect(self) -> Result<Redis<Rule>, Error>
+    pub async fn connect(self) -> Result<Redis<Rule>, StoreError>
     where
         Rule: Scripted<State: Send> + Send + 'static,
     {
         let connection = self.settings.connection()?;
         connection.check().await?;
-        Ok(Script::with_prefix(connection, &self.prefix))
+        Ok(ScriptStore::with_prefix(connection, &self.prefix))
     }
 
     /// Creates a store that connects on its first call, so that the program can start while Redis
@@ -158,7 +158,7 @@ impl<Rule> RedisBuilder<Rule> {
     /// ```
     /// use tollgate::prelude::*;
     ///
-    /// # fn run() -> Result<(), tollgate::store::Error> {
+    /// # fn run() -> Result<(), tollgate::store::StoreError> {
     /// let redis = Redis::<TokenBucket>::builder("redis://127.0.0.1")
     ///     .prefix("shop")
     ///     .connect_lazy()?;
@@ -176,12 +176,12 @@ impl<Rule> RedisBuilder<Rule> {
     ///
     /// # Panics
     ///
-    /// With a TLS URL, when [`rustls` has no cryptography provider](Script::builder).
-    pub fn connect_lazy(self) -> Result<Redis<Rule>, Error>
+    /// With a TLS URL, when [`rustls` has no cryptography provider](ScriptStore::builder).
+    pub fn connect_lazy(self) -> Result<Redis<Rule>, StoreError>
     where
         Rule: Scripted<State: Send> + Send + 'static,
     {
-        Ok(Script::with_prefix(
+        Ok(ScriptStore::with_prefix(
             self.settings.connection()?,
             &self.prefix,
         ))

@@ -27,7 +27,7 @@ use super::{
         next_ready, with_address,
     },
 };
-use crate::store::{Error, engine::SingleFlight};
+use crate::store::{StoreError, engine::SingleFlight};
 
 /// Limit of redirections per call: the slot has moved, is migrating, or has no master yet.
 const MAX_REDIRECTIONS: u32 = 4;
@@ -69,7 +69,7 @@ impl Cluster {
     }
 
     /// Checks that there is a cluster, and that one of its masters can run the programs.
-    pub(super) async fn check(self: &Arc<Self>) -> Result<(), Error> {
+    pub(super) async fn check(self: &Arc<Self>) -> Result<(), StoreError> {
         self.ensure_surveyed().await?;
         let masters: Vec<_> = {
             let slot_map = self.slot_map();
@@ -101,7 +101,7 @@ impl Cluster {
         self: &Arc<Self>,
         slot: u16,
         command: Arc<Cmd>,
-    ) -> Result<Reply, Error> {
+    ) -> Result<Reply, StoreError> {
         let node = self.node_of(slot).await?;
         let query = Query::new(command);
         let reply = node.connection.query(query.clone()).await?;
@@ -111,7 +111,7 @@ impl Cluster {
                 let limit = self.response_timeout.saturating_mul(2);
                 timeout(limit, redirected)
                     .await
-                    .unwrap_or_else(|_| Err(Error::timeout()))
+                    .unwrap_or_else(|_| Err(StoreError::timeout()))
             }
             _ => Ok(reply),
         }
@@ -124,7 +124,7 @@ impl Cluster {
         mut query: Query,
         mut node: ClusterNode,
         mut reply: Reply,
-    ) -> Result<Reply, Error> {
+    ) -> Result<Reply, StoreError> {
         for attempt in 0..MAX_REDIRECTIONS {
             let Err(error) = &reply else {
                 break;
@@ -156,7 +156,7 @@ impl Cluster {
         Ok(reply)
     }
 
-    async fn node_of(self: &Arc<Self>, slot: u16) -> Result<ClusterNode, Error> {
+    async fn node_of(self: &Arc<Self>, slot: u16) -> Result<ClusterNode, StoreError> {
         let node = || {
             let slot_map = self.slot_map();
             slot_map.find(slot).map(|slots| slots.master.clone())
@@ -169,14 +169,14 @@ impl Cluster {
             self.renew();
         }
         node().ok_or_else(|| {
-            Error::unavailable(format!(
+            StoreError::unavailable(format!(
                 "no node of the cluster has slot {slot}: expected a master for all 16384; check `CLUSTER SLOTS`"
             ))
         })
     }
 
     /// Returns the node at an address; adds it to the known nodes.
-    fn node_at(self: &Arc<Self>, address: HostPort) -> Result<ClusterNode, Error> {
+    fn node_at(self: &Arc<Self>, address: HostPort) -> Result<ClusterNode, StoreError> {
         if let Some(node) = self.slot_map().nodes.get(&address) {
             return Ok(node.clone());
         }
@@ -209,7 +209,7 @@ impl Cluster {
     }
 
     /// Fetches the slot map unless it is known; returns `true` if it was.
-    async fn ensure_surveyed(self: &Arc<Self>) -> Result<bool, Error> {
+    async fn ensure_surveyed(self: &Arc<Self>) -> Result<bool, StoreError> {
         let existing = || (!self.slot_map().slots.is_empty()).then_some(());
         if existing().is_some() {
             return Ok(true);
@@ -250,7 +250,7 @@ impl Cluster {
 
     /// Fetches the slot map from all known nodes concurrently. Ends as soon as half of them agree,
     /// so a silent node causes no delay.
-    async fn survey(self: &Arc<Self>) -> Result<(), Error> {
+    async fn survey(self: &Arc<Self>) -> Result<(), StoreError> {
         let mut addresses: Vec<HostPort> = self.slot_map().nodes.keys().cloned().collect();
         for (seed, _) in &self.seeds {
             if !addresses.contains(seed) {
@@ -280,7 +280,7 @@ impl Cluster {
         match (votes.most_frequent(), last_error) {
             (Some(topology), _) => self.apply(&topology),
             (None, Some(error)) => Err(connect_error(error, EXPECTED)),
-            (None, None) => Err(Error::other(NO_SEED)),
+            (None, None) => Err(StoreError::other(NO_SEED)),
         }
     }
 
@@ -302,7 +302,7 @@ impl Cluster {
     }
 
     /// Replaces the slot map, and drops nodes that are not in it, with their connections.
-    fn apply(self: &Arc<Self>, topology: &Topology) -> Result<(), Error> {
+    fn apply(self: &Arc<Self>, topology: &Topology) -> Result<(), StoreError> {
         let mut slots = Vec::with_capacity(topology.ranges.len());
         for range in &topology.ranges {
             slots.push(MappedSlots {

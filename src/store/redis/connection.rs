@@ -20,11 +20,11 @@ use super::{
         handshake_cluster,
     },
 };
-use crate::store::{Error, Evaluate, Program};
+use crate::store::{Evaluate, Program, StoreError};
 
 /// A connection to a server, to the master that sentinels report, or to a cluster.
 ///
-/// [`Redis::connect`](crate::store::Script::connect) makes one by itself. Convert an existing
+/// [`Redis::connect`](crate::store::ScriptStore::connect) makes one by itself. Convert an existing
 /// connection of the crate `redis` to set the prefix of its keys:
 ///
 /// ```no_run
@@ -45,7 +45,7 @@ pub struct RedisConnection {
 
 impl RedisConnection {
     /// Connects if necessary, and checks that the server can run the scripts.
-    pub(super) async fn check(&self) -> Result<(), Error> {
+    pub(super) async fn check(&self) -> Result<(), StoreError> {
         self.transport.check().await
     }
 
@@ -100,7 +100,7 @@ impl Evaluate for RedisConnection {
         program: Program,
         keys: Vec<Box<[u8]>>,
         argument: Vec<u8>,
-    ) -> Result<Vec<u8>, Error> {
+    ) -> Result<Vec<u8>, StoreError> {
         let command = |name: &str, script: &str| {
             let data = keys.iter().map(|key| key.len()).sum::<usize>() + argument.len();
             let mut command = Cmd::with_capacity(keys.len() + 4, script.len() + data + 16);
@@ -125,7 +125,7 @@ impl Evaluate for RedisConnection {
         .map_err(error::store_error)
     }
 
-    fn unwritten(&self, why: &str) -> Error {
+    fn unwritten(&self, why: &str) -> StoreError {
         let error = error::write_error(why);
         if error::ends_connection(&error) {
             self.transport.give_up();
@@ -188,7 +188,7 @@ impl Transport {
     }
 
     /// Connects if necessary, and checks that the server can run the scripts.
-    async fn check(&self) -> Result<(), Error> {
+    async fn check(&self) -> Result<(), StoreError> {
         match self {
             Self::Server(connection) => connection.get().await.map(drop),
             Self::Cluster(cluster) => cluster.check().await,
@@ -220,7 +220,7 @@ impl Transport {
     ///
     /// Nothing is sent before there is a connection. A command that was sent is watched until its
     /// reply or its timeout.
-    async fn query(&self, slot: u16, command: Cmd) -> Result<Reply, Error> {
+    async fn query(&self, slot: u16, command: Cmd) -> Result<Reply, StoreError> {
         let command = Arc::new(command);
         Ok(match self {
             Self::Server(connection) => return connection.query(Query::new(command)).await,

@@ -2,7 +2,7 @@
 
 use redis::{ErrorKind, RedisError};
 
-use crate::store::Error;
+use crate::store::StoreError;
 
 /// Returns `true` if the connection must be replaced: it is broken, or its server is silent or not
 /// a master.
@@ -47,20 +47,20 @@ fn is_outage(error: &RedisError) -> bool {
 }
 
 /// Converts an error of the client library, and adds what to do about it.
-pub(super) fn store_error(error: RedisError) -> Error {
+pub(super) fn store_error(error: RedisError) -> StoreError {
     let advice = appended_advice(&error);
     advised(error, advice)
 }
 
 /// Converts the error of a program's first write. The program has read before, so only writes are
 /// refused.
-pub(super) fn unwritten(error: RedisError) -> Error {
+pub(super) fn unwritten(error: RedisError) -> StoreError {
     let advice = appended_advice(&error);
-    Error::unwritten(cause(error, advice))
+    StoreError::unwritten(cause(error, advice))
 }
 
 /// Converts an error of connecting to `expected`, a description such as `Redis at 127.0.0.1:6379`.
-pub(super) fn connect_error(error: RedisError, expected: &str) -> Error {
+pub(super) fn connect_error(error: RedisError, expected: &str) -> StoreError {
     let is_unreachable =
         error.is_io_error() || error.is_connection_refusal() || error.is_cluster_error();
     if advice(&error).is_some() || !is_unreachable {
@@ -71,16 +71,16 @@ pub(super) fn connect_error(error: RedisError, expected: &str) -> Error {
     advised(error, Some(advice))
 }
 
-fn advised(error: RedisError, advice: Option<String>) -> Error {
+fn advised(error: RedisError, advice: Option<String>) -> StoreError {
     if error.is_timeout() {
-        return Error::timeout();
+        return StoreError::timeout();
     }
     let is_outage = is_outage(&error);
     let cause = cause(error, advice);
     if is_outage {
-        Error::unavailable(cause)
+        StoreError::unavailable(cause)
     } else {
-        Error::other(cause)
+        StoreError::other(cause)
     }
 }
 

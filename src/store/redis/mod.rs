@@ -23,7 +23,7 @@ mod url;
 pub use self::{builder::RedisBuilder, connection::RedisConnection};
 use crate::{
     algorithm::Scripted,
-    store::{Error, Script},
+    store::{ScriptStore, StoreError},
 };
 
 /// A store in Redis 5 or later, Redis Cluster, Valkey or a compatible server, which many instances
@@ -36,7 +36,7 @@ use crate::{
 /// ```no_run
 /// use tollgate::prelude::*;
 ///
-/// # async fn run() -> Result<(), tollgate::store::Error> {
+/// # async fn run() -> Result<(), tollgate::store::StoreError> {
 /// let redis = Redis::<TokenBucket>::connect("redis://127.0.0.1").await?.fail_open();
 /// let layer = RateLimitLayer::new(TokenBucket::per_second(10)).key(PeerIp::new()).store(redis);
 /// # let _ = layer; Ok(()) }
@@ -46,11 +46,11 @@ use crate::{
 ///
 /// | function | returns |
 /// |---|---|
-/// | [`connect(url)`](Script::connect) | a store that is connected and whose server is checked |
-/// | [`connect_lazy(url)`](Script::connect_lazy) | a store that connects on its first call, so the program can start while Redis is down |
-/// | [`builder(url)`](Script::builder) | the settings of a connection: prefix, timeouts, logins, certificates; its documentation lists the forms of URLs |
-/// | [`from_connection(connection)`](Script::from_connection) | a store on an existing connection of the crate `redis` |
-/// | [`with_prefix(connection, prefix)`](Script::with_prefix) | the same with another prefix, and without a check |
+/// | [`connect(url)`](ScriptStore::connect) | a store that is connected and whose server is checked |
+/// | [`connect_lazy(url)`](ScriptStore::connect_lazy) | a store that connects on its first call, so the program can start while Redis is down |
+/// | [`builder(url)`](ScriptStore::builder) | the settings of a connection: prefix, timeouts, logins, certificates; its documentation lists the forms of URLs |
+/// | [`from_connection(connection)`](ScriptStore::from_connection) | a store on an existing connection of the crate `redis` |
+/// | [`with_prefix(connection, prefix)`](ScriptStore::with_prefix) | the same with another prefix, and without a check |
 ///
 /// # Faults
 ///
@@ -61,9 +61,9 @@ use crate::{
 ///
 /// | server | current calls | later calls |
 /// |---|---|---|
-/// | cannot be reached, shuts down, loads its data, or runs a script for longer than `busy-reply-threshold` | fail at once with an error that [`is_unavailable`](Error::is_unavailable) | retry |
+/// | cannot be reached, shuts down, loads its data, or runs a script for longer than `busy-reply-threshold` | fail at once with an error that [`is_unavailable`](StoreError::is_unavailable) | retry |
 /// | is down when the program starts | `connect` fails; after [`connect_lazy`](RedisBuilder::connect_lazy), calls fail as above | the first call after the server's start is decided |
-/// | does not answer: it is frozen, the connection is half-open, or a script runs for less than the threshold | fail with an error that [`is_timeout`](Error::is_timeout) after [`response_timeout`](RedisBuilder::response_timeout), or after twice that while a connection is being made; they may still be charged | the connection is closed, even if all its calls were dropped, and the next call reconnects |
+/// | does not answer: it is frozen, the connection is half-open, or a script runs for less than the threshold | fail with an error that [`is_timeout`](StoreError::is_timeout) after [`response_timeout`](RedisBuilder::response_timeout), or after twice that while a connection is being made; they may still be charged | the connection is closed, even if all its calls were dropped, and the next call reconnects |
 /// | closed an idle connection | no effect: the call is sent on a new connection | |
 /// | closes a connection during a call | fail with an error that is unavailable; they may be charged | reconnect |
 /// | has become a replica | fail with an error that is unavailable | reconnect, through sentinels or the name service |
@@ -74,14 +74,14 @@ use crate::{
 /// | is replaced by a planned failover (cluster) | no effect: the call is redirected to the successor | |
 /// | is the only node of its shard (cluster) and is down | keys of that shard fail, others do not | a [circuit breaker](crate::store::CircuitBreakerConfig) stops calls to that shard alone |
 /// | evicts keys (any other policy) | no effect | an evicted client starts with a full bucket |
-/// | cannot run the rule ([precision](#precision)), or a call in a cluster has keys of several clients | that call fails with an error that [`is_unsupported`](Error::is_unsupported) | the same |
+/// | cannot run the rule ([precision](#precision)), or a call in a cluster has keys of several clients | that call fails with an error that [`is_unsupported`](StoreError::is_unsupported) | the same |
 ///
 /// Replication is asynchronous. After a failover a client may be admitted again for charges that
 /// had not been copied: usually those of a few milliseconds, and at most one full limit if the
 /// replica had no state of the client. A call that may have been charged is never sent twice. The
-/// exception is a [`ClusterConnection` of the application](Script::from_connection), which repeats
-/// calls when a connection breaks: a repeated call may be charged twice, and for each broken
-/// connection up to 64 refunds may count twice.
+/// exception is a [`ClusterConnection` of the application](ScriptStore::from_connection), which
+/// repeats calls when a connection breaks: a repeated call may be charged twice, and for each
+/// broken connection up to 64 refunds may count twice.
 ///
 /// # Clusters
 ///
@@ -141,17 +141,17 @@ use crate::{
 #[doc(alias = "valkey")]
 #[doc(alias = "sentinel")]
 #[doc(alias = "cluster")]
-pub type Redis<Rule> = Script<RedisConnection, Rule>;
+pub type Redis<Rule> = ScriptStore<RedisConnection, Rule>;
 
 // The bounds are on the functions, so that the compiler's message is that of `Scripted`.
-impl<Rule> Script<RedisConnection, Rule> {
+impl<Rule> ScriptStore<RedisConnection, Rule> {
     /// Connects to the server, cluster or sentinels of a [URL](Self::builder), with default
     /// settings.
     ///
     /// # Errors
     ///
     /// See [`RedisBuilder::connect`].
-    pub async fn connect(url: impl Into<String>) -> Result<Self, Error>
+    pub async fn connect(url: impl Into<String>) -> Result<Self, StoreError>
     where
         Rule: Scripted<State: Send> + Send + 'static,
     {
@@ -167,7 +167,7 @@ impl<Rule> Script<RedisConnection, Rule> {
     /// # Panics
     ///
     /// See [`RedisBuilder::connect_lazy`].
-    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, Error>
+    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, StoreError>
     where
         Rule: Scripted<State: Send> + Send + 'static,
     {
@@ -225,7 +225,7 @@ impl<Rule> Script<RedisConnection, Rule> {
     /// itself](Self::builder) does. A `ClusterConnection` counts as one shard for a [circuit
     /// breaker](crate::store::CircuitBreakerConfig).
     ///
-    /// For keys with another prefix, use [`Script::with_prefix`] with a [`RedisConnection`].
+    /// For keys with another prefix, use [`ScriptStore::with_prefix`] with a [`RedisConnection`].
     ///
     /// ```no_run
     /// use tollgate::{TokenBucket, store::Redis};
@@ -240,7 +240,7 @@ impl<Rule> Script<RedisConnection, Rule> {
     /// # Errors
     ///
     /// When the server does not answer, or is too old.
-    pub async fn from_connection(connection: impl Into<RedisConnection>) -> Result<Self, Error>
+    pub async fn from_connection(connection: impl Into<RedisConnection>) -> Result<Self, StoreError>
     where
         Rule: Scripted<State: Send> + Send + 'static,
     {

@@ -22,7 +22,7 @@ use super::{
     sentinel::Sentinels,
 };
 use crate::{
-    store::{BoxFuture, Error, Program, engine::SingleFlight},
+    store::{BoxFuture, Program, StoreError, engine::SingleFlight},
     time::{Clock, SystemClock, Timestamp},
 };
 
@@ -77,7 +77,7 @@ impl SharedConnection {
     }
 
     /// Returns the connection and its generation, and connects first if there is none.
-    pub(super) async fn get(self: &Arc<Self>) -> Result<(MultiplexedConnection, u64), Error> {
+    pub(super) async fn get(self: &Arc<Self>) -> Result<(MultiplexedConnection, u64), StoreError> {
         if let Some(existing) = self.existing() {
             return Ok(existing);
         }
@@ -94,7 +94,7 @@ impl SharedConnection {
         Box::pin(self.connecting.get_or_try_init(existing, connect)).await
     }
 
-    async fn connect(&self) -> Result<(MultiplexedConnection, u64), Error> {
+    async fn connect(&self) -> Result<(MultiplexedConnection, u64), StoreError> {
         let connection = self.server.connect().await;
         let mut connection =
             connection.map_err(|error| connect_error(error, &self.server.description()))?;
@@ -138,7 +138,7 @@ impl SharedConnection {
     ///
     /// A query that is dropped before there is a connection is not sent. One that was sent is
     /// watched until its reply or its timeout.
-    pub(super) async fn query(self: &Arc<Self>, query: Query) -> Result<Reply, Error> {
+    pub(super) async fn query(self: &Arc<Self>, query: Query) -> Result<Reply, StoreError> {
         match self.send(query.clone()).await? {
             // The server had closed the idle connection, so nothing was sent: this is not a second
             // attempt.
@@ -150,7 +150,7 @@ impl SharedConnection {
     }
 
     /// Sends a query; returns the reply, and `true` if the query may have been sent.
-    async fn send(self: &Arc<Self>, query: Query) -> Result<(Reply, bool), Error> {
+    async fn send(self: &Arc<Self>, query: Query) -> Result<(Reply, bool), StoreError> {
         let (connection, generation) = self.get().await?;
         let shared = Arc::clone(self);
         let sent = detach_on_drop(async move {
@@ -329,7 +329,7 @@ const PROBE: &str = "redis.call('TIME') return redis.call('SETRANGE', KEYS[1], 0
 ///
 /// Takes two round trips: a server closes the connection of an unauthenticated client that sends
 /// scripts with its first request.
-pub(super) async fn handshake(connection: &mut impl ConnectionLike) -> Result<(), Error> {
+pub(super) async fn handshake(connection: &mut impl ConnectionLike) -> Result<(), StoreError> {
     let info: RedisResult<String> = info_server().query_async(connection).await;
     if let Some(version) = check_info(&info.map_err(store_error)?)? {
         probe(connection, &version).await?;
@@ -349,7 +349,9 @@ pub(super) async fn handshake(connection: &mut impl ConnectionLike) -> Result<()
 ///
 /// Nodes get the scripts with their first calls, so a node that is down does not keep the store
 /// from connecting.
-pub(super) async fn handshake_cluster(connection: &mut ClusterConnection) -> Result<(), Error> {
+pub(super) async fn handshake_cluster(
+    connection: &mut ClusterConnection,
+) -> Result<(), StoreError> {
     let any = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
     let reply = connection.route_command(info_server(), any).await;
     let info = reply.and_then(|value| Ok(redis::from_redis_value::<String>(value)?));
@@ -361,7 +363,7 @@ pub(super) async fn handshake_cluster(connection: &mut ClusterConnection) -> Res
 
 /// Tests the scripts on a server whose version is too low or unknown. Compatible servers, such as
 /// Kvrocks, report a version of their own.
-async fn probe(connection: &mut impl ConnectionLike, version: &str) -> Result<(), Error> {
+async fn probe(connection: &mut impl ConnectionLike, version: &str) -> Result<(), StoreError> {
     let mut probe = redis::cmd("EVAL");
     let probe = probe.arg(PROBE).arg(1).arg("tollgate:probe");
     let error = match probe.query_async::<i64>(connection).await {
@@ -372,7 +374,7 @@ async fn probe(connection: &mut impl ConnectionLike, version: &str) -> Result<()
     if error.is_unwritten() {
         return Ok(());
     }
-    Err(Error::other(format!(
+    Err(StoreError::other(format!(
         "the Redis server has version {version}, and its scripts cannot write after they have read the clock ({error}): expected Redis {}.{} or \
          later, or a server that can; update it",
         OLDEST[0], OLDEST[1],
@@ -385,7 +387,7 @@ fn info_server() -> Cmd {
 
 /// Checks the reply to `INFO server`. Returns the version if it is too low or unknown, so that the
 /// scripts must be tested.
-fn check_info(info: &str) -> Result<Option<String>, Error> {
+fn check_info(info: &str) -> Result<Option<String>, StoreError> {
     let text = info
         .lines()
         .find_map(|line| line.strip_prefix("redis_version:"));
@@ -395,7 +397,7 @@ fn check_info(info: &str) -> Result<Option<String>, Error> {
         .map_while(|part| part.parse().ok())
         .collect();
     if info.contains("redis_mode:sentinel") {
-        return Err(Error::other(
+        return Err(StoreError::other(
             "the server in the URL is a sentinel, which holds no data: expected `redis-sentinel://host:26379/name`; use that form, \
              with the name of a master that it monitors",
         ));

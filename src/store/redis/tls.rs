@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Client, ClientTlsConfig, ConnectionAddr, ErrorKind, TlsCertificates};
 
 use super::{RedisBuilder, error::store_error, url};
-use crate::store::Error;
+use crate::store::StoreError;
 
 impl<Rule> RedisBuilder<Rule> {
     /// Sets the root certificates, as PEM, that a server's certificate is verified against, instead
@@ -72,7 +72,7 @@ pub(super) fn system_roots() -> TlsCertificates {
 /// # Panics
 ///
 /// Without a cryptography provider.
-pub(super) fn check(client: &Client) -> Result<(), Error> {
+pub(super) fn check(client: &Client) -> Result<(), StoreError> {
     let info = client.get_connection_info().clone();
     let ConnectionAddr::TcpTls {
         insecure,
@@ -96,12 +96,12 @@ pub(super) fn check(client: &Client) -> Result<(), Error> {
 }
 
 /// Returns the certificates, unless the root certificate is not PEM.
-fn checked(certificates: &TlsCertificates) -> Result<TlsCertificates, Error> {
+fn checked(certificates: &TlsCertificates) -> Result<TlsCertificates, StoreError> {
     const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
     let is_none = |pem: &Vec<u8>| !pem.windows(BEGIN.len()).any(|part| part == BEGIN);
     // Otherwise no server would be trusted, without an error that says why.
     if certificates.root_cert.as_ref().is_some_and(is_none) {
-        return Err(Error::other(
+        return Err(StoreError::other(
             "the text passed to `RedisBuilder::root_certificate` contains no certificate: expected PEM, with \
              `-----BEGIN CERTIFICATE-----`; pass the certificate of the authority that signed the server's",
         ));
@@ -110,6 +110,6 @@ fn checked(certificates: &TlsCertificates) -> Result<TlsCertificates, Error> {
 }
 
 /// Returns a client for a `rediss://` URL.
-pub(super) fn client(url: &str, certificates: &TlsCertificates) -> Result<Client, Error> {
+pub(super) fn client(url: &str, certificates: &TlsCertificates) -> Result<Client, StoreError> {
     Client::build_with_tls(url, checked(certificates)?).map_err(|error| url::invalid(url, &error))
 }

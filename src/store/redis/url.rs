@@ -10,11 +10,11 @@ use super::{
     sentinel::Sentinels,
     server::{RedisServer, ServerLocation},
 };
-use crate::store::Error;
+use crate::store::StoreError;
 
 impl ConnectionSettings {
     /// Returns the connection for the URL, without connecting yet.
-    pub(super) fn connection(&self) -> Result<RedisConnection, Error> {
+    pub(super) fn connection(&self) -> Result<RedisConnection, StoreError> {
         let response_timeout = self.response_timeout;
         let after = |scheme| Some((scheme, self.url.strip_prefix(scheme)?));
         let either = |plain, tls| after(plain).or_else(|| after(tls));
@@ -63,13 +63,13 @@ impl ConnectionSettings {
 
     /// Parses the part after the scheme of a URL for sentinels:
     /// `user:password@host,host/name/database`.
-    fn sentinels(&self, scheme: &str, rest: &str) -> Result<Sentinels, Error> {
+    fn sentinels(&self, scheme: &str, rest: &str) -> Result<Sentinels, StoreError> {
         let scheme = scheme.replace("-sentinel", "");
         let (user, rest) = credentials(rest);
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (name, database) = path.split_once('/').unwrap_or((path, "0"));
         if name.is_empty() {
-            return Err(Error::other(
+            return Err(StoreError::other(
                 "the URL of the sentinels names no master: expected `redis-sentinel://host:26379,host:26380/name`; put the \
                  name of a master that they monitor after the hosts",
             ));
@@ -101,7 +101,7 @@ impl ConnectionSettings {
     }
 
     /// Returns the client for a server, with its TLS settings checked.
-    fn server(&self, url: &str) -> Result<Client, Error> {
+    fn server(&self, url: &str) -> Result<Client, StoreError> {
         let client = self.client(url)?;
         #[cfg(feature = "redis-tls")]
         tls::check(&client)?;
@@ -109,13 +109,13 @@ impl ConnectionSettings {
     }
 
     /// Returns the client for a server or a sentinel.
-    fn client(&self, url: &str) -> Result<Client, Error> {
+    fn client(&self, url: &str) -> Result<Client, StoreError> {
         // The client library accepts Valkey's scheme too.
         if url.starts_with("rediss") || url.starts_with("valkeys") {
             #[cfg(feature = "redis-tls")]
             return tls::client(url, &self.certificates);
             #[cfg(not(feature = "redis-tls"))]
-            return Err(Error::other(WITHOUT_TLS));
+            return Err(StoreError::other(WITHOUT_TLS));
         }
         Client::open(url).map_err(|error| invalid(url, &error))
     }
@@ -126,7 +126,7 @@ const WITHOUT_TLS: &str = "the URL needs TLS, which this program was built witho
                            tollgate, or connect with `redis://`";
 
 /// Returns the error for an invalid URL, with the expected forms.
-pub(super) fn invalid(url: &str, error: &RedisError) -> Error {
+pub(super) fn invalid(url: &str, error: &RedisError) -> StoreError {
     // The part before `@` may contain a password.
     let shown = match (url.rsplit_once('@'), url.split_once("://")) {
         (None, _) => url.to_owned(),
@@ -137,7 +137,7 @@ pub(super) fn invalid(url: &str, error: &RedisError) -> Error {
         None => "has no scheme".to_owned(),
         Some(_) => format!("cannot be read ({error})"),
     };
-    Error::other(format!(
+    StoreError::other(format!(
         "the URL `{shown}` {what}: expected one like `redis://host:6379`, `redis-cluster://host:7000,host:7001` or \
          `redis-sentinel://host:26379/name`; `Redis::builder` lists all"
     ))
@@ -162,10 +162,10 @@ mod tests {
     use super::Sentinels;
     use crate::{
         TokenBucket,
-        store::{Error, Redis},
+        store::{Redis, StoreError},
     };
 
-    fn sentinels(rest: &str) -> Result<Sentinels, Error> {
+    fn sentinels(rest: &str) -> Result<Sentinels, StoreError> {
         let builder = Redis::<TokenBucket>::builder("").sentinel_login("watcher", "t3ll:m@");
         builder.settings.sentinels("redis-sentinel://", rest)
     }

@@ -19,7 +19,7 @@ use crate::{
     algorithm::{Algorithm, ScriptTuple, Scripted},
     decision::Decision,
     store::{
-        Decisions, Error, Spend,
+        Decisions, Spend, StoreError,
         engine::{Entry, States},
     },
     time::Timestamp,
@@ -55,7 +55,7 @@ impl<'a> ScriptAnswer<'a> {
     /// # Errors
     ///
     /// Fails if the bytes are no answer of this program about this number of keys.
-    pub(super) fn read(program: Program, bytes: &'a [u8], keys: usize) -> Result<Self, Error> {
+    pub(super) fn read(program: Program, bytes: &'a [u8], keys: usize) -> Result<Self, StoreError> {
         let answer = match program {
             Program::BUCKETS | Program::ONE_BUCKET => Self::of_buckets(bytes, keys),
             _ => Self::of_list(bytes, keys).map(|answer| Self {
@@ -64,7 +64,7 @@ impl<'a> ScriptAnswer<'a> {
             }),
         };
         answer.ok_or_else(|| {
-            Error::other("the program's answer cannot be read: expected what this version of the program writes; \
+            StoreError::other("the program's answer cannot be read: expected what this version of the program writes; \
                  give other versions another prefix")
         })
     }
@@ -196,8 +196,8 @@ pub(super) fn decided<'c, Rule: Scripted + 'c>(
     answer: &ScriptAnswer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
     key_indices: &[usize],
-    unwritten: impl FnOnce(&str) -> Error,
-) -> Vec<Result<Decisions, Error>> {
+    unwritten: impl FnOnce(&str) -> StoreError,
+) -> Vec<Result<Decisions, StoreError>> {
     match &answer.unwritten {
         None => decisions(answer, calls, key_indices),
         Some(why) => refusals(answer, calls, key_indices, &unwritten(why)),
@@ -212,7 +212,7 @@ fn decisions<'c, Rule: Scripted + 'c>(
     answer: &ScriptAnswer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
     mut key_indices: &[usize],
-) -> Vec<Result<Decisions, Error>> {
+) -> Vec<Result<Decisions, StoreError>> {
     let mut replay = Replay::new(answer);
     let calls = calls.map(|call| {
         let (own, rest) = key_indices.split_at(call.0.len());
@@ -253,8 +253,8 @@ fn refusals<'c, Rule: Scripted + 'c>(
     answer: &ScriptAnswer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
     mut key_indices: &[usize],
-    error: &Error,
-) -> Vec<Result<Decisions, Error>> {
+    error: &StoreError,
+) -> Vec<Result<Decisions, StoreError>> {
     let result = |call: &ScriptCall<Rule>| {
         let (own, rest) = key_indices.split_at(call.0.len());
         key_indices = rest;
@@ -270,8 +270,8 @@ fn refusals<'c, Rule: Scripted + 'c>(
 }
 
 #[cold]
-fn disagreement() -> Error {
-    Error::other(
+fn disagreement() -> StoreError {
+    StoreError::other(
         "the program beside the data decided otherwise than this process: expected the same version of both; \
          give other versions another prefix",
     )

@@ -68,8 +68,8 @@ use crate::{
     policy::Policy,
     stats::stats,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Settlement, Store,
-        StoreId, SyncFuture,
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, NodeCounts, Settlement, Store,
+        StoreError, StoreId, SyncFuture,
         ask::{key_name, nodes_name, policies},
         engine::{runtime, spawn_detached},
     },
@@ -82,10 +82,10 @@ use crate::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{TokenBucket, prelude::*, store::{Evaluate, Script}};
+/// use tollgate::{TokenBucket, prelude::*, store::{Evaluate, ScriptStore}};
 ///
 /// fn limited(server: impl Evaluate) {
-///     let store = Script::with_prefix(server, "shop")
+///     let store = ScriptStore::with_prefix(server, "shop")
 ///         .timeout(Duration::from_millis(100))
 ///         .fail_open();
 ///     let layer = RateLimitLayer::new(TokenBucket::per_second(10))
@@ -106,14 +106,14 @@ use crate::{
 /// interfere, however busy the key is. A request makes its settlements first, in the order of their
 /// arrival, and then decides its calls. A settlement that fails is
 /// [counted](ScriptStats::unsettled).
-pub struct Script<E, Rule> {
+pub struct ScriptStore<E, Rule> {
     prefix: Arc<str>,
     rules: Arc<RuleEncoder<Rule>>,
     queue: Arc<CallQueue<E, Rule>>,
     data: Arc<E>,
 }
 
-impl<E: Evaluate, Rule> Script<E, Rule> {
+impl<E: Evaluate, Rule> ScriptStore<E, Rule> {
     /// Creates a store whose keys begin with `tollgate`.
     pub fn new(data: E) -> Self
     where
@@ -137,7 +137,7 @@ impl<E: Evaluate, Rule> Script<E, Rule> {
     }
 }
 
-impl<E, Rule> Script<E, Rule>
+impl<E, Rule> ScriptStore<E, Rule>
 where
     E: Evaluate,
     Rule: Scripted<State: Send> + Send + 'static,
@@ -148,7 +148,7 @@ where
     }
 }
 
-impl<E, Rule> Clone for Script<E, Rule> {
+impl<E, Rule> Clone for ScriptStore<E, Rule> {
     fn clone(&self) -> Self {
         Self {
             prefix: Arc::clone(&self.prefix),
@@ -159,9 +159,9 @@ impl<E, Rule> Clone for Script<E, Rule> {
     }
 }
 
-impl<E, Rule> fmt::Debug for Script<E, Rule> {
+impl<E, Rule> fmt::Debug for ScriptStore<E, Rule> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Script")
+        f.debug_struct("ScriptStore")
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
     }
@@ -169,7 +169,7 @@ impl<E, Rule> fmt::Debug for Script<E, Rule> {
 
 /// Runs a program beside the data.
 ///
-/// [`Script`] makes a store of it, which runs every rule that is
+/// [`ScriptStore`] makes a store of it, which runs every rule that is
 /// [`Scripted`](crate::algorithm::Scripted). The programs need Lua 5.1 with the libraries of Redis
 /// (`redis`, `cmsgpack` and `struct`).
 ///
@@ -179,7 +179,7 @@ impl<E, Rule> fmt::Debug for Script<E, Rule> {
 ///
 /// ```
 /// use std::sync::atomic::{AtomicUsize, Ordering};
-/// use tollgate::{TokenBucket, store::{Error, Evaluate, Program, Script}};
+/// use tollgate::{TokenBucket, store::{StoreError, Evaluate, Program, ScriptStore}};
 ///
 /// struct Spread<E> {
 ///     connections: [E; 2],
@@ -192,14 +192,14 @@ impl<E, Rule> fmt::Debug for Script<E, Rule> {
 ///         program: Program,
 ///         keys: Vec<Box<[u8]>>,
 ///         argument: Vec<u8>,
-///     ) -> Result<Vec<u8>, Error> {
+///     ) -> Result<Vec<u8>, StoreError> {
 ///         let next = self.next.fetch_add(1, Ordering::Relaxed) % 2;
 ///         self.connections[next].evaluate(program, keys, argument).await
 ///     }
 /// }
 ///
-/// fn store<E: Evaluate>(connections: [E; 2]) -> Script<impl Evaluate, TokenBucket> {
-///     Script::new(Spread { connections, next: AtomicUsize::new(0) })
+/// fn store<E: Evaluate>(connections: [E; 2]) -> ScriptStore<impl Evaluate, TokenBucket> {
+///     ScriptStore::new(Spread { connections, next: AtomicUsize::new(0) })
 /// }
 /// ```
 ///
@@ -225,13 +225,13 @@ pub trait Evaluate: Send + Sync + 'static {
         program: Program,
         keys: Vec<Box<[u8]>>,
         argument: Vec<u8>,
-    ) -> impl Future<Output = Result<Vec<u8>, Error>> + Send;
+    ) -> impl Future<Output = Result<Vec<u8>, StoreError>> + Send;
 
     /// Returns the error for a write that the server rejected, by the text of its reply: the server
     /// is full, or read-only. Nothing was written then. By default, the error is
-    /// [`unwritten`](Error::unwritten).
-    fn unwritten(&self, why: &str) -> Error {
-        Error::unwritten(why)
+    /// [`unwritten`](StoreError::unwritten).
+    fn unwritten(&self, why: &str) -> StoreError {
+        StoreError::unwritten(why)
     }
 
     /// Returns the part of the store that holds a key and can fail by itself, such as a shard of a
@@ -251,7 +251,7 @@ pub trait Evaluate: Send + Sync + 'static {
 }
 
 stats! {
-    /// Counters of a [`Script`] store and its clones since it was built.
+    /// Counters of a [`ScriptStore`] and its clones since it was built.
     ///
     /// ```
     /// use tollgate::store::ScriptStats;
@@ -282,8 +282,8 @@ stats! {
     struct ScriptCounters;
 }
 
-impl<E: Evaluate, Rule> Backend for Script<E, Rule> {
-    type Error = Error;
+impl<E: Evaluate, Rule> Backend for ScriptStore<E, Rule> {
+    type Error = StoreError;
 
     fn id(&self) -> Option<StoreId> {
         Some(StoreId::of(&self.data))
@@ -302,18 +302,18 @@ impl<E: Evaluate, Rule> Backend for Script<E, Rule> {
     }
 }
 
-impl<E, Rule> Store<Rule> for Script<E, Rule>
+impl<E, Rule> Store<Rule> for ScriptStore<E, Rule>
 where
     E: Evaluate,
     Rule: Scripted<State: Send> + Send + Sync + 'static,
 {
-    type Answer = BoxFuture<Result<Decisions, Error>>;
-    type Done = BoxFuture<Result<(), Error>>;
+    type Answer = BoxFuture<Result<Decisions, StoreError>>;
+    type Done = BoxFuture<Result<(), StoreError>>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let call = match ScriptCall::of(&self.prefix, &self.rules, asks) {
             Ok(call) => call,
-            Err(error) => return Check::Ready(Err(Error::unsupported(error))),
+            Err(error) => return Check::Ready(Err(StoreError::unsupported(error))),
         };
         match runtime() {
             Ok(runtime) => {
@@ -330,7 +330,7 @@ where
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let call = match ScriptCall::of(&self.prefix, &self.rules, asks) {
             Ok(call) => call,
-            Err(error) => return Check::Ready(Err(Error::unsupported(error))),
+            Err(error) => return Check::Ready(Err(StoreError::unsupported(error))),
         };
         let data = Arc::clone(&self.data);
         Check::Pending(Box::pin(async move {
@@ -364,7 +364,7 @@ where
         &self,
         policy: &Policy,
         period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+    ) -> Option<BoxFuture<Result<NodeCounts, StoreError>>> {
         let data = Arc::clone(&self.data);
         let key = nodes_name(&self.prefix, policy);
         Some(Box::pin(
@@ -372,7 +372,7 @@ where
         ))
     }
 
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>>
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>>
     where
         Rule: Scripted<State: Send + 'static>,
     {
@@ -382,7 +382,7 @@ where
 
 /// Decisions at a time that the caller gives, for tests that run two stores on one timeline.
 #[cfg(feature = "test-util")]
-impl<E, Rule> Script<E, Rule>
+impl<E, Rule> ScriptStore<E, Rule>
 where
     E: Evaluate,
     Rule: Scripted<State: Send> + Send + 'static,
@@ -398,8 +398,9 @@ where
         &self,
         now: Timestamp,
         asks: &[Ask<'_, Rule>],
-    ) -> Result<Decisions, Error> {
-        let call = ScriptCall::of(&self.prefix, &self.rules, asks).map_err(Error::unsupported)?;
+    ) -> Result<Decisions, StoreError> {
+        let call =
+            ScriptCall::of(&self.prefix, &self.rules, asks).map_err(StoreError::unsupported)?;
         let decided = self.decide_at(now, Vec::new(), vec![call]).await?;
         let only = decided.into_iter().next();
         only.unwrap_or_else(|| Ok(Decisions::default()))
@@ -414,7 +415,7 @@ where
         &self,
         now: Timestamp,
         asks: &[Ask<'_, Rule>],
-    ) -> Result<Vec<Decisions>, Error> {
+    ) -> Result<Vec<Decisions>, StoreError> {
         self.settle_and_acquire_each_at(now, Vec::new(), asks).await
     }
 
@@ -429,13 +430,13 @@ where
         now: Timestamp,
         settlements: Vec<Settlement<'_, Rule>>,
         asks: &[Ask<'_, Rule>],
-    ) -> Result<Vec<Decisions>, Error> {
+    ) -> Result<Vec<Decisions>, StoreError> {
         let correction = |settlement| Correction::of(&self.prefix, &self.rules, settlement);
         let corrections: Result<_, _> = settlements.iter().map(correction).collect();
         let call = |ask| ScriptCall::of(&self.prefix, &self.rules, std::slice::from_ref(ask));
         let calls: Result<_, _> = asks.iter().map(call).collect();
-        let corrections = corrections.map_err(Error::unsupported)?;
-        let calls = calls.map_err(Error::unsupported)?;
+        let corrections = corrections.map_err(StoreError::unsupported)?;
+        let calls = calls.map_err(StoreError::unsupported)?;
         let decided = self.decide_at(now, corrections, calls).await?;
         decided.into_iter().collect()
     }
@@ -445,7 +446,7 @@ where
         now: Timestamp,
         corrections: Vec<Correction>,
         mut calls: Vec<ScriptCall<Rule>>,
-    ) -> Result<Vec<Result<Decisions, Error>>, Error> {
+    ) -> Result<Vec<Result<Decisions, StoreError>>, StoreError> {
         let request = ScriptRequest::of(Some(now), corrections, &mut calls);
         let bytes = self
             .data
@@ -466,7 +467,7 @@ where
 async fn look<E: Evaluate, Rule: Scripted>(
     data: &E,
     mut call: ScriptCall<Rule>,
-) -> Result<Option<Decision>, Error> {
+) -> Result<Option<Decision>, StoreError> {
     let request = ScriptRequest::to_look(&mut call);
     let bytes = data
         .evaluate(request.program, request.keys, request.argument)
@@ -483,7 +484,7 @@ async fn look<E: Evaluate, Rule: Scripted>(
 /// Deletes the states under a key, and the logs beside them.
 ///
 /// A log that a concurrent call creates stays until it expires. Without its state it is ignored.
-async fn reset<E: Evaluate>(data: &E, prefix: &str, key: Box<[u8]>) -> Result<(), Error> {
+async fn reset<E: Evaluate>(data: &E, prefix: &str, key: Box<[u8]>) -> Result<(), StoreError> {
     let see = ScriptRequest::of::<ScriptCall<()>, ()>(None, Vec::new(), &mut []);
     let found = data
         .evaluate(see.program, vec![key.clone()], see.argument)

@@ -19,7 +19,7 @@ use crate::{
     algorithm::Scripted,
     error,
     store::{
-        BoxFuture, Check, Decisions, Error,
+        BoxFuture, Check, Decisions, StoreError,
         engine::{self, Bypass, CombiningQueue, Unsettled, runtime, runtime_gone},
     },
 };
@@ -34,7 +34,7 @@ const IN_FLIGHT: usize = 2;
 /// A call, and the sender of its result.
 struct QueuedCall<Rule> {
     call: ScriptCall<Rule>,
-    reply: oneshot::Sender<Result<Decisions, Error>>,
+    reply: oneshot::Sender<Result<Decisions, StoreError>>,
 }
 
 impl<Rule> AsRef<ScriptCall<Rule>> for QueuedCall<Rule> {
@@ -85,7 +85,7 @@ enum SendPath<'a, Rule> {
     Alone(ScriptCall<Rule>, Bypass<'a, u32, WaitingBatch<Rule>>),
     /// Sent with a batch. If there is a turn, the caller must spawn its worker.
     Queued(
-        oneshot::Receiver<Result<Decisions, Error>>,
+        oneshot::Receiver<Result<Decisions, StoreError>>,
         Option<ScriptTurn<Rule>>,
     ),
 }
@@ -140,12 +140,12 @@ where
         self: Arc<Self>,
         call: ScriptCall<Rule>,
         runtime: Handle,
-    ) -> Result<Decisions, Error> {
+    ) -> Result<Decisions, StoreError> {
         let mut groups = call.0.iter().map(|ask| self.data.group(&ask.key));
         let group = groups.next().unwrap_or(0);
         // It would make the whole request fail.
         if groups.any(|other| other != group) {
-            return Err(Error::unsupported(
+            return Err(StoreError::unsupported(
                 "one call asks about clients whose states lie apart, where they cannot be spent together: expected one \
                  client with all its limits; ask about each client by itself",
             ));
@@ -187,7 +187,7 @@ where
     pub(super) fn settle(
         self: &Arc<Self>,
         corrections: impl Iterator<Item = Result<Correction, error::Error>>,
-    ) -> Check<BoxFuture<Result<(), Error>>> {
+    ) -> Check<BoxFuture<Result<(), StoreError>>> {
         let mut answers = Vec::new();
         let mut known = Vec::new();
         for correction in corrections {
@@ -195,7 +195,7 @@ where
             answers.push(answer);
             match correction {
                 Ok(correction) => known.push((correction, settler)),
-                Err(error) => settler.end(Err(Error::unsupported(error))),
+                Err(error) => settler.end(Err(StoreError::unsupported(error))),
             }
         }
         match runtime() {
@@ -282,7 +282,10 @@ where
         &self,
         mut calls: VecDeque<C>,
         corrections: Vec<QueuedCorrection>,
-    ) -> (VecDeque<C>, Result<Vec<Result<Decisions, Error>>, Error>) {
+    ) -> (
+        VecDeque<C>,
+        Result<Vec<Result<Decisions, StoreError>>, StoreError>,
+    ) {
         let (corrections, settlers): (Vec<_>, Vec<_>) = corrections.into_iter().unzip();
         let request = ScriptRequest::of(None, corrections, calls.make_contiguous());
         self.counters.requests.add(1);

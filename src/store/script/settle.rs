@@ -17,7 +17,7 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Batch, Delta, Error, Settlement,
+        Batch, Delta, Settlement, StoreError,
         ask::key_name,
         engine::{SettlementGuard, Unsettled},
     },
@@ -129,18 +129,18 @@ impl Correction {
 /// If it is dropped unused, for example with the runtime, that counts as a failure.
 pub(super) struct Settler {
     settling: SettlementGuard,
-    reply: oneshot::Sender<Result<(), Error>>,
+    reply: oneshot::Sender<Result<(), StoreError>>,
 }
 
 impl Settler {
-    pub(super) fn new(unsettled: &Unsettled) -> (Self, oneshot::Receiver<Result<(), Error>>) {
+    pub(super) fn new(unsettled: &Unsettled) -> (Self, oneshot::Receiver<Result<(), StoreError>>) {
         let (reply, answer) = oneshot::channel();
         let settling = unsettled.settling(1);
         (Self { settling, reply }, answer)
     }
 
     /// Reports the result. A failed settlement may have been made, so it is not repeated.
-    pub(super) fn end(self, result: Result<(), Error>) {
+    pub(super) fn end(self, result: Result<(), StoreError>) {
         let Self { settling, reply } = self;
         if result.is_ok() {
             settling.all_made();

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    Evaluate, Program, Script,
+    Evaluate, Program, ScriptStore,
     answer::{ScriptAnswer, state_of, take_array, take_number},
     queue::CallQueue,
     request::{ScriptCall, ScriptRequest, put_array, put_number, rule_in_script},
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     algorithm::Scripted,
     store::{
-        Delta, Error, NodeCounts, Pulled, SyncFuture,
+        Delta, NodeCounts, Pulled, StoreError, SyncFuture,
         engine::{concurrently, each_delta},
         node_counts::CountedNodes,
     },
@@ -29,21 +29,21 @@ struct DeltaGroup<Rule> {
     indices: Vec<usize>,
 }
 
-impl<E, Rule> Script<E, Rule>
+impl<E, Rule> ScriptStore<E, Rule>
 where
     E: Evaluate,
     Rule: Scripted<State: Send + 'static> + Send + Sync + 'static,
 {
     /// Adds deltas, with one request for each group of keys.
-    pub(super) fn send_deltas(&self, deltas: &[Delta<'_, Rule>]) -> SyncFuture<Rule, Error> {
+    pub(super) fn send_deltas(&self, deltas: &[Delta<'_, Rule>]) -> SyncFuture<Rule, StoreError> {
         let mut groups: HashMap<u32, DeltaGroup<Rule>> = HashMap::new();
         // Result of each delta: an error if it cannot be sent, and later its answer.
-        let mut each: Vec<Option<Result<_, Error>>> = deltas.iter().map(|_| None).collect();
+        let mut each: Vec<Option<Result<_, StoreError>>> = deltas.iter().map(|_| None).collect();
         for (index, delta) in deltas.iter().enumerate() {
             let correction = match Correction::of_delta(&self.prefix, &self.rules, delta) {
                 Ok(correction) => correction,
                 Err(error) => {
-                    each[index] = Some(Err(Error::unsupported(error)));
+                    each[index] = Some(Err(StoreError::unsupported(error)));
                     continue;
                 }
             };
@@ -91,7 +91,7 @@ async fn send<E, Rule>(
     data: &E,
     queue: &CallQueue<E, Rule>,
     group: DeltaGroup<Rule>,
-) -> Result<Vec<Pulled<Rule::State>>, Error>
+) -> Result<Vec<Pulled<Rule::State>>, StoreError>
 where
     E: Evaluate,
     Rule: Scripted,
@@ -125,7 +125,7 @@ pub(super) async fn count_node<E: Evaluate>(
     data: &E,
     key: Box<[u8]>,
     period: u64,
-) -> Result<NodeCounts, Error> {
+) -> Result<NodeCounts, StoreError> {
     let mut argument = Vec::with_capacity(16);
     let seconds = NodeCounts::PERIOD.as_secs();
     put_array(&mut argument, 3);
@@ -140,7 +140,7 @@ pub(super) async fn count_node<E: Evaluate>(
         .evaluate(Program::COUNT_NODE, vec![key], argument)
         .await?;
     counts(&answer).ok_or_else(|| {
-        Error::other(
+        StoreError::other(
             "the counts of nodes cannot be read: expected what this version of the program writes; \
             give other versions another prefix",
         )

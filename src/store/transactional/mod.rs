@@ -130,11 +130,12 @@ pub trait Transact<Rule: Algorithm>: Backend {
 /// Clones share the storage. The page of [`Transact`] has a complete example.
 ///
 /// ```
-/// use tollgate::{TokenBucket, prelude::*, store::{Backend, Transact, Transactional}};
+/// use tollgate::{TokenBucket, prelude::*};
+/// use tollgate::store::{Backend, StoreError, Transact, Transactional};
 ///
 /// fn limited<D>(database: D)
 /// where
-///     D: Transact<TokenBucket, Error: Into<tollgate::store::Error>> + Send + Sync + 'static,
+///     D: Transact<TokenBucket, Error: Into<StoreError>> + Send + Sync + 'static,
 /// {
 ///     let store = Transactional::new(database).fail_open();
 ///     let layer = RateLimitLayer::new(TokenBucket::per_second(10))

@@ -29,17 +29,17 @@ use crate::{
 /// ```
 /// use std::collections::HashMap;
 /// use tollgate::{Cost, Policy, TokenBucket, time::SystemClock};
-/// use tollgate::store::{Ask, Error, Transaction};
+/// use tollgate::store::{Ask, StoreError, Transaction};
 /// # use tollgate::{algorithm::Algorithm, store::{Change, StateKey}};
 /// # type State = <TokenBucket as Algorithm>::State;
 /// # struct Rows;
 /// # impl Rows {
-/// #     async fn begin() -> Result<Self, Error> { Ok(Self) }
-/// #     async fn read(&self, _: &[StateKey]) -> Result<HashMap<StateKey, State>, Error> { Ok(HashMap::new()) }
-/// #     async fn write(self, _: Vec<Change<State>>) -> Result<(), Error> { Ok(()) }
+/// #     async fn begin() -> Result<Self, StoreError> { Ok(Self) }
+/// #     async fn read(&self, _: &[StateKey]) -> Result<HashMap<StateKey, State>, StoreError> { Ok(HashMap::new()) }
+/// #     async fn write(self, _: Vec<Change<State>>) -> Result<(), StoreError> { Ok(()) }
 /// # }
 ///
-/// # #[tokio::main] async fn main() -> Result<(), Error> {
+/// # #[tokio::main] async fn main() -> Result<(), StoreError> {
 /// # let (api, rule) = (Policy::new("api"), TokenBucket::per_second(10));
 /// # let asks = [Ask::new(&api, &rule, "alice".into(), Cost::ONE)];
 /// let clock = SystemClock::default();

@@ -24,8 +24,8 @@ use crate::{
     policy::Policy,
     stats::Counter,
     store::{
-        Ask, Backend, Check, Decisions, Error, FailureMode, NeverFails, OnFailure, OnFailureFuture,
-        OwnedAsks, Settlement, Store, StoreId,
+        Ask, Backend, Check, Decisions, FailureMode, NeverFails, OnFailure, OnFailureFuture,
+        OwnedAsks, Settlement, Store, StoreError, StoreId,
     },
 };
 
@@ -38,14 +38,14 @@ use crate::{
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
-/// use tollgate::store::{Ask, Check, Error, Local, Store, StoreExt};
+/// use tollgate::store::{Ask, Check, StoreError, Local, Store, StoreExt};
 /// # use tollgate::{key::Key, store::{Backend, Decisions, Never, Settlement}};
-/// # fn down<T>() -> Check<Never<Result<T, Error>>> { Check::Ready(Err(Error::unavailable("connection refused"))) }
+/// # fn down<T>() -> Check<Never<Result<T, StoreError>>> { Check::Ready(Err(StoreError::unavailable("connection refused"))) }
 /// # struct Down;
-/// # impl Backend for Down { type Error = Error; }
+/// # impl Backend for Down { type Error = StoreError; }
 /// # impl Store<TokenBucket> for Down {
-/// #     type Answer = Never<Result<Decisions, Error>>;
-/// #     type Done = Never<Result<(), Error>>;
+/// #     type Answer = Never<Result<Decisions, StoreError>>;
+/// #     type Done = Never<Result<(), StoreError>>;
 /// #     fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> { down() }
 /// #     fn look(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> { down() }
 /// #     fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> { down() }
@@ -96,15 +96,15 @@ use crate::{
 ///
 /// # Contention
 ///
-/// A call that [lost every race](Error::is_contended) for a key is not decided locally: the store
-/// works and admits other calls for that key, so local admissions would exceed the limit, and a
-/// client could cause them by contending. Such a call is refused with 503, unless
+/// A call that [lost every race](StoreError::is_contended) for a key is not decided locally: the
+/// store works and admits other calls for that key, so local admissions would exceed the limit, and
+/// a client could cause them by contending. Such a call is refused with 503, unless
 /// [`when_contended`](FallbackBuilder::when_contended) sets another answer.
 ///
 /// # Unsupported calls
 ///
-/// A call that the remote store [does not support](Error::unsupported), such as one with a rule
-/// that does not fit it, is not decided locally either: it is refused with 500, logged and
+/// A call that the remote store [does not support](StoreError::unsupported), such as one with a
+/// rule that does not fit it, is not decided locally either: it is refused with 500, logged and
 /// [counted](Self::unsupported), as by [`OnFailure`].
 ///
 /// # Deadline
@@ -151,7 +151,7 @@ impl<S, L, Rule> Fallback<S, L, Rule> {
     }
 
     /// Returns the number of [failures](Self::failures) that were [writes that the server did not
-    /// take](Error::is_unwritten).
+    /// take](StoreError::is_unwritten).
     pub fn unwritten(&self) -> u64 {
         self.stores.remote.unwritten()
     }
@@ -161,7 +161,8 @@ impl<S, L, Rule> Fallback<S, L, Rule> {
         self.stores.remote.contentions()
     }
 
-    /// Returns the number of calls that the remote store does not [support](Error::unsupported).
+    /// Returns the number of calls that the remote store does not
+    /// [support](StoreError::unsupported).
     pub fn unsupported(&self) -> u64 {
         self.stores.remote.unsupported()
     }
@@ -185,7 +186,7 @@ impl<S, L, Rule> Fallback<S, L, Rule> {
 /// ```
 /// use tollgate::{TokenBucket, prelude::*, store::{self, BoxStore}};
 ///
-/// fn limited(remote: BoxStore<TokenBucket, store::Error>, nodes: u64) {
+/// fn limited(remote: BoxStore<TokenBucket, store::StoreError>, nodes: u64) {
 ///     let store = remote.fall_back_to(Local::new()).share(1, nodes);
 ///     let layer = RateLimitLayer::new(TokenBucket::per_second(10)).store(store);
 /// #   let _ = layer;
@@ -405,7 +406,7 @@ impl<S: Backend, L, Rule> Backend for Fallback<S, L, Rule> {
 
 impl<S, L, Rule> Store<Rule> for Fallback<S, L, Rule>
 where
-    S: Store<Rule, Error: Into<Error>>,
+    S: Store<Rule, Error: Into<StoreError>>,
     L: Store<Rule, Error: NeverFails>,
     Rule: Clone,
 {
@@ -430,7 +431,7 @@ where
                 continue;
             };
             let Some(share) = (self.stores.share_of)(settlement.rule) else {
-                remote.record(Error::other(NO_SHARE), [settlement.policy], 0);
+                remote.record(StoreError::other(NO_SHARE), [settlement.policy], 0);
                 continue;
             };
             of_local.push(Settlement {
@@ -496,7 +497,7 @@ impl FallbackOperation {
 
 impl<S, L, Rule> StorePair<S, L, Rule>
 where
-    S: Store<Rule, Error: Into<Error>>,
+    S: Store<Rule, Error: Into<StoreError>>,
     L: Store<Rule, Error: NeverFails>,
 {
     /// Continues with the local store after an error of the remote one, unless that was contention
@@ -551,7 +552,7 @@ pin_project! {
 
 impl<S, L, Rule> FallbackFuture<S, L, Rule>
 where
-    S: Store<Rule, Error: Into<Error>>,
+    S: Store<Rule, Error: Into<StoreError>>,
     L: Store<Rule, Error: NeverFails>,
     Rule: Clone,
 {
@@ -584,7 +585,7 @@ where
 
 impl<S, L, Rule> Future for FallbackFuture<S, L, Rule>
 where
-    S: Store<Rule, Error: Into<Error>>,
+    S: Store<Rule, Error: Into<StoreError>>,
     L: Store<Rule, Error: NeverFails>,
 {
     type Output = Result<Decisions, Infallible>;
@@ -714,12 +715,14 @@ mod tests {
         fn answer<T: Send + 'static, F>(
             &self,
             answer: Check<F>,
-        ) -> Check<BoxFuture<Result<T, Error>>>
+        ) -> Check<BoxFuture<Result<T, StoreError>>>
         where
             F: Future<Output = Result<T, Infallible>>,
         {
             let answer = match answer {
-                _ if self.is_down.load(Ordering::Relaxed) => Err(Error::unavailable("refused")),
+                _ if self.is_down.load(Ordering::Relaxed) => {
+                    Err(StoreError::unavailable("refused"))
+                }
                 Check::Ready(answer) => Ok(answer.unwrap_or_else(NeverFails::never)),
                 Check::Pending(_) => unreachable!("`Local` answers at once"),
             };
@@ -732,12 +735,12 @@ mod tests {
     }
 
     impl Backend for Flaky {
-        type Error = Error;
+        type Error = StoreError;
     }
 
     impl Store<TokenBucket> for Flaky {
-        type Answer = BoxFuture<Result<Decisions, Error>>;
-        type Done = BoxFuture<Result<(), Error>>;
+        type Answer = BoxFuture<Result<Decisions, StoreError>>;
+        type Done = BoxFuture<Result<(), StoreError>>;
 
         fn acquire(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
             self.answer(self.inner.acquire(asks))

@@ -24,7 +24,7 @@ use crate::{
     policy::Policy,
     stats::Counter,
     store::{
-        Ask, Backend, Check, Decisions, Error, Settlement, Store, StoreId,
+        Ask, Backend, Check, Decisions, Settlement, Store, StoreError, StoreId,
         engine::{SettlementGuard, Unsettled},
     },
     time::{Clock, SystemClock},
@@ -42,9 +42,9 @@ use crate::{log::OnceAMinute, time::Timestamp};
 /// | the store | the request | counter |
 /// |---|---|---|
 /// | failed | is admitted (`fail_open`), or is refused with 503 (`fail_closed`) | [`failures`](Self::failures) |
-/// | [took no write](Error::is_unwritten) | the same | `failures`, and [`unwritten`](Self::unwritten) |
-/// | [lost every race](Error::is_contended) for a key | the same, or as set by [`when_contended`](Self::when_contended) | [`contentions`](Self::contentions) |
-/// | [does not support](Error::unsupported) the call | is refused with 500 (gRPC: `INTERNAL`), even by `fail_open` | [`unsupported`](Self::unsupported), and [`misconfigured`](crate::RateLimitLayer::misconfigured) of the layer |
+/// | [took no write](StoreError::is_unwritten) | the same | `failures`, and [`unwritten`](Self::unwritten) |
+/// | [lost every race](StoreError::is_contended) for a key | the same, or as set by [`when_contended`](Self::when_contended) | [`contentions`](Self::contentions) |
+/// | [does not support](StoreError::unsupported) the call | is refused with 500 (gRPC: `INTERNAL`), even by `fail_open` | [`unsupported`](Self::unsupported), and [`misconfigured`](crate::RateLimitLayer::misconfigured) of the layer |
 ///
 /// The last answer cannot be changed: a client whose calls the store cannot decide would have no
 /// limit.
@@ -54,14 +54,14 @@ use crate::{log::OnceAMinute, time::Timestamp};
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
-/// use tollgate::store::{Ask, Check, Error, Store, StoreExt};
+/// use tollgate::store::{Ask, Check, StoreError, Store, StoreExt};
 /// # use tollgate::{key::Key, store::{Backend, Decisions, Never, Settlement}};
-/// # fn down<T>() -> Check<Never<Result<T, Error>>> { Check::Ready(Err(Error::unavailable("connection refused"))) }
+/// # fn down<T>() -> Check<Never<Result<T, StoreError>>> { Check::Ready(Err(StoreError::unavailable("connection refused"))) }
 /// # struct Down;
-/// # impl Backend for Down { type Error = Error; }
+/// # impl Backend for Down { type Error = StoreError; }
 /// # impl Store<TokenBucket> for Down {
-/// #     type Answer = Never<Result<Decisions, Error>>;
-/// #     type Done = Never<Result<(), Error>>;
+/// #     type Answer = Never<Result<Decisions, StoreError>>;
+/// #     type Done = Never<Result<(), StoreError>>;
 /// #     fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> { down() }
 /// #     fn look(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> { down() }
 /// #     fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> { down() }
@@ -82,7 +82,7 @@ use crate::{log::OnceAMinute, time::Timestamp};
 ///
 /// # Contention
 ///
-/// A store that [lost every race](Error::is_contended) for a key works, and the client may be
+/// A store that [lost every race](StoreError::is_contended) for a key works, and the client may be
 /// within its quota. So contention is neither a failure nor a refusal. It has its own counter, and
 /// is answered as a failure unless [`when_contended`](Self::when_contended) sets another answer.
 ///
@@ -132,8 +132,8 @@ impl<S> OnFailure<S> {
         }
     }
 
-    /// Sets the answer for calls that [lost every race](Error::is_contended) for a key; by default
-    /// that of a failure.
+    /// Sets the answer for calls that [lost every race](StoreError::is_contended) for a key; by
+    /// default that of a failure.
     ///
     /// The documentation of [`FailureMode`] has an example.
     pub fn when_contended(self, contended: FailureMode) -> Self {
@@ -147,7 +147,7 @@ impl<S> OnFailure<S> {
     }
 
     /// Returns the number of [failures](Self::failures) that were [writes that the server did not
-    /// take](Error::is_unwritten).
+    /// take](StoreError::is_unwritten).
     pub fn unwritten(&self) -> u64 {
         self.counters.unwritten.get()
     }
@@ -157,7 +157,7 @@ impl<S> OnFailure<S> {
         self.counters.contentions.get()
     }
 
-    /// Returns the number of calls that the store does not [support](Error::unsupported).
+    /// Returns the number of calls that the store does not [support](StoreError::unsupported).
     ///
     /// Above 0, some requests have a limit that this store cannot keep, and are refused.
     pub fn unsupported(&self) -> u64 {
@@ -181,7 +181,7 @@ impl<S> OnFailure<S> {
     /// failed.
     pub(in crate::store) fn record<'a>(
         &self,
-        error: impl Into<Error>,
+        error: impl Into<StoreError>,
         policies: impl IntoIterator<Item = &'a Policy>,
         count: usize,
     ) -> Option<Decisions> {
@@ -203,7 +203,7 @@ impl<S> OnFailure<S> {
     where
         F: Future<Output = Result<V, E>>,
         V: Substitute,
-        E: Into<Error>,
+        E: Into<StoreError>,
     {
         let handler = || ErrorHandler {
             counters: Arc::clone(&self.counters),
@@ -234,7 +234,7 @@ impl<S> OnFailure<S> {
 /// use std::time::Duration;
 /// use tollgate::{TokenBucket, prelude::*, store::{self, BoxStore, FailureMode}};
 ///
-/// fn limited(remote: BoxStore<TokenBucket, store::Error>) {
+/// fn limited(remote: BoxStore<TokenBucket, store::StoreError>) {
 ///     // Open while the store fails; on contention, clients retry after two seconds.
 ///     let store = remote
 ///         .fail_open()
@@ -303,7 +303,7 @@ impl<S: Backend> Backend for OnFailure<S> {
     }
 }
 
-impl<Rule, S: Store<Rule, Error: Into<Error>>> Store<Rule> for OnFailure<S> {
+impl<Rule, S: Store<Rule, Error: Into<StoreError>>> Store<Rule> for OnFailure<S> {
     type Answer = OnFailureFuture<S::Answer>;
     type Done = OnFailureFuture<S::Done>;
 
@@ -367,7 +367,7 @@ struct ErrorHandler {
 }
 
 impl ErrorHandler {
-    fn substitute<V: Substitute>(&self, error: impl Into<Error>) -> V {
+    fn substitute<V: Substitute>(&self, error: impl Into<StoreError>) -> V {
         let mode = match self.counters.record(&error.into(), &self.policies) {
             FailureKind::Failed => Some(self.failed),
             FailureKind::Contended => Some(self.contended),
@@ -403,7 +403,7 @@ impl<F, V, E> Future for OnFailureFuture<F>
 where
     F: Future<Output = Result<V, E>>,
     V: Substitute,
-    E: Into<Error>,
+    E: Into<StoreError>,
 {
     type Output = Result<V, Infallible>;
 
@@ -480,7 +480,7 @@ impl FailureCounters {
     /// Counts and logs the error of a call.
     fn record<'a>(
         &self,
-        error: &Error,
+        error: &StoreError,
         policies: impl IntoIterator<Item = &'a Policy>,
     ) -> FailureKind {
         if error.is_contended() {
@@ -588,7 +588,7 @@ impl StoreFailureLog {
     #[cold]
     fn log_failure<'a>(
         &self,
-        error: &Error,
+        error: &StoreError,
         policies: impl IntoIterator<Item = &'a Policy>,
         failures: u64,
     ) {
@@ -609,7 +609,11 @@ impl StoreFailureLog {
 
     /// Logs an unsupported call, once for each policy and cause.
     #[cold]
-    fn log_unsupported<'a>(&self, error: &Error, policies: impl IntoIterator<Item = &'a Policy>) {
+    fn log_unsupported<'a>(
+        &self,
+        error: &StoreError,
+        policies: impl IntoIterator<Item = &'a Policy>,
+    ) {
         let address = self.address.as_deref();
         crate::log::unsupported(&names(policies), cause(error), address);
     }
@@ -664,7 +668,7 @@ fn names<'a>(policies: impl IntoIterator<Item = &'a Policy>) -> String {
 
 /// Returns the text of an error, which contains those of its causes.
 #[cfg(feature = "tracing")]
-fn cause(error: &Error) -> String {
+fn cause(error: &StoreError) -> String {
     /// Limit in characters: errors may quote replies of a server, of any length.
     const MAX_CAUSE: usize = 1024;
     let mut cause = error.to_string();
@@ -751,7 +755,7 @@ mod tests {
 
     #[test]
     fn a_cause_repeats_nothing() {
-        let cause = cause(&Error::unavailable("connection refused"));
+        let cause = cause(&StoreError::unavailable("connection refused"));
         assert_eq!(cause.matches("connection refused").count(), 1, "{cause}");
     }
 }

@@ -14,7 +14,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::store::{Error, engine::runtime};
+use crate::store::{StoreError, engine::runtime};
 
 const IS_RUNNING: u8 = 1;
 const IS_WANTED: u8 = 2;
@@ -59,7 +59,7 @@ impl OneTask {
     /// # Errors
     ///
     /// Outside of a runtime of tokio, if there is none.
-    pub(super) fn spawn<F>(&self, work: impl FnOnce(Running) -> F) -> Result<(), Error>
+    pub(super) fn spawn<F>(&self, work: impl FnOnce(Running) -> F) -> Result<(), StoreError>
     where
         F: Future<Output = ()> + Send + 'static,
     {

@@ -18,13 +18,13 @@ use crate::{
     policy::Policy,
     stats::Counter,
     store::{
-        Ask, Backend, BoxFuture, Check, Delta, Error, NodeCounts, Settlement, Store, StoreId,
+        Ask, Backend, BoxFuture, Check, Delta, NodeCounts, Settlement, Store, StoreError, StoreId,
         SyncFuture,
     },
 };
 
 /// A store with a deadline for each answer, after which a call fails with an error that
-/// [`is_timeout`](Error::is_timeout).
+/// [`is_timeout`](StoreError::is_timeout).
 ///
 /// Created by [`timeout`](crate::store::StoreExt::timeout). The deadline applies to `settle` and
 /// `reset` too. After it, the store's future is dropped; the call may still be charged, at most
@@ -41,12 +41,14 @@ use crate::{
 /// ```
 /// use std::time::Duration;
 /// use tollgate::{Cost, Policy, TokenBucket};
-/// use tollgate::store::{Ask, BoxFuture, Check, Decisions, Error, Settlement, Store, StoreExt};
+/// use tollgate::store::{
+///     Ask, BoxFuture, Check, Decisions, Settlement, Store, StoreError, StoreExt,
+/// };
 /// # use tollgate::{key::Key, store::Backend};
-/// # type Never<T> = BoxFuture<Result<T, Error>>;
+/// # type Never<T> = BoxFuture<Result<T, StoreError>>;
 /// # fn never<T: Send + 'static>() -> Check<Never<T>> { Check::Pending(Box::pin(std::future::pending())) }
 /// # #[derive(Clone)] struct Silent;
-/// # impl Backend for Silent { type Error = Error; }
+/// # impl Backend for Silent { type Error = StoreError; }
 /// # impl Store<TokenBucket> for Silent {
 /// #     type Answer = Never<Decisions>;
 /// #     type Done = Never<()>;
@@ -148,9 +150,9 @@ impl<F> fmt::Debug for TimeoutFuture<F> {
 
 impl<F, T> Future for TimeoutFuture<F>
 where
-    F: Future<Output = Result<T, Error>>,
+    F: Future<Output = Result<T, StoreError>>,
 {
-    type Output = Result<T, Error>;
+    type Output = Result<T, StoreError>;
 
     /// # Panics
     ///
@@ -181,7 +183,7 @@ where
                     return Poll::Pending;
                 }
                 this.timeouts.add(1);
-                Err(Error::timeout())
+                Err(StoreError::timeout())
             }
         };
         // Drops the store's future now, not when this one is dropped.
@@ -190,8 +192,8 @@ where
     }
 }
 
-impl<S: Backend<Error = Error>> Backend for Timeout<S> {
-    type Error = Error;
+impl<S: Backend<Error = StoreError>> Backend for Timeout<S> {
+    type Error = StoreError;
 
     fn id(&self) -> Option<StoreId> {
         self.store.id()
@@ -218,7 +220,7 @@ impl<S: Backend<Error = Error>> Backend for Timeout<S> {
     }
 }
 
-impl<Rule, S: Store<Rule, Error = Error>> Store<Rule> for Timeout<S> {
+impl<Rule, S: Store<Rule, Error = StoreError>> Store<Rule> for Timeout<S> {
     type Answer = TimeoutFuture<S::Answer>;
     type Done = TimeoutFuture<S::Done>;
 
@@ -246,12 +248,12 @@ impl<Rule, S: Store<Rule, Error = Error>> Store<Rule> for Timeout<S> {
         &self,
         policy: &Policy,
         period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+    ) -> Option<BoxFuture<Result<NodeCounts, StoreError>>> {
         let counting = Store::<Rule>::count_node(&self.store, policy, period)?;
         Some(Box::pin(self.deadline_of(counting)))
     }
 
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>>
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>>
     where
         Rule: Algorithm<State: Send + 'static>,
     {

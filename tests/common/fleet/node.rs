@@ -12,7 +12,7 @@ use support::Random;
 use tollgate::{
     Cost, Policy, TokenBucket,
     key::Key,
-    store::{Ask, Error, Leased, Store, StoreExt},
+    store::{Ask, Leased, Store, StoreError, StoreExt},
     time::{Clock, LeaseClock},
 };
 
@@ -97,7 +97,7 @@ struct Caller<S> {
 /// Calls until the node's time is over. Clones of a store share its connections.
 pub async fn serve<S>(orders: &Orders, store: S)
 where
-    S: Store<TokenBucket, Error = Error, Answer: Send + 'static, Done: Send + 'static>
+    S: Store<TokenBucket, Error = StoreError, Answer: Send + 'static, Done: Send + 'static>
         + Clone
         + Send
         + Sync
@@ -165,7 +165,7 @@ fn call<S>(
     journal: Rc<RefCell<Journal>>,
 ) -> impl Future<Output = ()> + use<S>
 where
-    S: Store<TokenBucket, Error = Error, Answer: Send + 'static, Done: Send + 'static>
+    S: Store<TokenBucket, Error = StoreError, Answer: Send + 'static, Done: Send + 'static>
         + Send
         + Sync
         + 'static,

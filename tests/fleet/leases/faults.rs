@@ -12,7 +12,7 @@ use tollgate::{
     Cost, Policy, TokenBucket,
     key::Key,
     store::{
-        Ask, Backend, Decisions, Error, LeaseConfig, Store, StoreExt, Transact, Transaction,
+        Ask, Backend, Decisions, LeaseConfig, Store, StoreError, StoreExt, Transact, Transaction,
         Transactional,
     },
     time::ManualClock,
@@ -29,11 +29,11 @@ struct Panics {
 }
 
 impl Backend for Panics {
-    type Error = Error;
+    type Error = StoreError;
 }
 
 impl Transact<TokenBucket> for Panics {
-    fn transact(&self, transaction: Transaction<'_, TokenBucket>) -> Result<Decisions, Error> {
+    fn transact(&self, transaction: Transaction<'_, TokenBucket>) -> Result<Decisions, StoreError> {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         assert!(
             !self.is_on.load(Ordering::Relaxed) || !number.is_multiple_of(3),
@@ -42,7 +42,7 @@ impl Transact<TokenBucket> for Panics {
         self.states.transact(transaction)
     }
 
-    fn reset(&self, policy: &Policy, key: &Key) -> Result<(), Error> {
+    fn reset(&self, policy: &Policy, key: &Key) -> Result<(), StoreError> {
         Transact::reset(&self.states, policy, key)
     }
 }

@@ -10,7 +10,9 @@ use tokio::{
 use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     key::Key,
-    store::{Ask, Error, LeaseConfig, Leased, Local, LocalBuilder, Settlement, Store, StoreExt},
+    store::{
+        Ask, LeaseConfig, Leased, Local, LocalBuilder, Settlement, Store, StoreError, StoreExt,
+    },
     testing::Faulty,
     time::TokioClock,
 };
@@ -33,7 +35,7 @@ fn node() -> Node {
 
 async fn call(node: &Node, policy: &Policy, key: u64) -> Decision {
     let (rule, key) = (rule(), Key::from(key));
-    let decisions: Result<_, Error> = node
+    let decisions: Result<_, StoreError> = node
         .acquire(&[Ask::new(policy, &rule, key, Cost::ONE)])
         .await;
     decisions.unwrap().as_slice()[0]

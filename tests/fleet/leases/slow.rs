@@ -8,7 +8,7 @@ use tollgate::{
     Policy,
     algorithm::Leasable,
     key::Key,
-    store::{Ask, Backend, BoxFuture, Check, Decisions, Error, OwnedAsks, Settlement, Store},
+    store::{Ask, Backend, BoxFuture, Check, Decisions, OwnedAsks, Settlement, Store, StoreError},
 };
 
 use crate::leases::shared::Server;
@@ -31,7 +31,7 @@ impl<R: Leasable> Slow<R> {
 }
 
 impl<R: Leasable> Backend for Slow<R> {
-    type Error = Error;
+    type Error = StoreError;
 }
 
 impl<R> Store<R> for Slow<R>
@@ -39,8 +39,8 @@ where
     R: Leasable + Send + Sync + 'static,
     R::State: Send,
 {
-    type Answer = BoxFuture<Result<Decisions, Error>>;
-    type Done = BoxFuture<Result<(), Error>>;
+    type Answer = BoxFuture<Result<Decisions, StoreError>>;
+    type Done = BoxFuture<Result<(), StoreError>>;
 
     fn acquire(&self, asks: &[Ask<'_, R>]) -> Check<Self::Answer> {
         let (server, asks) = (self.server.clone(), OwnedAsks::new(asks));

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tollgate::{
     Cost, Policy,
     algorithm::AnyRule,
-    store::{Ask, BoxStore, Error, NodeCounts, Store},
+    store::{Ask, BoxStore, NodeCounts, Store, StoreError},
 };
 
 use self::{
@@ -22,7 +22,7 @@ use self::{
 };
 use crate::synced::nodes::Fleet;
 
-type Node = BoxStore<AnyRule, Error>;
+type Node = BoxStore<AnyRule, StoreError>;
 
 /// A rule of each kind, with its limit. All but the second bucket and the first log refill next to
 /// nothing during a test.

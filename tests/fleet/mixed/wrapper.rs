@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate::{
     algorithm::{Algorithm, AnyRule, Blockable, Leasable, Syncable},
-    store::{BoxStore, CircuitBreakerConfig, Error, LeaseConfig, StoreExt, SyncConfig},
+    store::{BoxStore, CircuitBreakerConfig, LeaseConfig, StoreError, StoreExt, SyncConfig},
 };
 
 use super::meter::Meter;
@@ -66,7 +66,12 @@ impl Wrapper {
     }
 
     /// Returns a node with this wrapper, in a fleet of so many nodes.
-    pub(super) fn node(self, fleet: &Fleet, nodes: u64, seed: u64) -> BoxStore<AnyRule, Error> {
+    pub(super) fn node(
+        self,
+        fleet: &Fleet,
+        nodes: u64,
+        seed: u64,
+    ) -> BoxStore<AnyRule, StoreError> {
         match self.is_of_blocks() {
             true => self.with_blocks(fleet.reliable().boxed()),
             false => self.around(fleet.reliable().boxed(), nodes, seed),
@@ -80,7 +85,7 @@ impl Wrapper {
         fleet: &Fleet,
         nodes: u64,
         seed: u64,
-    ) -> BoxStore<AnyRule, Error> {
+    ) -> BoxStore<AnyRule, StoreError> {
         match (self.is_of_blocks(), inner.is_of_blocks()) {
             (false, _) => self.around(inner.node(fleet, nodes, seed), nodes, seed),
             (true, false) => self.with_blocks(inner.around(fleet.reliable().boxed(), nodes, seed)),
@@ -88,7 +93,7 @@ impl Wrapper {
         }
     }
 
-    fn with_blocks<R>(self, server: BoxStore<Blockable<R>, Error>) -> BoxStore<R, Error>
+    fn with_blocks<R>(self, server: BoxStore<Blockable<R>, StoreError>) -> BoxStore<R, StoreError>
     where
         R: Algorithm<State: Send> + Send + Sync + 'static,
     {
@@ -102,7 +107,12 @@ impl Wrapper {
         }
     }
 
-    fn around<R>(self, server: BoxStore<R, Error>, nodes: u64, seed: u64) -> BoxStore<R, Error>
+    fn around<R>(
+        self,
+        server: BoxStore<R, StoreError>,
+        nodes: u64,
+        seed: u64,
+    ) -> BoxStore<R, StoreError>
     where
         R: Leasable + Syncable + Send + Sync + 'static,
     {

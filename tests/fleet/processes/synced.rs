@@ -24,7 +24,7 @@ use support::{
 use tollgate::{
     Cost, Policy, TokenBucket,
     key::Key,
-    store::{Ask, Error, Redis, Store, StoreExt, SyncConfig},
+    store::{Ask, Redis, Store, StoreError, StoreExt, SyncConfig},
 };
 
 use crate::processes::fleet::{
@@ -280,7 +280,7 @@ impl Fleet {
             let store = Redis::<TokenBucket>::connect_lazy(self.redis.url()).unwrap();
             let (policy, rule) = (Policy::new("fleet"), rule(1));
             let ask = Ask::new(&policy, &rule, Key::from(1), Cost::ONE);
-            let looked: Result<_, Error> = store.look(&[ask]).await;
+            let looked: Result<_, StoreError> = store.look(&[ask]).await;
             let look = looked.unwrap().as_slice()[0];
             look.limit().unwrap() - look.remaining().unwrap()
         })

@@ -7,7 +7,7 @@ use tollgate::{
     algorithm::{Codec, Syncable},
     key::Key,
     store::{
-        Ask, Check, Decisions, Error, Optimistic, OptimisticBuilder, Store, StoreExt, SyncConfig,
+        Ask, CasStore, CasStoreBuilder, Check, Decisions, Store, StoreError, StoreExt, SyncConfig,
         Synced,
     },
     testing::{Faults, Faulty},
@@ -16,7 +16,7 @@ use tollgate::{
 
 use crate::synced::memory::{Memory, Ways};
 
-pub(crate) type Server<R> = Faulty<Optimistic<Memory, R, TokioClock>>;
+pub(crate) type Server<R> = Faulty<CasStore<Memory, R, TokioClock>>;
 pub(crate) type Node<R> = Synced<Server<R>, R, TokioClock>;
 
 /// The time of an answer.
@@ -50,11 +50,11 @@ impl Fleet {
     }
 
     /// Returns the store without faults, which also counts nodes.
-    pub(crate) fn reliable<R>(&self) -> Optimistic<Memory, R, TokioClock>
+    pub(crate) fn reliable<R>(&self) -> CasStore<Memory, R, TokioClock>
     where
         R: Syncable<State: Codec> + Send + Sync + 'static,
     {
-        let driver = OptimisticBuilder::new(self.memory.node(7)).clock(self.clock);
+        let driver = CasStoreBuilder::new(self.memory.node(7)).clock(self.clock);
         driver.seed(1).build()
     }
 
@@ -82,9 +82,9 @@ pub(crate) async fn acquire<R, S>(
     rule: &R,
     key: &str,
     cost: u64,
-) -> Result<Decision, Error>
+) -> Result<Decision, StoreError>
 where
-    S: Store<R, Error = Error>,
+    S: Store<R, Error = StoreError>,
 {
     let policy = Policy::new("api");
     let ask = Ask::new(&policy, rule, Key::from(key), units(cost));
@@ -95,7 +95,7 @@ where
 /// Returns the decision if it is made without the store.
 pub(crate) fn at_once<R, S>(store: &S, rule: &R, key: &str, cost: u64) -> Option<Decision>
 where
-    S: Store<R, Error = Error>,
+    S: Store<R, Error = StoreError>,
 {
     let policy = Policy::new("api");
     match store.acquire(&[Ask::new(&policy, rule, Key::from(key), units(cost))]) {
@@ -112,7 +112,7 @@ fn first(decisions: Decisions) -> Decision {
 /// Returns what the store has spent of a key.
 pub(crate) async fn spent<R, S>(store: &S, rule: &R, key: &str) -> u64
 where
-    S: Store<R, Error = Error>,
+    S: Store<R, Error = StoreError>,
 {
     let policy = Policy::new("api");
     let ask = Ask::new(&policy, rule, Key::from(key), Cost::ONE);

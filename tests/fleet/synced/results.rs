@@ -10,8 +10,8 @@ use tollgate::{
     Policy, TokenBucket,
     key::Key,
     store::{
-        Ask, Backend, Check, Delta, Error, Settlement, Store, StoreExt, SyncConfig, SyncFuture,
-        Synced,
+        Ask, Backend, Check, Delta, Settlement, Store, StoreError, StoreExt, SyncConfig,
+        SyncFuture, Synced,
     },
     time::TokioClock,
 };
@@ -19,7 +19,7 @@ use tollgate::{
 use crate::synced::nodes::{Fleet, PERIOD, Server, acquire, at_once, bucket, spent};
 
 /// The error of the deltas of a key.
-type Fails = fn() -> Error;
+type Fails = fn() -> StoreError;
 
 /// A store that fails the deltas of some keys, and decides their calls.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ impl Picky {
 }
 
 impl Backend for Picky {
-    type Error = Error;
+    type Error = StoreError;
 }
 
 impl Store<TokenBucket> for Picky {
@@ -62,7 +62,10 @@ impl Store<TokenBucket> for Picky {
         Store::<TokenBucket>::reset(&self.store, policy, key)
     }
 
-    fn sync(&self, deltas: &[Delta<'_, TokenBucket>]) -> Option<SyncFuture<TokenBucket, Error>> {
+    fn sync(
+        &self,
+        deltas: &[Delta<'_, TokenBucket>],
+    ) -> Option<SyncFuture<TokenBucket, StoreError>> {
         let fails = self.fails.lock().unwrap().clone();
         let fails: Vec<_> = deltas
             .iter()
@@ -101,14 +104,14 @@ fn node(fleet: &Fleet) -> (Node, Picky) {
     (node, store)
 }
 
-fn unsupported() -> Error {
-    Error::unsupported("a test refuses this key")
+fn unsupported() -> StoreError {
+    StoreError::unsupported("a test refuses this key")
 }
 
 const KEYS: [&str; 3] = ["alice", "bob", "carol"];
 
 /// Has all keys called together, so that one call asks for all.
-async fn all(node: &Node, rule: &TokenBucket) -> [Result<bool, Error>; 3] {
+async fn all(node: &Node, rule: &TokenBucket) -> [Result<bool, StoreError>; 3] {
     let one = async |key| acquire(node, rule, key, 1).await.map(|it| it.is_admitted());
     let (alice, bob, carol) = tokio::join!(one(KEYS[0]), one(KEYS[1]), one(KEYS[2]));
     [alice, bob, carol]
@@ -194,7 +197,7 @@ async fn units_that_the_store_cannot_take_in_are_counted_as_dropped() {
 /// are.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_fails_is_told_again_and_the_others_go_on() {
-    let faults: [Fails; 2] = [Error::contended, || Error::unavailable("a test")];
+    let faults: [Fails; 2] = [StoreError::contended, || StoreError::unavailable("a test")];
     for (n, fails) in faults.into_iter().enumerate() {
         let (fleet, rule) = (Fleet::new(), bucket(100));
         let (node, store) = node(&fleet);

@@ -10,7 +10,7 @@ use http::StatusCode;
 use tollgate::{
     AnyRule, DryRunReport, Policy, RateLimitLayer,
     key::Key,
-    store::{Ask, Backend, Check, Decisions, Error, Local, Settlement, Store, StoreExt},
+    store::{Ask, Backend, Check, Decisions, Local, Settlement, Store, StoreError, StoreExt},
     testing::{Fault, Faulty},
     time::ManualClock,
 };
@@ -189,21 +189,21 @@ struct Odd {
 }
 
 impl Backend for Odd {
-    type Error = Error;
+    type Error = StoreError;
 }
 
 impl Store<AnyRule> for Odd {
-    type Answer = std::future::Ready<Result<Decisions, Error>>;
-    type Done = std::future::Ready<Result<(), Error>>;
+    type Answer = std::future::Ready<Result<Decisions, StoreError>>;
+    type Done = std::future::Ready<Result<(), StoreError>>;
 
     fn acquire(&self, asks: &[Ask<'_, AnyRule>]) -> Check<Self::Answer> {
         let is_odd = asks.iter().any(|ask| ask.policy().name() == self.policy);
         match (is_odd, self.is_silent) {
             // Fewer decisions than asks: a mistake of the store.
             (true, true) => Check::Ready(Ok(Decisions::default())),
-            (true, false) => {
-                Check::Ready(Err(Error::unsupported("a rule that this store cannot run")))
-            }
+            (true, false) => Check::Ready(Err(StoreError::unsupported(
+                "a rule that this store cannot run",
+            ))),
             (false, _) => {
                 let decide = |ask: &Ask<'_, AnyRule>| self.store.decide(ask);
                 Check::Ready(Ok(asks.iter().map(decide).collect()))

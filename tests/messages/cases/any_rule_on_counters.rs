@@ -6,11 +6,11 @@ mod parts;
 
 use std::convert::Infallible;
 
-use tollgate::{AnyRule, RateLimitLayer, prelude::*, store::Counters};
+use tollgate::{AnyRule, RateLimitLayer, prelude::*, store::CounterStore};
 use tower::ServiceBuilder;
 
 fn layer(rule: AnyRule) {
-    let store = Counters::new(parts::Cache).fail_open();
+    let store = CounterStore::new(parts::Cache).fail_open();
     let layer = RateLimitLayer::new(rule).store(store);
     let service = parts::service::<String, Infallible>();
     parts::serve(ServiceBuilder::new().layer(layer).service(service));

@@ -6,11 +6,11 @@ mod parts;
 
 use std::convert::Infallible;
 
-use tollgate::{FixedWindow, prelude::*, store::Counters};
+use tollgate::{FixedWindow, prelude::*, store::CounterStore};
 use tower::ServiceBuilder;
 
 fn main() {
-    let store = Counters::new(parts::Cache).with_blocks().fail_open();
+    let store = CounterStore::new(parts::Cache).with_blocks().fail_open();
     let layer = RateLimitLayer::new(FixedWindow::per_minute(10)).store(store);
     let service = parts::service::<String, Infallible>();
     parts::serve(ServiceBuilder::new().layer(layer).service(service));

@@ -1,5 +1,5 @@
 //! A store that can fail, without a word on what happens then.
-//~ error[E0277]: expected a store that cannot fail, found one that fails with `tollgate::store::Error`
+//~ error[E0277]: expected a store that cannot fail, found one that fails with `StoreError`
 //~ error[E0599]: the method `service` exists for struct `ServiceBuilder<
 //~ `.fail_open()` admits requests
 

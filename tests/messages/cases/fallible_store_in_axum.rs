@@ -1,5 +1,5 @@
 //! A store that can fail, without a word on what happens then, where most layers are added.
-//~ 2 x error[E0277]: expected a store that cannot fail, found one that fails with `tollgate::store::Error`
+//~ 2 x error[E0277]: expected a store that cannot fail, found one that fails with `StoreError`
 //~ `.fail_open()` admits requests
 
 mod parts;

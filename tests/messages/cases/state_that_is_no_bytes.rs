@@ -5,7 +5,7 @@
 use tollgate::{
     Charge, Cost, Decision, Timestamp,
     algorithm::{Algorithm, Step},
-    store::{CompareAndSwap, Error, Loaded, Optimistic, Swap, Swapped},
+    store::{CompareAndSwap, StoreError, Loaded, CasStore, Swap, Swapped},
 };
 
 #[derive(Clone, Debug)]
@@ -31,14 +31,14 @@ struct Nowhere;
 impl CompareAndSwap for Nowhere {
     type Version = u64;
 
-    async fn load(&self, _: &[u8]) -> Result<Loaded<u64>, Error> {
-        Err(Error::timeout())
+    async fn load(&self, _: &[u8]) -> Result<Loaded<u64>, StoreError> {
+        Err(StoreError::timeout())
     }
-    async fn swap(&self, _: &[u8], _: Swap<'_, u64>) -> Result<Swapped<u64>, Error> {
-        Err(Error::timeout())
+    async fn swap(&self, _: &[u8], _: Swap<'_, u64>) -> Result<Swapped<u64>, StoreError> {
+        Err(StoreError::timeout())
     }
 }
 
 fn main() {
-    let _ = Optimistic::<_, Lifetime>::new(Nowhere);
+    let _ = CasStore::<_, Lifetime>::new(Nowhere);
 }

@@ -4,8 +4,8 @@
 
 mod parts;
 
-use tollgate::{TokenBucket, store::Counters};
+use tollgate::{TokenBucket, store::CounterStore};
 
 fn main() {
-    let _ = Counters::<_, TokenBucket>::new(parts::Cache);
+    let _ = CounterStore::<_, TokenBucket>::new(parts::Cache);
 }

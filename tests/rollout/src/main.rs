@@ -8,6 +8,12 @@
 mod before {
     use ::before as tollgate;
 
+    // Names that this release has changed.
+    use tollgate::store::{
+        CountersBuilder as CounterStoreBuilder, Error as StoreError,
+        OptimisticBuilder as CasStoreBuilder,
+    };
+
     /// The rule of a store inside of blocks.
     pub(super) type OfBlocks = tollgate::AnyRule;
 
@@ -21,6 +27,7 @@ mod before {
 #[path = "."]
 mod now {
     use ::now as tollgate;
+    use tollgate::store::{CasStoreBuilder, CounterStoreBuilder, StoreError};
 
     /// The rule of a store inside of blocks.
     pub(super) type OfBlocks = tollgate::algorithm::Blockable<tollgate::AnyRule>;

@@ -36,13 +36,13 @@ use tokio::{
 };
 
 use super::{
-    OfBlocks,
+    CasStoreBuilder, CounterStoreBuilder, OfBlocks, StoreError,
     tollgate::{
         AnyRule, Charge, Cost, CountedRule, Decision, Policy, Verdict,
         key::Key,
         store::{
-            Ask, CountersBuilder, Error, Memcached, MemcachedConnection, MemcachedCounters,
-            OptimisticBuilder, Redis, Settlement, Store, StoreExt,
+            Ask, Memcached, MemcachedConnection, MemcachedCounters, Redis, Settlement, Store,
+            StoreExt,
         },
     },
     wrapped::{self, Node, Report},
@@ -90,14 +90,14 @@ pub(crate) async fn serve(redis: &str, memcached: &str) {
     let worker = Rc::new(Worker {
         policy: Policy::new("api"),
         redis: redis.connect().await.expect("a Redis"),
-        swaps: OptimisticBuilder::new(connection.clone())
+        swaps: CasStoreBuilder::new(connection.clone())
             .prefix(PREFIX)
             .build(),
         redis_of_blocks: redis_of_blocks.connect().await.expect("a Redis"),
-        swaps_of_blocks: OptimisticBuilder::new(connection.clone())
+        swaps_of_blocks: CasStoreBuilder::new(connection.clone())
             .prefix(PREFIX)
             .build(),
-        counters: CountersBuilder::new(connection.clone())
+        counters: CounterStoreBuilder::new(connection.clone())
             .prefix(PREFIX)
             .build(),
         connection,
@@ -251,7 +251,7 @@ impl Worker {
     async fn run<Rule, S>(&self, store: &S, command: &Command) -> Result<String, String>
     where
         Rule: FromStr<Err: Display>,
-        S: Store<Rule, Error = Error>,
+        S: Store<Rule, Error = StoreError>,
     {
         let rule = command.rule.parse::<Rule>().map_err(text)?;
         let (key, [first, second]) = (command.key, command.numbers);
@@ -309,7 +309,7 @@ async fn acquire<'a, Rule: 'a, S>(
     ask: impl Fn() -> Ask<'a, Rule>,
 ) -> Result<Decision, String>
 where
-    S: Store<Rule, Error = Error>,
+    S: Store<Rule, Error = StoreError>,
 {
     for _ in 0..1_000 {
         match store.acquire(&[ask()]).await {

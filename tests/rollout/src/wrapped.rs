@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    OfBlocks,
+    OfBlocks, StoreError,
     tollgate::{
         AnyRule, CountedRule,
-        store::{Blocks, BoxStore, CircuitBreakerConfig, Error, LeaseConfig, StoreExt, SyncConfig},
+        store::{Blocks, BoxStore, CircuitBreakerConfig, LeaseConfig, StoreExt, SyncConfig},
     },
 };
 
@@ -25,14 +25,14 @@ pub(super) struct Report {
 }
 
 pub(super) struct Node<Rule> {
-    pub(super) store: BoxStore<Rule, Error>,
+    pub(super) store: BoxStore<Rule, StoreError>,
     pub(super) report: Box<dyn Fn() -> Report>,
     /// For blocks by hand, if this node has them.
-    pub(super) blocks: Option<Blocks<BoxStore<OfBlocks, Error>>>,
+    pub(super) blocks: Option<Blocks<BoxStore<OfBlocks, StoreError>>>,
 }
 
 impl<Rule> Node<Rule> {
-    fn new(store: BoxStore<Rule, Error>) -> Self {
+    fn new(store: BoxStore<Rule, StoreError>) -> Self {
         Self {
             store,
             report: Box::new(Report::default),
@@ -77,7 +77,7 @@ macro_rules! around {
 }
 
 /// Returns blocks around a store.
-pub(super) fn blocks(store: BoxStore<OfBlocks, Error>) -> Node<AnyRule> {
+pub(super) fn blocks(store: BoxStore<OfBlocks, StoreError>) -> Node<AnyRule> {
     let blocks = store.with_blocks();
     Node {
         blocks: Some(blocks.clone()),
@@ -86,7 +86,7 @@ pub(super) fn blocks(store: BoxStore<OfBlocks, Error>) -> Node<AnyRule> {
 }
 
 /// Returns another wrapper around a store of any rule.
-pub(super) fn any(name: &str, number: u64, store: BoxStore<AnyRule, Error>) -> Node<AnyRule> {
+pub(super) fn any(name: &str, number: u64, store: BoxStore<AnyRule, StoreError>) -> Node<AnyRule> {
     if name != "leased" {
         return around!(store, name, number);
     }
@@ -110,7 +110,7 @@ pub(super) fn any(name: &str, number: u64, store: BoxStore<AnyRule, Error>) -> N
 pub(super) fn counted(
     name: &str,
     number: u64,
-    store: BoxStore<CountedRule, Error>,
+    store: BoxStore<CountedRule, StoreError>,
 ) -> Node<CountedRule> {
     around!(store, name, number)
 }

@@ -7,13 +7,13 @@ use tokio::time::Instant;
 use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     backoff::Backoff,
-    store::{Ask, Error, FailureMode, Optimistic, OptimisticBuilder, Settlement, Store, StoreExt},
+    store::{Ask, CasStore, CasStoreBuilder, FailureMode, Settlement, Store, StoreError, StoreExt},
     time::ManualClock,
 };
 
 use crate::cas::memory::{Memory, Ways, driver};
 
-type Driver = Optimistic<Memory, TokenBucket, ManualClock>;
+type Driver = CasStore<Memory, TokenBucket, ManualClock>;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
@@ -30,7 +30,7 @@ fn slow() -> Memory {
     })
 }
 
-async fn acquire(store: &Driver) -> Result<Decision, Error> {
+async fn acquire(store: &Driver) -> Result<Decision, StoreError> {
     let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(4));
     let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
     store.acquire(&ask).await.map(|answer| answer.as_slice()[0])
@@ -39,7 +39,7 @@ async fn acquire(store: &Driver) -> Result<Decision, Error> {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_loses_every_race_is_contended() {
     let clock = ManualClock::default();
-    let store: Driver = OptimisticBuilder::new(slow())
+    let store: Driver = CasStoreBuilder::new(slow())
         .clock(clock)
         .attempts(5)
         .build();
@@ -113,7 +113,7 @@ async fn a_contended_call_follows_the_chosen_policy() {
 async fn the_deadline_ends_a_series_of_lost_races() {
     let clock = ManualClock::default();
     let backoff = Backoff::exponential(30 * MILLI, 30 * MILLI);
-    let store: Driver = OptimisticBuilder::new(slow())
+    let store: Driver = CasStoreBuilder::new(slow())
         .clock(clock)
         .attempts(1000)
         .backoff(backoff)
@@ -202,7 +202,7 @@ async fn the_same_seed_gives_the_same_delays() {
             delay: Some(MILLI),
             ..Ways::default()
         };
-        let store: Driver = OptimisticBuilder::new(memory(ways))
+        let store: Driver = CasStoreBuilder::new(memory(ways))
             .clock(clock)
             .backoff(Backoff::full(SECOND, SECOND))
             .deadline(60 * SECOND)

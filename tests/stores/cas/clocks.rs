@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use tollgate::{
     Cost, Decision, Policy, Timestamp, TokenBucket,
-    store::{Ask, Optimistic, OptimisticBuilder, Store},
+    store::{Ask, CasStore, CasStoreBuilder, Store},
     time::{Clock, ManualClock},
 };
 
 use crate::cas::memory::{Memory, Ways};
 
-type Driver = Optimistic<Memory, TokenBucket, ManualClock>;
+type Driver = CasStore<Memory, TokenBucket, ManualClock>;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 fn node(memory: &Memory, clock: &ManualClock) -> Driver {
-    OptimisticBuilder::new(memory.node(0))
+    CasStoreBuilder::new(memory.node(0))
         .clock(clock.clone())
         .build()
 }

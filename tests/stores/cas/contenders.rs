@@ -11,7 +11,7 @@ use tollgate::{
     Cost, Policy, TokenBucket,
     backoff::Backoff,
     store::{
-        Ask, CompareAndSwap, Error, Loaded, Optimistic, OptimisticBuilder, Store, Swap, Swapped,
+        Ask, CasStore, CasStoreBuilder, CompareAndSwap, Loaded, Store, StoreError, Swap, Swapped,
     },
     time::ManualClock,
 };
@@ -34,14 +34,14 @@ impl Far {
 impl CompareAndSwap for Far {
     type Version = u64;
 
-    async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, Error> {
+    async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, StoreError> {
         self.way().await;
         let loaded = self.memory.load(key).await;
         self.way().await;
         loaded
     }
 
-    async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, Error> {
+    async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, StoreError> {
         self.way().await;
         let swapped = self.memory.swap(key, swap).await;
         self.way().await;
@@ -57,8 +57,8 @@ async fn contend(nodes: u64, each: u64, ways: Ways, backoff: Option<Backoff>) ->
         let memory = memory.node(n);
         let clock = memory.clock.clone();
         let random = Arc::new(Mutex::new(Random::new(n)));
-        let store: Optimistic<Far, TokenBucket, ManualClock> =
-            OptimisticBuilder::new(Far { memory, random })
+        let store: CasStore<Far, TokenBucket, ManualClock> =
+            CasStoreBuilder::new(Far { memory, random })
                 .clock(clock)
                 .seed(1000 * n)
                 .backoff(backoff)

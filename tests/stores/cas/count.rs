@@ -5,13 +5,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tollgate::{
     Cost, Policy, TokenBucket,
-    store::{Ask, Backend, CasStats, Optimistic, OptimisticBuilder, Store},
+    store::{Ask, Backend, CasStats, CasStore, CasStoreBuilder, Store},
     time::ManualClock,
 };
 
 use crate::cas::memory::{Memory, Ways, driver};
 
-type Driver = Optimistic<Memory, TokenBucket, ManualClock>;
+type Driver = CasStore<Memory, TokenBucket, ManualClock>;
 
 const WAYS: Ways = Ways {
     versions: true,
@@ -108,7 +108,7 @@ async fn a_hot_key_takes_less_than_three_operations_for_each_decision() {
 #[tokio::test(start_paused = true)]
 async fn combining_and_backing_off_is_ten_times_as_fast_as_neither() {
     let clock = ManualClock::default();
-    let plain = OptimisticBuilder::new(Memory::new(clock.clone(), WAYS))
+    let plain = CasStoreBuilder::new(Memory::new(clock.clone(), WAYS))
         .clock(clock)
         .combining(false)
         .backoff(None)

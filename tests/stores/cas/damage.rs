@@ -6,19 +6,19 @@ use support::value::{State, states, value_of};
 use tollgate::{
     AnyRule, Cost, Decision, Policy, TokenBucket,
     algorithm::{Algorithm, Codec},
-    store::{Ask, CasStats, Error, Optimistic, Settlement, Store},
+    store::{Ask, CasStats, CasStore, Settlement, Store, StoreError},
     time::ManualClock,
 };
 
 use crate::cas::memory::{Memory, Ways, driver};
 
-type Driver<R> = Optimistic<Memory, R, ManualClock>;
+type Driver<R> = CasStore<Memory, R, ManualClock>;
 
 fn a_store<R: Algorithm<State: Codec>>() -> Driver<R> {
     driver(Memory::new(ManualClock::default(), Ways::default()))
 }
 
-async fn acquire<R>(store: &Driver<R>, rule: &R) -> Result<Decision, Error>
+async fn acquire<R>(store: &Driver<R>, rule: &R) -> Result<Decision, StoreError>
 where
     R: Algorithm<State: Codec + Send> + Send + Sync + 'static,
 {

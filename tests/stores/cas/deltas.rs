@@ -11,7 +11,7 @@ use tollgate::{
     algorithm::Algorithm,
     key::Key,
     store::{
-        Ask, Batch, CompareAndSwap, Delta, Error, Loaded, Optimistic, OptimisticBuilder, Store,
+        Ask, Batch, CasStore, CasStoreBuilder, CompareAndSwap, Delta, Loaded, Store, StoreError,
         StoreExt, Swap, Swapped,
     },
     time::ManualClock,
@@ -28,7 +28,7 @@ const RULES: [&str; 3] = [
     "token-bucket 1000000/1d & fixed-window 900000/1h",
 ];
 
-type Swaps = Optimistic<Memory, AnyRule, ManualClock>;
+type Swaps = CasStore<Memory, AnyRule, ManualClock>;
 
 fn key(n: u64) -> Key {
     Key::from(format!("k{n}").as_str())
@@ -217,11 +217,11 @@ struct OneIsContended {
 impl CompareAndSwap for OneIsContended {
     type Version = u64;
 
-    async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, Error> {
+    async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, StoreError> {
         self.memory.load(key).await
     }
 
-    async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, Error> {
+    async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, StoreError> {
         if String::from_utf8_lossy(key).contains(&self.key) {
             return self.memory.load(key).await.map(|_| Swapped::Lost(None));
         }
@@ -243,8 +243,7 @@ async fn a_contended_key_fails_alone() {
         memory: Memory::new(clock.clone(), ways),
         key: "busy".to_owned(),
     };
-    let store: Optimistic<_, AnyRule, _> =
-        OptimisticBuilder::new(data).clock(clock).seed(1).build();
+    let store: CasStore<_, AnyRule, _> = CasStoreBuilder::new(data).clock(clock).seed(1).build();
     let api = Policy::new("api");
     let named = |n: u64| match n {
         100 => Key::from("busy").labelled(),

@@ -10,13 +10,13 @@ use support::value::{State, states, value_of};
 use tollgate::{
     AnyRule, Cost, Decision, FixedWindow, Policy, SlidingLog, Timestamp, TokenBucket,
     algorithm::{Algorithm, Codec, StateKind},
-    store::{Ask, Error, Optimistic, OptimisticBuilder, Settlement, Store},
+    store::{Ask, CasStore, CasStoreBuilder, Settlement, Store, StoreError},
     time::{Clock, ManualClock},
 };
 
 use crate::cas::memory::{Memory, Ways, driver};
 
-type Driver<R> = Optimistic<Memory, R, ManualClock>;
+type Driver<R> = CasStore<Memory, R, ManualClock>;
 
 const NOON: u64 = 1_767_268_800_000_000_000;
 
@@ -28,7 +28,7 @@ fn policy() -> Policy {
     Policy::new("api")
 }
 
-async fn spend<R>(store: &Driver<R>, rule: &R) -> Result<Decision, Error>
+async fn spend<R>(store: &Driver<R>, rule: &R) -> Result<Decision, StoreError>
 where
     R: Algorithm<State: Codec + Send> + Send + Sync + 'static,
 {
@@ -112,7 +112,7 @@ async fn concurrent_callers_share_one_limit_of_each_kind() {
             let node = memory.node(seed);
             let clock = node.clock.clone();
             // Allows any number of lost races.
-            let builder = OptimisticBuilder::new(node)
+            let builder = CasStoreBuilder::new(node)
                 .clock(clock)
                 .attempts(10_000)
                 .seed(seed);
@@ -310,7 +310,7 @@ async fn a_host_whose_clock_is_ahead_keeps_states_of_other_kinds() {
     let memory = memory(Ways::default());
     let store: Driver<AnyRule> = driver(memory.node(1));
     let ahead = ManualClock::new(memory.clock.now().saturating_add(Duration::from_secs(600)));
-    let faster: Driver<AnyRule> = OptimisticBuilder::new(memory.node(2)).clock(ahead).build();
+    let faster: Driver<AnyRule> = CasStoreBuilder::new(memory.node(2)).clock(ahead).build();
     let [window, bucket] = ["fixed-window 4/5m", "token-bucket 5/1s"].map(rule);
     assert_eq!(drain(&store, &window).await, 4);
     for _ in 0..5 {

@@ -5,8 +5,8 @@ use tollgate::{
     algorithm::{Algorithm, Codec},
     key::{Global, Key},
     store::{
-        Ask, Backend, CircuitBreakerConfig, Decisions, Error, LocalBuilder, Optimistic, Settlement,
-        Store, StoreExt, Transact, Transaction, Transactional,
+        Ask, Backend, CasStore, CircuitBreakerConfig, Decisions, LocalBuilder, Settlement, Store,
+        StoreError, StoreExt, Transact, Transaction, Transactional,
     },
     time::ManualClock,
 };
@@ -54,7 +54,7 @@ fn no_state_is_longer_than_the_rule_says() {
 
 #[tokio::test]
 async fn a_rule_with_longer_states_is_refused_when_the_store_is_given_it() {
-    let store: Optimistic<Memory, AnyRule, ManualClock> =
+    let store: CasStore<Memory, AnyRule, ManualClock> =
         driver(Memory::new(ManualClock::default(), Ways::default()));
     for (text, fits) in [
         ("sliding-log 10000/1m", true),
@@ -116,7 +116,7 @@ async fn places_that_are_not_remembered_are_counted() {
     let local = LocalBuilder::new().clock(clock.clone()).build();
     hang_up(&local).await;
     assert_eq!(local.stats().unsettled, FORGOTTEN);
-    let swaps: Optimistic<Memory, LeakyBucket, ManualClock> =
+    let swaps: CasStore<Memory, LeakyBucket, ManualClock> =
         driver(Memory::new(clock.clone(), Ways::default()));
     hang_up(&swaps).await;
     assert_eq!(swaps.stats().unsettled, FORGOTTEN);
@@ -137,7 +137,7 @@ struct Broken {
 }
 
 impl Backend for Broken {
-    type Error = Error;
+    type Error = StoreError;
 
     fn unsettled(&self) -> Option<u64> {
         self.counts
@@ -145,15 +145,15 @@ impl Backend for Broken {
 }
 
 impl Transact<LeakyBucket> for Broken {
-    fn transact(&self, transaction: Transaction<'_, LeakyBucket>) -> Result<Decisions, Error> {
+    fn transact(&self, transaction: Transaction<'_, LeakyBucket>) -> Result<Decisions, StoreError> {
         let (decisions, changes) = transaction.decide(|_| None);
         if changes.is_empty() && decisions.as_slice().is_empty() {
-            return Err(Error::timeout());
+            return Err(StoreError::timeout());
         }
         Ok(decisions)
     }
 
-    fn reset(&self, _: &Policy, _: &Key) -> Result<(), Error> {
+    fn reset(&self, _: &Policy, _: &Key) -> Result<(), StoreError> {
         Ok(())
     }
 }

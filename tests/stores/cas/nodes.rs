@@ -2,13 +2,13 @@
 
 use tollgate::{
     Policy, TokenBucket,
-    store::{Optimistic, Store},
+    store::{CasStore, Store},
     time::ManualClock,
 };
 
 use super::memory::{Memory, Ways, driver};
 
-fn nodes(ways: Ways) -> Optimistic<Memory, TokenBucket, ManualClock> {
+fn nodes(ways: Ways) -> CasStore<Memory, TokenBucket, ManualClock> {
     driver(Memory::new(ManualClock::default(), ways))
 }
 

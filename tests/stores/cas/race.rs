@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Cost, Policy, TokenBucket,
-    store::{Ask, Optimistic, OptimisticBuilder, Store},
+    store::{Ask, CasStore, CasStoreBuilder, Store},
     time::ManualClock,
 };
 
@@ -13,10 +13,10 @@ use crate::cas::memory::{Memory, Ways};
 const NODES: usize = 4;
 const TASKS: usize = 64;
 
-fn nodes(ways: Ways) -> Vec<Optimistic<Memory, TokenBucket, ManualClock>> {
+fn nodes(ways: Ways) -> Vec<CasStore<Memory, TokenBucket, ManualClock>> {
     let memory = Memory::new(ManualClock::default(), ways);
     let node = |n| {
-        OptimisticBuilder::new(memory.node(n))
+        CasStoreBuilder::new(memory.node(n))
             .clock(memory.clock.clone())
             .attempts(10_000)
             .deadline(Duration::from_secs(60))

@@ -14,7 +14,8 @@ use tollgate::{
     AnyRule, Charge, Cost, Policy, TokenBucket,
     key::Key,
     store::{
-        Ask, BoxFuture, Check, Decisions, Error, Local, LocalBuilder, Settlement, Store, StoreExt,
+        Ask, BoxFuture, Check, Decisions, Local, LocalBuilder, Settlement, Store, StoreError,
+        StoreExt,
     },
     testing::{
         Fault, Faults, Faulty, FaultyFuture,
@@ -59,7 +60,7 @@ impl Calls {
         }
     }
 
-    fn settle(&self, charge: Charge) -> Check<impl Future<Output = Result<(), Error>>> {
+    fn settle(&self, charge: Charge) -> Check<impl Future<Output = Result<(), StoreError>>> {
         let (policy, rule) = (&self.policy, &self.rule);
         self.store.settle(vec![
             Settlement::new(policy, rule, Key::GLOBAL, charge, 0).unwrap(),
@@ -101,7 +102,7 @@ impl<F: Future> InFlight<F> {
     }
 }
 
-fn is_admitted(answer: &Poll<Result<Decisions, Error>>) -> bool {
+fn is_admitted(answer: &Poll<Result<Decisions, StoreError>>) -> bool {
     matches!(answer, Poll::Ready(Ok(decisions)) if decisions.is_admitted())
 }
 

@@ -10,7 +10,7 @@ use tollgate::{
     AnyRule, Cost, Policy,
     algorithm::Algorithm,
     key::Key,
-    store::{Ask, Backend, Check, Error, Settlement, Store, Transactional},
+    store::{Ask, Backend, Check, Settlement, Store, StoreError, Transactional},
     time::ManualClock,
 };
 
@@ -56,7 +56,7 @@ impl Recorder {
 }
 
 impl Backend for Recorder {
-    type Error = Error;
+    type Error = StoreError;
 }
 
 impl Store<AnyRule> for Recorder {
@@ -92,7 +92,7 @@ impl Store<AnyRule> for Recorder {
 /// Makes random calls. Returns the answers, and the charges of two of three admissions are settled.
 pub(crate) async fn calls<S>(store: &S, clock: &ManualClock, seed: u64) -> Vec<String>
 where
-    S: Store<AnyRule, Error = Error>,
+    S: Store<AnyRule, Error = StoreError>,
 {
     let rules = RULES.map(rule);
     let policies = ["one", "other"].map(Policy::new);

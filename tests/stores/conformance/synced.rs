@@ -2,7 +2,7 @@
 
 use tollgate::{
     AnyRule, Policy, TokenBucket,
-    store::{Ask, Error, Store, StoreExt, SyncConfig},
+    store::{Ask, Store, StoreError, StoreExt, SyncConfig},
     testing::{
         Alternating, Faulty,
         conformance::{Law, Suite},
@@ -103,7 +103,7 @@ async fn a_store_that_cannot_take_in_units_decides() {
     let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(100));
     for n in 0..150 {
         let ask = Ask::new(&policy, &rule, "alice".into(), tollgate::Cost::ONE);
-        let decisions: Result<_, Error> = store.acquire(&[ask]).await;
+        let decisions: Result<_, StoreError> = store.acquire(&[ask]).await;
         assert_eq!(decisions.unwrap().is_admitted(), n < 100);
     }
     assert_eq!(store.stats().in_store, 150);

@@ -13,7 +13,7 @@ use std::{
 use tollgate::{
     Decision, SlidingWindow, Timestamp,
     algorithm::Counted,
-    store::{Counters, CountersBuilder},
+    store::{CounterStore, CounterStoreBuilder},
     time::{Clock, ManualClock},
 };
 
@@ -92,13 +92,13 @@ impl Clock for Late {
     }
 }
 
-type Host = Counters<Cache, SlidingWindow, Late>;
+type Host = CounterStore<Cache, SlidingWindow, Late>;
 
 /// Returns two hosts that are late, and one that is not, with their clocks.
 fn hosts(cache: &Cache, clock: &ManualClock, apart: Duration) -> [(Host, Late); 3] {
     [apart, apart, Duration::ZERO].map(|late| {
         let clock = Late(clock.clone(), late, Arc::default());
-        let builder = CountersBuilder::new(cache.clone()).clocks_apart(apart);
+        let builder = CounterStoreBuilder::new(cache.clone()).clocks_apart(apart);
         (builder.clock(clock.clone()).build(), clock)
     })
 }

@@ -12,7 +12,7 @@ use std::{
 use support::Random;
 use tollgate::{
     Timestamp,
-    store::{Error, Increment, Totals},
+    store::{Increment, StoreError, Totals},
     time::{Clock, ManualClock},
 };
 
@@ -145,7 +145,7 @@ impl Cache {
         &self,
         kind: usize,
         operation: impl FnOnce(&mut Inside, Timestamp) -> T,
-    ) -> Result<T, Error> {
+    ) -> Result<T, StoreError> {
         self.yield_sometimes().await;
         let result = {
             let mut inside = self.inside();
@@ -159,10 +159,10 @@ impl Cache {
             let (of, fault) = inside.faults.get(kind).copied().unwrap_or_default();
             let fault = fault.filter(|_| of > 0 && inside.random.below(of) == 0);
             match fault {
-                Some(Fault::Before) => Err(Error::unavailable("a fault injected by a test")),
+                Some(Fault::Before) => Err(StoreError::unavailable("a fault injected by a test")),
                 Some(Fault::After) => {
                     operation(&mut inside, self.now());
-                    Err(Error::timeout())
+                    Err(StoreError::timeout())
                 }
                 None => Ok(operation(&mut inside, self.now())),
             }
@@ -188,7 +188,7 @@ impl Increment for Cache {
         amount: u64,
         keep: Duration,
         beside: &[Box<[u8]>],
-    ) -> Result<Totals, Error> {
+    ) -> Result<Totals, StoreError> {
         assert!(amount > 0);
         self.operate(0, |inside, now| {
             let end = now.saturating_add(keep);
@@ -202,7 +202,7 @@ impl Increment for Cache {
         .await
     }
 
-    async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), Error> {
+    async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), StoreError> {
         assert!(amount > 0);
         self.operate(1, |inside, now| {
             if let Some((total, _)) = inside.counters.get_mut(key).filter(|(_, end)| *end > now) {
@@ -212,14 +212,14 @@ impl Increment for Cache {
         .await
     }
 
-    async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
+    async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, StoreError> {
         self.operate(2, |inside, now| {
             keys.iter().map(|key| inside.total(key, now)).collect()
         })
         .await
     }
 
-    async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), Error> {
+    async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), StoreError> {
         self.operate(3, |inside, _| {
             for key in keys {
                 inside.counters.remove(key);

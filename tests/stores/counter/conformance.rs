@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use tollgate::{
     FixedWindow, SlidingWindow,
     algorithm::{Counted, CountedRule},
-    store::CountersBuilder,
+    store::CounterStoreBuilder,
     testing::conformance::{Law, Report, Suite},
     time::ManualClock,
 };
@@ -20,7 +20,7 @@ where
 {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock).slow(11, yields);
-    let store = CountersBuilder::new(cache.clone())
+    let store = CounterStoreBuilder::new(cache.clone())
         .clock(clock.clone())
         .build();
     let mut suite = Suite::with_rules(store, rules.iter().cloned())

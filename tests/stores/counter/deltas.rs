@@ -12,8 +12,8 @@ use tollgate::{
     algorithm::Counted,
     key::Key,
     store::{
-        Batch, Counters, CountersBuilder, Delta, Error, Increment, Store, StoreExt, SyncConfig,
-        Totals,
+        Batch, CounterStore, CounterStoreBuilder, Delta, Increment, Store, StoreError, StoreExt,
+        SyncConfig, Totals,
     },
     time::ManualClock,
 };
@@ -77,8 +77,8 @@ impl Link {
         (*one_in > 0 && random.below(*one_in) == 0).then(|| random.below(4))
     }
 
-    fn store<Rule: Counted>(&self, clock: &ManualClock) -> Counters<Self, Rule, ManualClock> {
-        CountersBuilder::new(self.clone())
+    fn store<Rule: Counted>(&self, clock: &ManualClock) -> CounterStore<Self, Rule, ManualClock> {
+        CounterStoreBuilder::new(self.clone())
             .clock(clock.clone())
             .build()
     }
@@ -100,14 +100,14 @@ impl Increment for Link {
         amount: u64,
         keep: Duration,
         beside: &[Box<[u8]>],
-    ) -> Result<Totals, Error> {
+    ) -> Result<Totals, StoreError> {
         self.account().sent += amount;
         self.account().lost += amount;
         let mut open = Open(self, amount);
         tokio::time::sleep(self.trip / 2).await;
         let fault = self.fault();
         if fault == Some(0) {
-            return Err(Error::unavailable("a fault before the addition"));
+            return Err(StoreError::unavailable("a fault before the addition"));
         }
         if fault == Some(1) {
             std::future::pending::<()>().await;
@@ -115,7 +115,7 @@ impl Increment for Link {
         let totals = self.cache.add(key, amount, keep, beside).await?;
         self.account().lost -= amount;
         match fault {
-            Some(2) => return Err(Error::timeout()),
+            Some(2) => return Err(StoreError::timeout()),
             Some(_) => std::future::pending::<()>().await,
             None => {}
         }
@@ -124,26 +124,26 @@ impl Increment for Link {
         Ok(totals)
     }
 
-    async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), Error> {
+    async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), StoreError> {
         self.cache.subtract(key, amount).await
     }
 
-    async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
+    async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, StoreError> {
         tokio::time::sleep(self.trip).await;
         if let Some(bad) = self.unreadable
             && keys
                 .iter()
                 .any(|key| String::from_utf8_lossy(key).contains(bad))
         {
-            return Err(Error::unsupported("not a number"));
+            return Err(StoreError::unsupported("not a number"));
         }
         match self.fault() {
-            Some(_) => Err(Error::unavailable("a reading that fails")),
+            Some(_) => Err(StoreError::unavailable("a reading that fails")),
             None => self.cache.read(keys).await,
         }
     }
 
-    async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), Error> {
+    async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), StoreError> {
         self.cache.remove(keys).await
     }
 }

@@ -5,7 +5,10 @@ use std::time::Duration;
 use tollgate::{
     Cost, FixedWindow, SlidingWindow,
     key::Key,
-    store::{Backend, Counters, CountersBuilder, Error, Increment, Settlement, Store, Totals},
+    store::{
+        Backend, CounterStore, CounterStoreBuilder, Increment, Settlement, Store, StoreError,
+        Totals,
+    },
     time::ManualClock,
 };
 
@@ -192,22 +195,28 @@ struct Liar {
 }
 
 impl Increment for Liar {
-    async fn add(&self, _: &[u8], _: u64, _: Duration, _: &[Box<[u8]>]) -> Result<Totals, Error> {
+    async fn add(
+        &self,
+        _: &[u8],
+        _: u64,
+        _: Duration,
+        _: &[Box<[u8]>],
+    ) -> Result<Totals, StoreError> {
         Ok(Totals {
             total: self.total,
             beside: self.beside.clone(),
         })
     }
 
-    async fn subtract(&self, _: &[u8], _: u64) -> Result<(), Error> {
+    async fn subtract(&self, _: &[u8], _: u64) -> Result<(), StoreError> {
         Ok(())
     }
 
-    async fn read(&self, _: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
+    async fn read(&self, _: &[Box<[u8]>]) -> Result<Vec<u64>, StoreError> {
         Ok(self.beside.clone())
     }
 
-    async fn remove(&self, _: &[Box<[u8]>]) -> Result<(), Error> {
+    async fn remove(&self, _: &[Box<[u8]>]) -> Result<(), StoreError> {
         Ok(())
     }
 }
@@ -215,9 +224,9 @@ impl Increment for Liar {
 #[tokio::test]
 async fn impossible_totals_are_errors() {
     let clock = ManualClock::default();
-    let store = |total, beside: &[u64]| -> Counters<Liar, SlidingWindow, ManualClock> {
+    let store = |total, beside: &[u64]| -> CounterStore<Liar, SlidingWindow, ManualClock> {
         let beside = beside.to_vec();
-        CountersBuilder::new(Liar { total, beside })
+        CounterStoreBuilder::new(Liar { total, beside })
             .clock(clock.clone())
             .clocks_apart(Duration::ZERO)
             .build()

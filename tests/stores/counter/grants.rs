@@ -6,7 +6,7 @@ use support::Random;
 use tollgate::{
     Decision, FixedWindow, SlidingWindow,
     key::Key,
-    store::{Error, Store},
+    store::{Store, StoreError},
     time::ManualClock,
 };
 
@@ -21,7 +21,7 @@ async fn grant(
     rule: &FixedWindow,
     cost: u64,
     up_to: u64,
-) -> Result<Decision, Error> {
+) -> Result<Decision, StoreError> {
     let asks = [ask(rule, Key::GLOBAL, cost).up_to(up_to)];
     node.acquire(&asks).await.map(only)
 }

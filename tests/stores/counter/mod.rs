@@ -20,7 +20,7 @@ use tollgate::{
     Cost, Decision, Policy,
     algorithm::Counted,
     key::Key,
-    store::{Ask, Counters, CountersBuilder, Decisions, Error, Settlement, Store},
+    store::{Ask, CounterStore, CounterStoreBuilder, Decisions, Settlement, Store, StoreError},
     time::ManualClock,
 };
 
@@ -31,11 +31,11 @@ fn policy() -> &'static Policy {
     &POLICY
 }
 
-type Node<Rule> = Counters<Cache, Rule, ManualClock>;
+type Node<Rule> = CounterStore<Cache, Rule, ManualClock>;
 
 /// Returns a process of its own, which shares the cache with others.
 fn node<Rule: Counted>(cache: &Cache, clock: &ManualClock) -> Node<Rule> {
-    CountersBuilder::new(cache.clone())
+    CounterStoreBuilder::new(cache.clone())
         .clock(clock.clone())
         .build()
 }
@@ -44,17 +44,17 @@ fn ask<Rule>(rule: &Rule, key: Key, cost: u64) -> Ask<'_, Rule> {
     Ask::new(policy(), rule, key, Cost::new(cost).unwrap())
 }
 
-async fn acquire<Rule, S>(store: &S, rule: &Rule, cost: u64) -> Result<Decision, Error>
+async fn acquire<Rule, S>(store: &S, rule: &Rule, cost: u64) -> Result<Decision, StoreError>
 where
-    S: Store<Rule, Error = Error>,
+    S: Store<Rule, Error = StoreError>,
 {
     let ask = [ask(rule, Key::GLOBAL, cost)];
     store.acquire(&ask).await.map(only)
 }
 
-async fn look<Rule, S>(store: &S, rule: &Rule) -> Result<Decision, Error>
+async fn look<Rule, S>(store: &S, rule: &Rule) -> Result<Decision, StoreError>
 where
-    S: Store<Rule, Error = Error>,
+    S: Store<Rule, Error = StoreError>,
 {
     store.look(&[ask(rule, Key::GLOBAL, 1)]).await.map(only)
 }
@@ -64,9 +64,9 @@ async fn settle<Rule, S>(
     rule: &Rule,
     decision: &Decision,
     actual: u64,
-) -> Result<(), Error>
+) -> Result<(), StoreError>
 where
-    S: Store<Rule, Error = Error>,
+    S: Store<Rule, Error = StoreError>,
 {
     let settlement = Settlement::new(
         policy(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use support::Random;
 use tollgate::{
     FixedWindow, Timestamp,
-    store::{Counters, CountersBuilder, Error, Increment, NodeCounts, Store, Totals},
+    store::{CounterStore, CounterStoreBuilder, Increment, NodeCounts, Store, StoreError, Totals},
     time::{Clock, ManualClock},
 };
 
@@ -28,30 +28,30 @@ impl Increment for Timed {
         amount: u64,
         keep: Duration,
         beside: &[Box<[u8]>],
-    ) -> Result<Totals, Error> {
+    ) -> Result<Totals, StoreError> {
         self.cache.add(key, amount, keep, beside).await
     }
 
-    async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), Error> {
+    async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), StoreError> {
         self.cache.subtract(key, amount).await
     }
 
-    async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
+    async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, StoreError> {
         self.cache.read(keys).await
     }
 
-    async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), Error> {
+    async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), StoreError> {
         self.cache.remove(keys).await
     }
 
-    async fn now(&self) -> Result<Option<Timestamp>, Error> {
+    async fn now(&self) -> Result<Option<Timestamp>, StoreError> {
         Ok(Some(self.server.now().saturating_sub(self.late)))
     }
 }
 
 /// A node, and by how many seconds its clock is ahead of the store's.
 struct Node {
-    store: Counters<Timed, FixedWindow, ManualClock>,
+    store: CounterStore<Timed, FixedWindow, ManualClock>,
     clock: ManualClock,
     ahead: i64,
     /// The latest time that its answers have shown. They show none that falls.
@@ -84,7 +84,9 @@ impl Fleet {
                 server: fleet.server.clone(),
                 late: Duration::from_millis(fleet.random.below(1_000)),
             };
-            let store = CountersBuilder::new(increment).clock(clock.clone()).build();
+            let store = CounterStoreBuilder::new(increment)
+                .clock(clock.clone())
+                .build();
             fleet.nodes.push(Node {
                 store,
                 clock,

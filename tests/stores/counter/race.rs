@@ -9,7 +9,7 @@ use support::Random;
 use tollgate::{
     Cost, FixedWindow, Policy,
     key::Key,
-    store::{Error, Increment, Store},
+    store::{Increment, Store, StoreError},
     time::ManualClock,
 };
 
@@ -79,7 +79,7 @@ async fn unequal_calls_never_exceed_the_limit_and_lose_nothing() {
 }
 
 /// Reads, decides, and adds if there is room, as many limiters do.
-async fn get_then_set(cache: &Cache, limit: u64) -> Result<bool, Error> {
+async fn get_then_set(cache: &Cache, limit: u64) -> Result<bool, StoreError> {
     let counter: Box<[u8]> = b"window"[..].into();
     let total = cache.read(std::slice::from_ref(&counter)).await?[0];
     if total >= limit {

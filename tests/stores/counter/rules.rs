@@ -150,7 +150,7 @@ async fn a_reset_without_a_rule_is_an_error() {
     );
     let admin: Node<FixedWindow> = node(&cache, &clock);
     let error = admin.reset(policy(), &Key::GLOBAL).await.unwrap_err();
-    assert!(error.to_string().contains("`Counters::learn`"));
+    assert!(error.to_string().contains("`CounterStore::learn`"));
     assert_eq!(cache.only(), 1);
     admin.learn(&FixedWindow::per_hour(77)).unwrap();
     admin.reset(policy(), &Key::GLOBAL).await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{
     FixedWindow, SlidingWindow,
     algorithm::Counted,
-    store::{Counters, CountersBuilder, Error, Increment, Totals},
+    store::{CounterStore, CounterStoreBuilder, Increment, StoreError, Totals},
     time::{Clock, ManualClock},
 };
 
@@ -101,21 +101,21 @@ impl Increment for Late {
         amount: u64,
         keep: Duration,
         beside: &[Box<[u8]>],
-    ) -> Result<Totals, Error> {
+    ) -> Result<Totals, StoreError> {
         let totals = self.cache.add(key, amount, keep, beside).await;
         self.clock.advance(self.by);
         totals
     }
 
-    async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), Error> {
+    async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), StoreError> {
         self.cache.subtract(key, amount).await
     }
 
-    async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
+    async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, StoreError> {
         self.cache.read(keys).await
     }
 
-    async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), Error> {
+    async fn remove(&self, keys: &[Box<[u8]>]) -> Result<(), StoreError> {
         self.cache.remove(keys).await
     }
 }
@@ -123,14 +123,14 @@ impl Increment for Late {
 fn late<Rule: Counted>(
     clock: &ManualClock,
     by: Duration,
-) -> (Cache, Counters<Late, Rule, ManualClock>) {
+) -> (Cache, CounterStore<Late, Rule, ManualClock>) {
     let cache = Cache::new(clock);
     let increment = Late {
         cache: cache.clone(),
         clock: clock.clone(),
         by,
     };
-    let builder = CountersBuilder::new(increment).clocks_apart(Duration::ZERO);
+    let builder = CounterStoreBuilder::new(increment).clocks_apart(Duration::ZERO);
     (cache, builder.clock(clock.clone()).build())
 }
 

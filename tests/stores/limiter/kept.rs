@@ -11,7 +11,7 @@ use tollgate::{
     AnyRule, Charge, Cost, Decision, Limiter, SlidingLog, Timestamp, TokenBucket, Verdict,
     algorithm::{Algorithm, Block, Blockable, Codec, StateKind, Step},
     key::Key,
-    store::{Ask, Error, Optimistic, Store, StoreExt},
+    store::{Ask, CasStore, Store, StoreError, StoreExt},
     time::ManualClock,
 };
 
@@ -121,14 +121,14 @@ async fn memory_keeps_the_level() {
 #[tokio::test]
 async fn stores_of_bytes_keep_the_level() {
     let data = Memory::new(ManualClock::default(), Ways::default());
-    level_is_kept(Optimistic::<_, Spy>::new(data)).await;
+    level_is_kept(CasStore::<_, Spy>::new(data)).await;
 }
 
 /// Tasks that block one key at once, each for another time, leave exactly the longest block. The
 /// clock of all nodes stands still.
 pub(crate) async fn longest_holds<S>(nodes: &[S])
 where
-    S: Store<Blockable<AnyRule>, Error = Error, Answer: Send, Done: Send>
+    S: Store<Blockable<AnyRule>, Error = StoreError, Answer: Send, Done: Send>
         + Clone
         + Send
         + Sync
@@ -174,7 +174,7 @@ async fn the_longest_of_blocks_of_tasks_holds() {
         ..Ways::default()
     };
     let data = Memory::new(ManualClock::default(), ways);
-    let nodes = [1, 2, 3].map(|seed| Optimistic::new(data.node(seed)));
+    let nodes = [1, 2, 3].map(|seed| CasStore::new(data.node(seed)));
     longest_holds(&nodes).await;
 }
 
@@ -209,8 +209,8 @@ fn the_longest_of_blocks_of_threads_holds() {
 )]
 pub(crate) async fn one_limit<S, T>(with: &S, without: &T)
 where
-    S: Store<Blockable<AnyRule>, Error = Error> + Clone,
-    T: Store<AnyRule, Error = Error> + Clone,
+    S: Store<Blockable<AnyRule>, Error = StoreError> + Clone,
+    T: Store<AnyRule, Error = StoreError> + Clone,
 {
     for text in [
         "token-bucket 1/1d burst=30",

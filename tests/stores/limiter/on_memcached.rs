@@ -4,7 +4,7 @@ use support::servers;
 use tollgate::{
     AnyRule, FixedWindow, LeakyBucket, TokenBucket,
     algorithm::{Algorithm, Codec},
-    store::{Memcached, MemcachedConnection, Optimistic},
+    store::{CasStore, Memcached, MemcachedConnection},
     time::ManualClock,
 };
 
@@ -16,7 +16,7 @@ async fn connect(server: &servers::Memcached) -> MemcachedConnection {
 }
 
 async fn store<A: Algorithm<State: Codec>>(server: &servers::Memcached) -> Memcached<A> {
-    Optimistic::new(connect(server).await)
+    CasStore::new(connect(server).await)
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn the_longest_of_blocks_of_tasks_holds() {
     let clock = ManualClock::default();
     let mut nodes = Vec::new();
     for _ in 0..3 {
-        let builder = Optimistic::builder_on(connect(&server).await);
+        let builder = CasStore::builder_on(connect(&server).await);
         nodes.push(builder.clock(clock.clone()).build());
     }
     kept::longest_holds(&nodes).await;

@@ -9,7 +9,7 @@ use std::{fmt::Debug, sync::atomic::Ordering::Relaxed};
 use tollgate::{
     AnyRule, Decision, Limiter,
     algorithm::{Algorithm, Blockable},
-    store::{Blocks, Error, Store, StoreExt},
+    store::{Blocks, Store, StoreError, StoreExt},
 };
 
 use super::{SECOND, cost, counted::Counted, policy};
@@ -17,7 +17,7 @@ use super::{SECOND, cost, counted::Counted, policy};
 /// Checks again if a store gave up because of other writers.
 async fn check<S>(limiter: &Limiter<AnyRule, Blocks<S>>, units: u64) -> Decision
 where
-    S: Store<Blockable<AnyRule>, Error = Error>,
+    S: Store<Blockable<AnyRule>, Error = StoreError>,
 {
     for _ in 0..1000 {
         match limiter.check("mallory", cost(units)).await {
@@ -30,7 +30,7 @@ where
 }
 
 /// Spends, looks, grants and resets under rules that refill nothing during a test.
-pub(crate) async fn grants<S: Store<AnyRule, Error = Error> + Clone>(store: &S) {
+pub(crate) async fn grants<S: Store<AnyRule, Error = StoreError> + Clone>(store: &S) {
     // The rule, and if all the units of several calls come back.
     for (text, all) in [
         ("token-bucket 1/1d burst=30", true),
@@ -78,7 +78,7 @@ pub(crate) async fn grants<S: Store<AnyRule, Error = Error> + Clone>(store: &S) 
 pub(crate) async fn blocks<A, S>(rule: A, node: &S, other: &S)
 where
     A: Algorithm + Debug,
-    S: Store<Blockable<A>, Error = Error> + Clone,
+    S: Store<Blockable<A>, Error = StoreError> + Clone,
 {
     let limiter = |store: &S| {
         let store = Counted::new(store.clone());
@@ -154,7 +154,7 @@ where
 /// Tasks that are refused at once make one block.
 pub(crate) async fn tasks_make_one_block<S>(store: S)
 where
-    S: Store<Blockable<AnyRule>, Error = Error, Answer: Send, Done: Send>
+    S: Store<Blockable<AnyRule>, Error = StoreError, Answer: Send, Done: Send>
         + Clone
         + Send
         + Sync

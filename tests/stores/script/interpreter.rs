@@ -13,7 +13,7 @@ use mlua::{
     Error as LuaError, Function, HookTriggers, Lua, LuaString as Text, MultiValue,
     Result as LuaResult, Table, Value, VmState,
 };
-use tollgate::store::{Error, Evaluate, Program};
+use tollgate::store::{Evaluate, Program, StoreError};
 
 /// The work of scripts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -117,9 +117,9 @@ impl Evaluate for Interpreter {
         program: Program,
         keys: Vec<Box<[u8]>>,
         argument: Vec<u8>,
-    ) -> Result<Vec<u8>, Error> {
+    ) -> Result<Vec<u8>, StoreError> {
         let answer = self.run(program, &keys, &argument);
-        answer.map_err(|error| Error::other(error.to_string()))
+        answer.map_err(|error| StoreError::other(error.to_string()))
     }
 }
 

@@ -6,7 +6,7 @@ use support::Random;
 use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp,
     key::Key,
-    store::{Ask, Script, Settlement, Store},
+    store::{Ask, ScriptStore, Settlement, Store},
 };
 
 use super::interpreter::{Interpreter, Work};
@@ -28,7 +28,7 @@ type Works = BTreeMap<Act, Work>;
 
 struct Subject {
     interpreter: Interpreter,
-    store: Script<Interpreter, AnyRule>,
+    store: ScriptStore<Interpreter, AnyRule>,
     rule: AnyRule,
     policy: Policy,
     now: u64,
@@ -40,7 +40,7 @@ impl Subject {
         let interpreter = Interpreter::new();
         interpreter.set_time(now);
         Self {
-            store: Script::new(interpreter.clone()),
+            store: ScriptStore::new(interpreter.clone()),
             interpreter,
             rule: rule.parse().unwrap(),
             policy: Policy::new("api"),

@@ -7,7 +7,7 @@ use tollgate::{
     AnyRule, Policy,
     key::Key,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Delta, Error, OwnedAsks, Settlement, Store,
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, OwnedAsks, Settlement, Store, StoreError,
         SyncFuture,
     },
 };
@@ -20,7 +20,7 @@ use crate::{
     timeline::lock,
 };
 
-type Answer<T> = BoxFuture<Result<T, Error>>;
+type Answer<T> = BoxFuture<Result<T, StoreError>>;
 
 /// A store behind the network, as one node sees it.
 #[derive(Clone)]
@@ -57,7 +57,7 @@ impl RemoteStore {
             let answer = tokio::select! {
                 biased;
                 Ok(answer) = answer => Ok(answer),
-                () = network.time.until(deadline) => Err(Error::timeout()),
+                () = network.time.until(deadline) => Err(StoreError::timeout()),
             };
             network.faults.thawed(this.node, &network.time).await;
             answer
@@ -93,7 +93,7 @@ impl RemoteStore {
 }
 
 impl Backend for RemoteStore {
-    type Error = Error;
+    type Error = StoreError;
 }
 
 impl Store<AnyRule> for RemoteStore {
@@ -124,7 +124,7 @@ impl Store<AnyRule> for RemoteStore {
         self.done(Operation::Reset(policy.clone(), *key))
     }
 
-    fn sync(&self, deltas: &[Delta<'_, AnyRule>]) -> Option<SyncFuture<AnyRule, Error>> {
+    fn sync(&self, deltas: &[Delta<'_, AnyRule>]) -> Option<SyncFuture<AnyRule, StoreError>> {
         let deltas: Vec<_> = deltas.iter().map(OwnedDelta::new).collect();
         Some(self.ask(move |server| server.sync(&deltas)))
     }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Mutex};
 use tollgate::{
     AnyRule, Charge, Policy,
     key::Key,
-    store::{Decisions, Error, OwnedAsks, Pulled, Settlement, StateKey, Transaction},
+    store::{Decisions, OwnedAsks, Pulled, Settlement, StateKey, StoreError, Transaction},
     time::Clock,
 };
 
@@ -80,7 +80,7 @@ impl Server {
     }
 
     /// Adds deltas, each once, and returns the states of their keys.
-    pub(crate) fn sync(&self, deltas: &[OwnedDelta]) -> Vec<Result<Pulled<State>, Error>> {
+    pub(crate) fn sync(&self, deltas: &[OwnedDelta]) -> Vec<Result<Pulled<State>, StoreError>> {
         let at = self.clock.now();
         let (mut states, mut last) = (lock(&self.states), lock(&self.last));
         for delta in deltas.iter().filter(|delta| delta.units > 0) {

@@ -8,7 +8,7 @@ pub use support::servers::Dynalite;
 use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     key::Key,
-    store::{Ask, Error, Store},
+    store::{Ask, Store, StoreError},
 };
 use tollgate_dynamodb::{Dynamo, Place};
 
@@ -35,9 +35,9 @@ pub fn policy() -> &'static Policy {
     &POLICY
 }
 
-pub async fn acquire<Rule, S>(store: &S, rule: &Rule, key: Key) -> Result<Decision, Error>
+pub async fn acquire<Rule, S>(store: &S, rule: &Rule, key: Key) -> Result<Decision, StoreError>
 where
-    S: Store<Rule, Error = Error>,
+    S: Store<Rule, Error = StoreError>,
 {
     let ask = Ask::new(policy(), rule, key, Cost::ONE);
     let decisions = store.acquire(&[ask]).await?;
@@ -50,7 +50,7 @@ where
 /// Makes `calls` acquisitions in a row and counts the admitted ones. Repeats contended ones.
 pub async fn admitted<Rule, S>(store: &S, rule: &Rule, key: Key, calls: u64) -> u64
 where
-    S: Store<Rule, Error = Error>,
+    S: Store<Rule, Error = StoreError>,
 {
     let mut admitted = 0;
     for _ in 0..calls {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tollgate::{
     AnyRule,
     algorithm::CountedRule,
-    store::{Counters, OptimisticBuilder},
+    store::{CasStoreBuilder, CounterStore},
     testing::conformance::{Law, Suite},
 };
 
@@ -14,7 +14,7 @@ use crate::common::{Dynalite, connect, dynamo};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_laws_hold() {
     let server = Dynalite::start();
-    let store = OptimisticBuilder::<_, AnyRule>::new(dynamo(&server).await);
+    let store = CasStoreBuilder::<_, AnyRule>::new(dynamo(&server).await);
     let report = Suite::new(store.deadline(Duration::from_secs(30)).build())
         .sleep(tokio::time::sleep)
         .spawn(tokio::spawn)
@@ -34,7 +34,7 @@ async fn all_laws_hold_for_counters() {
         "sliding-window 6/1h slices=4",
     ];
     let rules = rules.map(|rule| rule.parse::<CountedRule>().unwrap());
-    let report = Suite::with_rules(Counters::new(dynamo(&server).await), rules)
+    let report = Suite::with_rules(CounterStore::new(dynamo(&server).await), rules)
         .sleep(tokio::time::sleep)
         .spawn(tokio::spawn)
         .settling_back()
@@ -51,7 +51,7 @@ async fn faults_pass_and_the_laws_still_hold() {
     let server = Arc::new(Dynalite::start());
     dynamo(&server).await;
     let dynamo = connect(&server.url()).response_timeout(Duration::from_secs(2));
-    let store = OptimisticBuilder::new(dynamo)
+    let store = CasStoreBuilder::new(dynamo)
         .deadline(Duration::from_secs(4))
         .build();
     // Each call during the silence waits until the timeout.

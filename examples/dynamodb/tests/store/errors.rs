@@ -17,7 +17,7 @@ use tokio::{
 use tollgate::{
     TokenBucket,
     key::Key,
-    store::{CompareAndSwap, Increment, Optimistic},
+    store::{CasStore, CompareAndSwap, Increment},
 };
 use tollgate_dynamodb::{Dynamo, Place};
 
@@ -139,7 +139,7 @@ async fn faults_are_told_apart_and_charge_nothing() {
     let server = Dynalite::start();
     dynamo(&server).await;
     let way = Way::to(&server).await;
-    let store = Optimistic::<_, TokenBucket>::new(connect(&way.url));
+    let store = CasStore::<_, TokenBucket>::new(connect(&way.url));
     let (rule, key) = (at_once(3), Key::from(1_u64));
     assert!(acquire(&store, &rule, key).await.unwrap().is_admitted());
     for (fault, is_unavailable, part) in [

@@ -9,7 +9,7 @@ use std::{
 use tollgate::{
     FixedWindow, TokenBucket,
     key::Key,
-    store::{Counters, Optimistic, OptimisticBuilder},
+    store::{CasStore, CasStoreBuilder, CounterStore},
 };
 use tollgate_dynamodb::Dynamo;
 
@@ -21,8 +21,8 @@ const TASKS: usize = 8;
 /// Calls of each task: more than the limit together.
 const CALLS: u64 = 3;
 
-fn by_swaps(dynamo: Dynamo) -> Optimistic<Dynamo, TokenBucket> {
-    OptimisticBuilder::new(dynamo)
+fn by_swaps(dynamo: Dynamo) -> CasStore<Dynamo, TokenBucket> {
+    CasStoreBuilder::new(dynamo)
         .deadline(Duration::from_secs(60))
         .build()
 }
@@ -34,7 +34,7 @@ async fn process() {
         return;
     };
     let window: FixedWindow = format!("fixed-window {LIMIT}/1d").parse().unwrap();
-    let (swaps, counters) = (by_swaps(connect(&url)), Counters::new(connect(&url)));
+    let (swaps, counters) = (by_swaps(connect(&url)), CounterStore::new(connect(&url)));
     let tasks = (0..TASKS).map(|_| {
         let (swaps, counters) = (swaps.clone(), counters.clone());
         tokio::spawn(async move {

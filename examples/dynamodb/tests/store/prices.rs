@@ -6,7 +6,7 @@ use tollgate::{
     FixedWindow, TokenBucket,
     algorithm::Algorithm,
     key::Key,
-    store::{Counters, Error, LeaseConfig, Optimistic, Store, StoreExt},
+    store::{CasStore, CounterStore, LeaseConfig, Store, StoreError, StoreExt},
 };
 use tollgate_dynamodb::{Capacity, Dynamo};
 
@@ -17,7 +17,7 @@ const CALLS: u64 = 40;
 /// Returns what a number of decisions costs.
 async fn price<Rule: Algorithm>(
     dynamo: &Dynamo,
-    store: &impl Store<Rule, Error = Error>,
+    store: &impl Store<Rule, Error = StoreError>,
     rule: &Rule,
     key: u64,
     calls: u64,
@@ -38,7 +38,7 @@ async fn a_decision_has_the_price_that_is_told() {
     let server = Dynalite::start();
     let dynamo = dynamo(&server).await;
     let rule = at_once(CALLS);
-    let store = Optimistic::<_, TokenBucket>::new(dynamo.clone());
+    let store = CasStore::<_, TokenBucket>::new(dynamo.clone());
     // Each admission is a write. The state is read once, and again if another process has written
     // it.
     let admitted = price(&dynamo, &store, &rule, 1, CALLS).await;
@@ -48,7 +48,7 @@ async fn a_decision_has_the_price_that_is_told() {
     assert_eq!([refused.read, refused.write], [CALLS as f64, 0.0]);
     // Processes that take turns read before each write.
     let rule = at_once(2 * CALLS);
-    let other = Optimistic::<_, TokenBucket>::new(dynamo.clone());
+    let other = CasStore::<_, TokenBucket>::new(dynamo.clone());
     let mut in_turns = [0.0, 0.0];
     for _ in 0..CALLS {
         for node in [&store, &other] {
@@ -61,7 +61,7 @@ async fn a_decision_has_the_price_that_is_told() {
 
     // A window by counters is a write.
     let window: FixedWindow = "fixed-window 1000/1d".parse().unwrap();
-    let counters = Counters::<_, FixedWindow>::new(dynamo.clone());
+    let counters = CounterStore::<_, FixedWindow>::new(dynamo.clone());
     let counted = price(&dynamo, &counters, &window, 2, CALLS).await;
     assert_eq!([counted.read, counted.write], [0.0, CALLS as f64]);
 

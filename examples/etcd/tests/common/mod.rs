@@ -10,7 +10,7 @@ use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     algorithm::{Algorithm, Codec},
     key::Key,
-    store::{Ask, Decisions, Error, Optimistic, OptimisticBuilder, Store},
+    store::{Ask, CasStore, CasStoreBuilder, Decisions, Store, StoreError},
 };
 use tollgate_etcd::Etcd;
 
@@ -26,8 +26,8 @@ pub async fn connect(members: &[String]) -> Etcd {
 }
 
 /// Returns a node with a long timeout. Nodes share only the server.
-pub async fn node<Rule: Algorithm<State: Codec>>(server: &servers::Etcd) -> Optimistic<Etcd, Rule> {
-    OptimisticBuilder::new(etcd(server).await)
+pub async fn node<Rule: Algorithm<State: Codec>>(server: &servers::Etcd) -> CasStore<Etcd, Rule> {
+    CasStoreBuilder::new(etcd(server).await)
         .deadline(Duration::from_secs(30))
         .build()
 }
@@ -48,7 +48,7 @@ pub async fn keys(server: &servers::Etcd) -> usize {
 }
 
 /// Returns the server's message.
-pub fn why(error: &Error) -> String {
+pub fn why(error: &StoreError) -> String {
     error.to_string()
 }
 
@@ -90,7 +90,7 @@ fn only(decisions: Decisions) -> Decision {
 /// Makes `calls` acquisitions in a row and counts the admitted ones. Repeats contended ones.
 pub async fn admitted<S>(store: &S, rule: &TokenBucket, key: Key, calls: u64) -> u64
 where
-    S: Store<TokenBucket, Error = Error>,
+    S: Store<TokenBucket, Error = StoreError>,
 {
     let mut admitted = 0;
     for _ in 0..calls {

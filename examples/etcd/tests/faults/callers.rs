@@ -1,7 +1,7 @@
 //! Faults must be detected for any number and pace of callers: one caller at several paces, four,
 //! and 64.
 
-use tollgate::{key::Key, store::Optimistic};
+use tollgate::{key::Key, store::CasStore};
 
 use crate::{
     common::{at_once, connect, servers},
@@ -18,7 +18,7 @@ async fn a_dead_connection_is_closed_for_any_number_of_callers() {
         let etcd = connect(std::slice::from_ref(&url))
             .await
             .response_timeout(RESPONSE);
-        Optimistic::new(etcd)
+        CasStore::new(etcd)
     };
     let crowd = Crowd::start(&clients, at_once(1_000_000), connect).await;
     // Half-open: no packet reports the end. A ping detects it after ten seconds, at the first one

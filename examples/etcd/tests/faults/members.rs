@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use etcd_client::ConnectOptions;
-use tollgate::store::{CompareAndSwap, Error};
+use tollgate::store::{CompareAndSwap, StoreError};
 use tollgate_etcd::Etcd;
 
 use crate::common::{connect, servers, why};
 
 /// Loads until twenty loads in a row succeed. Returns the errors before that.
-async fn until_answered(etcd: &Etcd) -> Vec<Error> {
+async fn until_answered(etcd: &Etcd) -> Vec<StoreError> {
     let (mut errors, mut answers) = (Vec::new(), 0);
     while answers < 20 {
         match etcd.load(b"key").await {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tollgate::{
     Decision, TokenBucket, Verdict,
     key::Key,
-    store::{CircuitBreakerConfig, Error, OnFailure, Optimistic, StoreExt, Timeout},
+    store::{CasStore, CircuitBreakerConfig, OnFailure, StoreError, StoreExt, Timeout},
 };
 use tollgate_etcd::Etcd;
 
@@ -16,12 +16,12 @@ const RESPONSE: Duration = Duration::from_millis(600);
 /// The deadline of one request.
 const DEADLINE: Duration = Duration::from_millis(800);
 
-type Impatient = Timeout<Optimistic<Etcd, TokenBucket>>;
+type Impatient = Timeout<CasStore<Etcd, TokenBucket>>;
 
 /// Returns a store whose calls end at the deadline.
 async fn impatient(url: &str) -> Impatient {
     let etcd = connect(&[url.to_owned()]).await.response_timeout(RESPONSE);
-    Optimistic::new(etcd).timeout(DEADLINE)
+    CasStore::new(etcd).timeout(DEADLINE)
 }
 
 fn key() -> Key {
@@ -32,7 +32,7 @@ async fn in_time<T>(what: impl Future<Output = T>) -> T {
     servers::in_time(DEADLINE, what).await
 }
 
-async fn failing(store: &Impatient, rule: &TokenBucket) -> Error {
+async fn failing(store: &Impatient, rule: &TokenBucket) -> StoreError {
     in_time(acquire(store, rule, key())).await.unwrap_err()
 }
 
@@ -259,7 +259,7 @@ async fn a_full_database_is_a_specific_error_and_looks_still_work() {
 async fn a_full_database_refuses_used_up_clients_behind_a_breaker() {
     let server = servers::Etcd::start_with(&["--quota-backend-bytes=4000000"]);
     let etcd = connect(&[server.url()]).await;
-    let store = Optimistic::new(etcd).timeout(Duration::from_secs(10));
+    let store = CasStore::new(etcd).timeout(Duration::from_secs(10));
     let rule = at_once(5);
     assert_eq!(admitted(&store, &rule, key(), 9).await, 5);
     let mut client = client(&server).await;

@@ -13,7 +13,7 @@ use fleet::{
     run::Run,
 };
 use support::servers;
-use tollgate::{TokenBucket, store::OptimisticBuilder};
+use tollgate::{TokenBucket, store::CasStoreBuilder};
 use tollgate_etcd::Etcd;
 
 /// Does nothing, except in a process that the fleet starts.
@@ -24,7 +24,7 @@ fn node() {
     runtime.enable_all().build().unwrap().block_on(async {
         let etcd = Etcd::connect(&[&orders.url], ConnectOptions::new()).await;
         let etcd = etcd.unwrap().response_timeout(Duration::from_secs(1));
-        let store = OptimisticBuilder::<_, TokenBucket>::new(etcd);
+        let store = CasStoreBuilder::<_, TokenBucket>::new(etcd);
         serve(&orders, store.deadline(Duration::from_secs(3)).build()).await;
     });
 }

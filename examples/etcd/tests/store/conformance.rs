@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tollgate::{
     AnyRule,
-    store::OptimisticBuilder,
+    store::CasStoreBuilder,
     testing::{
         Alternating,
         conformance::{Law, Suite},
@@ -47,7 +47,7 @@ async fn callers_on_two_connections_share_one_limit() {
 async fn faults_pass_and_the_laws_still_hold() {
     let server = Arc::new(servers::Etcd::start());
     let etcd = etcd(&server).await.response_timeout(Duration::from_secs(2));
-    let store = OptimisticBuilder::new(etcd)
+    let store = CasStoreBuilder::new(etcd)
         .deadline(Duration::from_secs(4))
         .build();
     // Each call during the silence waits until the timeout.

@@ -4,7 +4,7 @@ use tollgate::{
     AnyRule, Cost,
     algorithm::Algorithm,
     key::Key,
-    store::{Ask, Optimistic, Store},
+    store::{Ask, CasStore, Store},
 };
 
 use crate::common::{admitted, at_once, keys, node, policy, servers};
@@ -32,7 +32,7 @@ async fn nodes_and_tasks_together_admit_the_limit() {
     assert_eq!(sum, LIMIT);
     let lost: u64 = nodes
         .iter()
-        .map(Optimistic::stats)
+        .map(CasStore::stats)
         .map(|stats| stats.lost)
         .sum();
     assert!(lost > 0, "no race was run");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::store::{CompareAndSwap, Error, Loaded, Swap, Swapped};
+use tollgate::store::{CompareAndSwap, Loaded, StoreError, Swap, Swapped};
 use tollgate_etcd::Etcd;
 
 use crate::common::{client, etcd, servers, why};
@@ -20,7 +20,7 @@ async fn try_swap(
     expected: Option<i64>,
     value: Option<&[u8]>,
     keep: Duration,
-) -> Result<Swapped<i64>, Error> {
+) -> Result<Swapped<i64>, StoreError> {
     let expected = expected.as_ref();
     etcd.swap(
         key,

@@ -11,7 +11,7 @@ use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
 use tollgate::{
     AnyRule, Cost, Policy,
     key::Key,
-    store::{Ask, Batch, Check, Delta, Error, StateKey, Store, StoreExt, SyncConfig, Synced},
+    store::{Ask, Batch, Check, Delta, StateKey, Store, StoreError, StoreExt, SyncConfig, Synced},
 };
 use tollgate_kafka::{Aggregator, AggregatorCounters, Kafka, Settings};
 
@@ -129,9 +129,9 @@ pub(crate) fn state_key(key: &str) -> StateKey {
 }
 
 pub(crate) async fn acquire(
-    node: &impl Store<AnyRule, Error = Error>,
+    node: &impl Store<AnyRule, Error = StoreError>,
     key: &str,
-) -> Result<bool, Error> {
+) -> Result<bool, StoreError> {
     let (policy, rule) = (Policy::new("api"), rule());
     let ask = Ask::new(&policy, &rule, Key::from(key), Cost::ONE);
     Ok(node.acquire(&[ask]).await?.is_admitted())

@@ -18,7 +18,9 @@ use crate::{
     decision::{Decision, Decisions},
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, BoxFuture, Check, Error, Store, engine::runtime, local::Fingerprinter},
+    store::{
+        Ask, Backend, BoxFuture, Check, Store, StoreError, engine::runtime, local::Fingerprinter,
+    },
     time::Timestamp,
 };
 
@@ -145,9 +147,9 @@ impl Unblocked {
         asks: &[Ask<'_, Rule>],
         write: Check<F>,
         now: impl Fn() -> Timestamp + Send + 'static,
-    ) -> Check<BoxFuture<Result<Decisions, Error>>>
+    ) -> Check<BoxFuture<Result<Decisions, StoreError>>>
     where
-        F: Future<Output = Result<Decisions, Error>> + Send + 'static,
+        F: Future<Output = Result<Decisions, StoreError>> + Send + 'static,
     {
         let fingerprint = |ask: &Ask<'_, Rule>| self.fingerprint(ask.policy(), ask.key());
         let wrote = BlockWrite {
@@ -170,10 +172,10 @@ impl Unblocked {
         self: &Arc<Self>,
         (store, asks, now): (&S, &[Ask<'_, Rule>], Timestamp),
         known: impl Fn(&Ask<'_, Rule>) -> Option<Decision>,
-        look: impl FnOnce(&[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, Error>>>,
-    ) -> Check<BoxFuture<Result<Decisions, Error>>>
+        look: impl FnOnce(&[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, StoreError>>>,
+    ) -> Check<BoxFuture<Result<Decisions, StoreError>>>
     where
-        S: Store<Rule, Answer: Send + 'static> + Backend<Error = Error>,
+        S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError>,
         Rule: Algorithm,
     {
         let mut looked = Vec::with_capacity(asks.len());
@@ -227,7 +229,7 @@ impl Unblocked {
         fingerprints: Fingerprints,
         sent_at: Timestamp,
     ) where
-        F: Future<Output = Result<Decisions, Error>> + Send + 'static,
+        F: Future<Output = Result<Decisions, StoreError>> + Send + 'static,
     {
         // A look that fails changes nothing: the key stays known for the rest of the lag. Then a
         // call looks, and fails.

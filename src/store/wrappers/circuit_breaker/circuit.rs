@@ -19,7 +19,7 @@ use crate::log::OnceAMinute;
 use crate::{
     random::Random,
     stats::Counter,
-    store::Error,
+    store::StoreError,
     time::{Clock, Timestamp},
 };
 
@@ -398,7 +398,7 @@ pub(super) struct CallGuard<C> {
 
 impl<C: Clock> CallGuard<C> {
     /// Records the result of the call.
-    pub(super) fn record<T>(&mut self, result: &Result<T, Error>) {
+    pub(super) fn record<T>(&mut self, result: &Result<T, StoreError>) {
         let Some(permit) = self.permit.take() else {
             return;
         };

@@ -21,7 +21,7 @@ use crate::{
     quota::Written,
     random,
     store::{
-        Ask, Backend, BoxFuture, Check, Delta, Error, NodeCounts, Settlement, Store, StoreId,
+        Ask, Backend, BoxFuture, Check, Delta, NodeCounts, Settlement, Store, StoreError, StoreId,
         SyncFuture, engine::Unsettled,
     },
     time::{Clock, SystemClock},
@@ -35,19 +35,19 @@ use crate::{
 /// | state | a call | next state |
 /// |---|---|---|
 /// | [closed](CircuitState::Closed) | reaches the store | open after a number of [failures](CircuitBreakerConfig::failures), one after the other |
-/// | [open](CircuitState::Open) | fails at once with an error that [`is_unavailable`](Error::is_unavailable) | half-open after a [pause](CircuitBreakerConfig::open_for) |
+/// | [open](CircuitState::Open) | fails at once with an error that [`is_unavailable`](StoreError::is_unavailable) | half-open after a [pause](CircuitBreakerConfig::open_for) |
 /// | [half-open](CircuitState::HalfOpen) | is the one probe, or fails at once | closed if the probe is answered; open for twice as long if it fails |
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
-/// use tollgate::store::{Ask, CircuitBreakerConfig, CircuitState, Error, Store, StoreExt};
+/// use tollgate::store::{Ask, CircuitBreakerConfig, CircuitState, StoreError, Store, StoreExt};
 /// # use tollgate::{key::Key, store::{Backend, Check, Decisions, Never, Settlement}};
-/// # fn down<T>() -> Check<Never<Result<T, Error>>> { Check::Ready(Err(Error::unavailable("connection refused"))) }
+/// # fn down<T>() -> Check<Never<Result<T, StoreError>>> { Check::Ready(Err(StoreError::unavailable("connection refused"))) }
 /// # struct Down;
-/// # impl Backend for Down { type Error = Error; }
+/// # impl Backend for Down { type Error = StoreError; }
 /// # impl Store<TokenBucket> for Down {
-/// #     type Answer = Never<Result<Decisions, Error>>;
-/// #     type Done = Never<Result<(), Error>>;
+/// #     type Answer = Never<Result<Decisions, StoreError>>;
+/// #     type Done = Never<Result<(), StoreError>>;
 /// #     fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> { down() }
 /// #     fn look(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> { down() }
 /// #     fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> { down() }
@@ -69,11 +69,11 @@ use crate::{
 ///
 /// Every error counts as a failure, except three kinds:
 ///
-/// - [Contention](Error::is_contended) counts as an answer: a store that lost a race works.
-/// - So does a [write that the server did not take](Error::is_unwritten): it still refuses the
+/// - [Contention](StoreError::is_contended) counts as an answer: a store that lost a race works.
+/// - So does a [write that the server did not take](StoreError::is_unwritten): it still refuses the
 ///   clients that are over their limit.
-/// - An error of the [call alone](Error::is_unsupported) counts as neither, so that no client can
-///   open the circuit for others. A probe that ends so is followed by another one.
+/// - An error of the [call alone](StoreError::is_unsupported) counts as neither, so that no client
+///   can open the circuit for others. A probe that ends so is followed by another one.
 ///
 /// Refusals are answers. A failure counts only if its call began after the one before it had
 /// failed: however many calls wait for a server that pauses, they are one failure. A result counts
@@ -174,11 +174,11 @@ impl<S, C> CircuitBreaker<S, C> {
         call_store: impl FnOnce(&S) -> Check<F>,
     ) -> Check<CircuitBreakerFuture<F, C>>
     where
-        F: Future<Output = Result<T, Error>>,
+        F: Future<Output = Result<T, StoreError>>,
         C: Clock,
     {
         let Some(mut call) = self.circuits.enter(shard) else {
-            return Check::Ready(Err(Error::unavailable(CircuitOpen)));
+            return Check::Ready(Err(StoreError::unavailable(CircuitOpen)));
         };
         match call_store(&self.store) {
             Check::Ready(result) => {
@@ -350,8 +350,8 @@ impl<C> CircuitBreakerConfig<C> {
     }
 }
 
-impl<S: Backend<Error = Error>, C> Backend for CircuitBreaker<S, C> {
-    type Error = Error;
+impl<S: Backend<Error = StoreError>, C> Backend for CircuitBreaker<S, C> {
+    type Error = StoreError;
 
     fn id(&self) -> Option<StoreId> {
         self.store.id()
@@ -382,7 +382,7 @@ impl<S: Backend<Error = Error>, C> Backend for CircuitBreaker<S, C> {
 
 impl<Rule, S, C> Store<Rule> for CircuitBreaker<S, C>
 where
-    S: Store<Rule, Error = Error>,
+    S: Store<Rule, Error = StoreError>,
     C: Clock + Send + Sync + 'static,
 {
     type Answer = CircuitBreakerFuture<S::Answer, C>;
@@ -421,11 +421,11 @@ where
         &self,
         policy: &Policy,
         period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+    ) -> Option<BoxFuture<Result<NodeCounts, StoreError>>> {
         Store::<Rule>::count_node(&self.store, policy, period)
     }
 
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Error>>
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>>
     where
         Rule: Algorithm<State: Send + 'static>,
     {
@@ -465,9 +465,9 @@ impl<F, C> fmt::Debug for CircuitBreakerFuture<F, C> {
 
 impl<F, T, C: Clock> Future for CircuitBreakerFuture<F, C>
 where
-    F: Future<Output = Result<T, Error>>,
+    F: Future<Output = Result<T, StoreError>>,
 {
-    type Output = Result<T, Error>;
+    type Output = Result<T, StoreError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();

@@ -25,7 +25,7 @@ use crate::{
     policy::Policy,
     random::{self, Random},
     stats::Counter,
-    store::{Ask, Error, Settlement, local::Fingerprinter, wrappers::one_task::OneTask},
+    store::{Ask, Settlement, StoreError, local::Fingerprinter, wrappers::one_task::OneTask},
     time::Timestamp,
 };
 
@@ -260,7 +260,7 @@ impl<Rule: Leasable> Book<Rule> {
     }
 
     /// Notes that a request has failed, or that it was not sent.
-    pub(super) fn failed(&self, asked: &Asked<Rule>, result: &Result<(), Error>) {
+    pub(super) fn failed(&self, asked: &Asked<Rule>, result: &Result<(), StoreError>) {
         self.failed.add(u64::from(result.is_err()));
         let keys = &mut self.shard(asked.fingerprint).keys;
         if asked.request.is_first() {

@@ -16,7 +16,7 @@ use crate::{
     lease::limit_as_written,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Error, OwnedAsks, Store,
+        Ask, Backend, BoxFuture, Check, OwnedAsks, Store, StoreError,
         ask::policies,
         engine::{runtime, runtime_gone},
         wrappers::{blocks::Unblocked, nodes::Nodes},
@@ -41,14 +41,14 @@ const MOST_WAITS: usize = 4;
 enum Part<Rule> {
     Decided(Decision),
     Ask(Asked<Rule>),
-    Wait(oneshot::Receiver<Result<(), Error>>),
+    Wait(oneshot::Receiver<Result<(), StoreError>>),
 }
 
 /// A call with the units that it has spent so far. They are refunded when it is dropped, unless
 /// it was [finished](Self::finish).
 pub(super) struct Call<S, Rule, C>
 where
-    S: Store<Rule, Answer: Send + 'static> + Backend<Error = Error> + Send + Sync + 'static,
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Leasable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {
@@ -88,7 +88,7 @@ impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
 
 impl<S, Rule, C> Inner<S, Rule, C>
 where
-    S: Store<Rule, Answer: Send + 'static> + Backend<Error = Error> + Send + Sync + 'static,
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Leasable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {
@@ -96,7 +96,7 @@ where
     pub(super) fn look(
         &self,
         asks: &[Ask<'_, Rule>],
-    ) -> Check<BoxFuture<Result<Decisions, Error>>> {
+    ) -> Check<BoxFuture<Result<Decisions, StoreError>>> {
         // Blocks are not leased.
         let held = asks.iter().map(|ask| match ask.policy().is_of_blocks() {
             true => Ok(ask.rule().clone()),
@@ -104,7 +104,7 @@ where
         });
         let held: Vec<_> = match held.collect::<Result<_, _>>() {
             Ok(held) => held,
-            Err(error) => return Check::Ready(Err(Error::unsupported(error))),
+            Err(error) => return Check::Ready(Err(StoreError::unsupported(error))),
         };
         let limits: SmallVec<[_; 1]> = asks
             .iter()
@@ -192,7 +192,7 @@ where
 
 impl<S, Rule, C> Call<S, Rule, C>
 where
-    S: Store<Rule, Answer: Send + 'static> + Backend<Error = Error> + Send + Sync + 'static,
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Leasable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {
@@ -261,7 +261,7 @@ where
     /// Decides the call. A caller that no longer waits takes nothing: what was spent is refunded.
     /// Only a request for more than the call's own cost goes on then, because others wait for its
     /// answer.
-    pub(super) async fn decide(mut self) -> Result<Decisions, Error> {
+    pub(super) async fn decide(mut self) -> Result<Decisions, StoreError> {
         let mut waits = 0;
         while !self.is_refused() {
             let is_waiting = |part: &Part<Rule>| matches!(part, Part::Wait(_));
@@ -275,7 +275,7 @@ where
     }
 
     /// Asks the store for what is lacking. Then all asks are decided.
-    async fn ask_to_the_end(self) -> Result<Self, Error> {
+    async fn ask_to_the_end(self) -> Result<Self, StoreError> {
         let is_ahead = |part: &Part<Rule>| match part {
             Part::Ask(asked) => !asked.request.is_exact(),
             Part::Wait(_) | Part::Decided(_) => false,
@@ -294,7 +294,7 @@ where
     }
 
     /// Waits until another call has its answer, and tries again.
-    async fn wait(&mut self, index: usize, is_last: bool) -> Result<(), Error> {
+    async fn wait(&mut self, index: usize, is_last: bool) -> Result<(), StoreError> {
         if let Part::Wait(receiver) = &mut self.parts[index] {
             // A sender that is gone has forgotten the key.
             receiver.await.unwrap_or(Ok(()))?;
@@ -302,13 +302,16 @@ where
         let Some(ask) = self.asks.iter().nth(index) else {
             return Ok(());
         };
-        let tried = self.inner.try_one(&ask, true).map_err(Error::unsupported)?;
+        let tried = self
+            .inner
+            .try_one(&ask, true)
+            .map_err(StoreError::unsupported)?;
         let part = self.inner.part(&ask, tried);
         let part = match part {
             Part::Wait(_) if is_last => {
                 let Inner { book, config, .. } = &*self.inner;
                 let asked = book.beside(&ask, config.clock.now(), config);
-                Part::Ask(asked.map_err(Error::unsupported)?)
+                Part::Ask(asked.map_err(StoreError::unsupported)?)
             }
             part => part,
         };
@@ -317,7 +320,7 @@ where
     }
 
     /// Asks the store for all that is lacking, at once.
-    async fn ask(mut self) -> Result<Self, Error> {
+    async fn ask(mut self) -> Result<Self, StoreError> {
         let answer = {
             let asks = self.asks.iter().zip(&self.parts);
             let lacking = asks.filter_map(|(ask, part)| match part {
@@ -373,7 +376,7 @@ where
     }
 
     /// Refunds what was spent. The asks that are not refused are answered by looks.
-    async fn refuse(mut self) -> Result<Self, Error> {
+    async fn refuse(mut self) -> Result<Self, StoreError> {
         let inner = Arc::clone(&self.inner);
         let mut unknown = SmallVec::<[usize; 2]>::new();
         for (index, (ask, part)) in self.asks.iter().zip(&mut self.parts).enumerate() {
@@ -404,7 +407,7 @@ where
 
 impl<S, Rule, C> Inner<S, Rule, C>
 where
-    S: Store<Rule, Answer: Send + 'static> + Backend<Error = Error> + Send + Sync + 'static,
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Leasable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {
@@ -444,7 +447,7 @@ impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
 
 impl<S, Rule, C> Drop for Call<S, Rule, C>
 where
-    S: Store<Rule, Answer: Send + 'static> + Backend<Error = Error> + Send + Sync + 'static,
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Leasable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {

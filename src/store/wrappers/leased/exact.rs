@@ -17,7 +17,7 @@ use crate::{
     decision::Decisions,
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, BoxFuture, Check, Error, Store},
+    store::{Ask, Backend, BoxFuture, Check, Store, StoreError},
     time::Clock,
 };
 
@@ -48,7 +48,7 @@ impl<S, Rule: Leasable, C> Drop for InFlight<S, Rule, C> {
 }
 
 impl<S, Rule: Leasable, C: Clock> InFlight<S, Rule, C> {
-    fn answered(&mut self, answer: Result<Decisions, Error>) -> Result<Decisions, Error> {
+    fn answered(&mut self, answer: Result<Decisions, StoreError>) -> Result<Decisions, StoreError> {
         self.is_answered = true;
         let (book, asked) = (&self.inner.book, &self.asked);
         match &answer {
@@ -70,7 +70,7 @@ impl<S, Rule: Leasable, C: Clock> InFlight<S, Rule, C> {
 
 impl<F, S, Rule, C> Future for Exact<F, S, Rule, C>
 where
-    F: Future<Output = Result<Decisions, Error>>,
+    F: Future<Output = Result<Decisions, StoreError>>,
     Rule: Leasable,
     C: Clock,
 {
@@ -85,7 +85,7 @@ where
 
 impl<S, Rule, C> Inner<S, Rule, C>
 where
-    S: Store<Rule, Answer: Send + 'static> + Backend<Error = Error> + Send + Sync + 'static,
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Leasable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {
@@ -94,7 +94,7 @@ where
         self: &Arc<Self>,
         ask: &Ask<'_, Rule>,
         asked: Asked<Rule>,
-    ) -> Check<BoxFuture<Result<Decisions, Error>>> {
+    ) -> Check<BoxFuture<Result<Decisions, StoreError>>> {
         self.count_node(ask.policy());
         self.sweep();
         let mut in_flight = InFlight {

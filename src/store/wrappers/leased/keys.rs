@@ -17,7 +17,7 @@ use super::{
 use crate::{
     algorithm::Leasable,
     lease::{Counts, Holder},
-    store::{Error, wrappers::of_fingerprint::OfFingerprint},
+    store::{StoreError, wrappers::of_fingerprint::OfFingerprint},
     time::Timestamp,
 };
 
@@ -118,7 +118,7 @@ impl<Rule: Leasable> Keys<Rule> {
     }
 
     /// Notes that the first request of a key is not under way any more.
-    pub(super) fn first_ended(&mut self, asked: &Asked<Rule>, result: &Result<(), Error>) {
+    pub(super) fn first_ended(&mut self, asked: &Asked<Rule>, result: &Result<(), StoreError>) {
         self.recent_calls.ended(asked.fingerprint);
         // Leases of any rule may have begun meanwhile.
         for lease in self

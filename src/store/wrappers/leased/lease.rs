@@ -11,7 +11,7 @@ use crate::{
     key::Key,
     lease::{Counts, DecisionParts, Holder, Plan, Request, Step, Terms},
     policy::Policy,
-    store::{Ask, Error},
+    store::{Ask, StoreError},
     time::Timestamp,
 };
 
@@ -37,7 +37,7 @@ pub(super) struct LeasedRule<Rule> {
 struct Rest {
     /// The limit and the key to which leases are given back.
     place: Option<(Policy, Key)>,
-    waiting: Vec<oneshot::Sender<Result<(), Error>>>,
+    waiting: Vec<oneshot::Sender<Result<(), StoreError>>>,
 }
 
 /// A request to the store for a key under a rule.
@@ -55,7 +55,7 @@ pub(super) enum Tried<Rule> {
     Refused(DecisionParts, Option<Duration>),
     Ask(Asked<Rule>),
     /// To be tried again when another call has its answer.
-    Wait(oneshot::Receiver<Result<(), Error>>),
+    Wait(oneshot::Receiver<Result<(), StoreError>>),
 }
 
 impl<Rule: Leasable> LeasedRule<Rule> {
@@ -120,7 +120,7 @@ impl<Rule> Lease<Rule> {
     }
 
     /// Returns the end of the request in flight.
-    fn wait(&mut self) -> oneshot::Receiver<Result<(), Error>> {
+    fn wait(&mut self) -> oneshot::Receiver<Result<(), StoreError>> {
         let (sender, receiver) = oneshot::channel();
         let waiting = &mut self.rest.get_or_insert_default().waiting;
         // Callers that hung up must not fill memory while one answer takes long.
@@ -132,7 +132,7 @@ impl<Rule> Lease<Rule> {
     }
 
     /// Lets the calls go on that wait for an answer.
-    pub(super) fn wake(&mut self, result: &Result<(), Error>) {
+    pub(super) fn wake(&mut self, result: &Result<(), StoreError>) {
         for waiting in self.rest.iter_mut().flat_map(|rest| rest.waiting.drain(..)) {
             // A caller that no longer waits needs nothing.
             let _ = waiting.send(match result {

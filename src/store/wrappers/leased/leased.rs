@@ -14,7 +14,8 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, Settlement, Store, StoreId,
+        Ask, Backend, BoxFuture, Check, Decisions, NodeCounts, Settlement, Store, StoreError,
+        StoreId,
         boxed::boxed,
         wrappers::{
             blocks::{Unblocked, no_blocks_inside},
@@ -39,13 +40,14 @@ use crate::{
 ///
 /// ```
 /// use std::{convert::Infallible, time::Duration};
-/// use tollgate::{By, prelude::*, store::{BoxStore, CircuitBreakerConfig, Error, LeaseConfig}};
+/// use tollgate::{By, prelude::*};
+/// use tollgate::store::{BoxStore, CircuitBreakerConfig, LeaseConfig, StoreError};
 ///
 /// type Leased = BoxStore<TokenBucket, Infallible>;
 /// type Layer = RateLimitLayer<Limit<TokenBucket, By<Header>>, Leased, Http>;
 ///
 /// // A `Redis`, a `Memcached`, or a store of your own.
-/// fn limit(remote: BoxStore<TokenBucket, Error>) -> Result<Layer, tollgate::Error> {
+/// fn limit(remote: BoxStore<TokenBucket, StoreError>) -> Result<Layer, tollgate::Error> {
 ///     let store = remote
 ///         .timeout(Duration::from_millis(100))
 ///         .circuit_breaker(CircuitBreakerConfig::new())
@@ -294,8 +296,8 @@ impl<S, Rule, C> fmt::Debug for Leased<S, Rule, C> {
     }
 }
 
-impl<S: Backend<Error = Error>, Rule, C> Backend for Leased<S, Rule, C> {
-    type Error = Error;
+impl<S: Backend<Error = StoreError>, Rule, C> Backend for Leased<S, Rule, C> {
+    type Error = StoreError;
 
     fn id(&self) -> Option<StoreId> {
         self.inner.store.id()
@@ -326,15 +328,15 @@ impl<S: Backend<Error = Error>, Rule, C> Backend for Leased<S, Rule, C> {
 impl<S, Rule, C> Store<Rule> for Leased<S, Rule, C>
 where
     S: Store<Rule, Answer: Send + 'static, Done: Send + 'static>
-        + Backend<Error = Error>
+        + Backend<Error = StoreError>
         + Send
         + Sync
         + 'static,
     Rule: Leasable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {
-    type Answer = BoxFuture<Result<Decisions, Error>>;
-    type Done = BoxFuture<Result<(), Error>>;
+    type Answer = BoxFuture<Result<Decisions, StoreError>>;
+    type Done = BoxFuture<Result<(), StoreError>>;
 
     #[inline]
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
@@ -373,7 +375,7 @@ where
         match call {
             Ok(call) if call.is_decided() => Check::Ready(Ok(call.finish())),
             Ok(call) => Check::Pending(Box::pin(call.decide())),
-            Err(error) => Check::Ready(Err(Error::unsupported(error))),
+            Err(error) => Check::Ready(Err(StoreError::unsupported(error))),
         }
     }
 
@@ -410,7 +412,7 @@ where
             inner.book.forget_answers(policy, &settlement.key);
             match LeasedRule::new(rule, &inner.config) {
                 Ok(rule) => in_store.push((self.in_store(settlement, &rule), rule.held)),
-                Err(error) => return Check::Ready(Err(Error::unsupported(error))),
+                Err(error) => return Check::Ready(Err(StoreError::unsupported(error))),
             }
         }
         // A refund may begin a lease.
@@ -451,7 +453,7 @@ where
         &self,
         policy: &Policy,
         period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+    ) -> Option<BoxFuture<Result<NodeCounts, StoreError>>> {
         self.inner.store.count_node(policy, period)
     }
 }

@@ -14,7 +14,7 @@ use std::{
 use super::call::Inner;
 use crate::{
     algorithm::Leasable,
-    store::{Error, wrappers::one_task::Running},
+    store::{StoreError, wrappers::one_task::Running},
     time::Clock,
 };
 
@@ -36,7 +36,8 @@ where
         let task = &self.book.sweeping;
         if task.is_due() {
             // Outside of a runtime nothing is forgotten until a call has one.
-            let _: Result<(), Error> = task.spawn(|running| sweep(Arc::downgrade(self), running));
+            let _: Result<(), StoreError> =
+                task.spawn(|running| sweep(Arc::downgrade(self), running));
         }
     }
 }

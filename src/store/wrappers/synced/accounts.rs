@@ -14,7 +14,7 @@ use crate::{
     decision::Decision,
     key::Key,
     policy::Policy,
-    store::{Ask, Error, local::Fingerprinter, wrappers::of_fingerprint::OfFingerprint},
+    store::{Ask, StoreError, local::Fingerprinter, wrappers::of_fingerprint::OfFingerprint},
     synced::{Account, Book, Bound, Due, Entry, Found},
     time::Timestamp,
 };
@@ -52,7 +52,7 @@ pub(super) struct Known<Rule: Syncable> {
     pub(super) place: Box<(Policy, Key)>,
     pub(super) account: Account<Rule>,
     /// Calls that wait for the store.
-    pub(super) waiting: Vec<oneshot::Sender<Result<(), Error>>>,
+    pub(super) waiting: Vec<oneshot::Sender<Result<(), StoreError>>>,
     pub(super) line: Arc<Line>,
     /// Another one for each time that a key is added: an answer that was asked for before a reset
     /// is none for the account afterwards.
@@ -334,7 +334,7 @@ impl<Rule: Syncable> Known<Rule> {
     }
 
     /// Lets calls that wait go on.
-    pub(super) fn wake(&mut self, result: &Result<(), Error>) {
+    pub(super) fn wake(&mut self, result: &Result<(), StoreError>) {
         for waiting in self.waiting.drain(..) {
             let result = match result {
                 Ok(()) => Ok(()),
@@ -346,7 +346,7 @@ impl<Rule: Syncable> Known<Rule> {
     }
 
     /// Waits for the store.
-    pub(super) fn wait(&mut self) -> oneshot::Receiver<Result<(), Error>> {
+    pub(super) fn wait(&mut self) -> oneshot::Receiver<Result<(), StoreError>> {
         let (sender, receiver) = oneshot::channel();
         if self.waiting.len() == self.waiting.capacity() {
             self.waiting.retain(|waiting| !waiting.is_closed());

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     algorithm::Syncable,
     decision::{Decision, Decisions, Position},
-    store::{Ask, Backend, Error, OwnedAsks, Settlement, Store, ask::policies},
+    store::{Ask, Backend, OwnedAsks, Settlement, Store, StoreError, ask::policies},
     synced::{Account, Bound, Found, Tried},
     time::{Clock, Timestamp},
 };
@@ -31,12 +31,12 @@ pub(super) enum Outcome<S, Rule: Syncable, C> {
     Store(InStore<S, Rule, C>),
     Unreachable,
     /// The rule is not one by which a node may decide alone.
-    Unsupported(Error),
+    Unsupported(StoreError),
 }
 
 /// A call that waits for the store.
 pub(super) struct Waiting {
-    answer: oneshot::Receiver<Result<(), Error>>,
+    answer: oneshot::Receiver<Result<(), StoreError>>,
     line: Arc<Line>,
 }
 
@@ -74,7 +74,7 @@ enum Part {
     /// The store decides, and this node never admits calls under such a rule.
     StoreAlways,
     Unreachable,
-    Unsupported(Error),
+    Unsupported(StoreError),
 }
 
 /// An ask with the rule as its key meets it.
@@ -91,8 +91,8 @@ impl<Rule> Asked<'_, Rule> {
 }
 
 /// The error of a call that cannot reach the store while this node may not decide.
-fn no_part(is_closed: bool) -> Error {
-    Error::unavailable(match is_closed {
+fn no_part(is_closed: bool) -> StoreError {
+    StoreError::unavailable(match is_closed {
         true => {
             "the store cannot be reached, and this node was flushed: expected no more calls after `Synced::flush`; stop taking requests before it"
         }
@@ -105,7 +105,7 @@ fn no_part(is_closed: bool) -> Error {
 
 impl<S, Rule, C> Inner<S, Rule, C>
 where
-    S: Store<Rule, Answer: Send + 'static> + Backend<Error = Error> + Send + Sync + 'static,
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Syncable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {
@@ -186,7 +186,7 @@ where
         if !shard.is_syncable() {
             return match rule.check_sync() {
                 Err(error) if !self.config.is_exact() => {
-                    Part::Unsupported(Error::unsupported(error))
+                    Part::Unsupported(StoreError::unsupported(error))
                 }
                 _ => Part::StoreAlways,
             };
@@ -409,7 +409,7 @@ where
         self: Arc<Self>,
         asks: OwnedAsks<Rule>,
         mut outcome: Outcome<S, Rule, C>,
-    ) -> Result<Decisions, Error> {
+    ) -> Result<Decisions, StoreError> {
         let mut failure = None;
         for waits in 1..=MOST_WAITS {
             match outcome {
@@ -434,7 +434,7 @@ where
             }
             outcome = self.acquire(&asks.to_list(), waits >= PATIENCE);
         }
-        Err(failure.unwrap_or_else(Error::contended))
+        Err(failure.unwrap_or_else(StoreError::contended))
     }
 
     /// Has the store decide a call. If it cannot be reached, this node decides alone.
@@ -442,7 +442,7 @@ where
         self: Arc<Self>,
         asks: OwnedAsks<Rule>,
         in_store: InStore<S, Rule, C>,
-    ) -> Result<Decisions, Error> {
+    ) -> Result<Decisions, StoreError> {
         let answer = {
             let asks = asks.to_list();
             for ask in &asks {
@@ -469,8 +469,8 @@ where
     pub(super) fn decide_alone(
         self: &Arc<Self>,
         asks: &[Ask<'_, Rule>],
-        error: Error,
-    ) -> Result<Decisions, Error> {
+        error: StoreError,
+    ) -> Result<Decisions, StoreError> {
         let now = self.config.clock.now();
         for ask in asks {
             let asked = self.asked(ask);

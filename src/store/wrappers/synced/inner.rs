@@ -25,7 +25,7 @@ use crate::{
     random::Random,
     stats::Counter,
     store::{
-        Backend, Batch, Delta, Error, Pulled, Store,
+        Backend, Batch, Delta, Pulled, Store, StoreError,
         engine::{runtime, runtime_gone},
         wrappers::{blocks::Unblocked, nodes::Nodes, one_task::Running},
     },
@@ -108,7 +108,7 @@ impl<Rule> Told<Rule> {
 /// panic of the store, they tell it again.
 struct Telling<'a, S, Rule, C>
 where
-    S: Store<Rule> + Backend<Error = Error> + Send + Sync + 'static,
+    S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Syncable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {
@@ -119,7 +119,7 @@ where
 
 impl<S, Rule, C> Drop for Telling<'_, S, Rule, C>
 where
-    S: Store<Rule> + Backend<Error = Error> + Send + Sync + 'static,
+    S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Syncable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {
@@ -284,7 +284,7 @@ pub(super) fn undershoot(rule: &impl Algorithm, period: Duration, staleness: Dur
 
 impl<S, Rule, C> Inner<S, Rule, C>
 where
-    S: Store<Rule> + Backend<Error = Error> + Send + Sync + 'static,
+    S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Syncable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {
@@ -294,7 +294,7 @@ where
     /// # Errors
     ///
     /// Outside of a runtime of tokio, if there is no such task.
-    pub(super) fn serve(self: &Arc<Self>, line: &Arc<Line>) -> Result<(), Error> {
+    pub(super) fn serve(self: &Arc<Self>, line: &Arc<Line>) -> Result<(), StoreError> {
         line.task
             .spawn(|running| serve(Arc::downgrade(self), Arc::clone(line), running))
     }
@@ -457,7 +457,7 @@ where
     fn answered(
         &self,
         told: &[Told<Rule>],
-        pulled: Vec<Result<Pulled<Rule::State>, Error>>,
+        pulled: Vec<Result<Pulled<Rule::State>, StoreError>>,
         (sent, now): (Timestamp, Timestamp),
     ) -> bool {
         let (mut pulled, mut is_whole) = (pulled.into_iter(), true);
@@ -478,7 +478,7 @@ where
                 }
                 failed => {
                     let error = failed.and_then(Result::err).unwrap_or_else(|| {
-                        Error::other(
+                        StoreError::other(
                             "the store returned fewer states than it was asked for: expected one for each delta; nothing was taken in",
                         )
                     });
@@ -534,7 +534,7 @@ where
         fingerprint: u64,
         generation: Option<u64>,
         now: Timestamp,
-        (is_unreachable, result): (bool, &Result<(), Error>),
+        (is_unreachable, result): (bool, &Result<(), StoreError>),
     ) {
         let mut shard = self.accounts.shard_of(fingerprint);
         let known = shard
@@ -556,14 +556,14 @@ where
 }
 
 /// Returns `true` if an error says nothing about the call, so that the node goes on alone.
-pub(super) fn is_unreachable(error: &Error) -> bool {
+pub(super) fn is_unreachable(error: &StoreError) -> bool {
     !error.is_contended() && !error.is_unsupported()
 }
 
 /// Tells the store what keys of a line have to tell, until all clones of the wrapper are gone.
 async fn serve<S, Rule, C>(inner: Weak<Inner<S, Rule, C>>, line: Arc<Line>, _running: Running)
 where
-    S: Store<Rule> + Backend<Error = Error> + Send + Sync + 'static,
+    S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Syncable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {

@@ -54,8 +54,8 @@ snapshot! {
         /// Units that were dropped untold, because their key was reset or the store cannot take
         /// them in.
         ///
-        /// The store then does not [support](crate::store::Error::is_unsupported) their rule or its
-        /// state.
+        /// The store then does not [support](crate::store::StoreError::is_unsupported) their rule
+        /// or its state.
         dropped: u64 = "tollgate_sync_dropped_units_total",
         /// Units that the store may not know yet.
         unsynced: u64 = "tollgate_sync_unsynced_units",

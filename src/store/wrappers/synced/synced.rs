@@ -16,8 +16,8 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Error, NodeCounts, OwnedAsks, Settlement, Store,
-        StoreId, boxed::boxed, wrappers::blocks::no_blocks_inside,
+        Ask, Backend, BoxFuture, Check, Decisions, NodeCounts, OwnedAsks, Settlement, Store,
+        StoreError, StoreId, boxed::boxed, wrappers::blocks::no_blocks_inside,
     },
     time::{Clock, SystemClock},
 };
@@ -37,9 +37,9 @@ use crate::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{prelude::*, store::{BoxStore, CircuitBreakerConfig, Error, SyncConfig}};
+/// use tollgate::{prelude::*, store::{BoxStore, CircuitBreakerConfig, StoreError, SyncConfig}};
 ///
-/// fn limited(remote: BoxStore<TokenBucket, Error>) {
+/// fn limited(remote: BoxStore<TokenBucket, StoreError>) {
 ///     let store = remote
 ///         .timeout(Duration::from_millis(100))
 ///         .circuit_breaker(CircuitBreakerConfig::new())
@@ -95,7 +95,7 @@ use crate::{
 /// | [too many keys](SyncConfig::keys) | Calls of further keys are decided by the store, and counted as [`crowded`](SyncStats::crowded). Nothing that was not told is ever dropped for room. |
 /// | the store cannot take in units | It decides each call. What was admitted in an outage before that is known is [lost](SyncStats::lost). |
 /// | the store cannot take in the units of a key: its rule does not fit, or a newer release wrote its state | It decides each call of that key, and is asked again after ten periods. What was not told is [dropped](SyncStats::dropped). |
-/// | a key fails, and others are answered | Its units are told again a period later. A call that waits for a [contended](Error::is_contended) key fails; a key for which the server failed is decided alone. |
+/// | a key fails, and others are answered | Its units are told again a period later. A call that waits for a [contended](StoreError::is_contended) key fails; a key for which the server failed is decided alone. |
 /// | after [`flush`](Self::flush) | The store decides each call. Without the store it fails, because nobody would tell the store afterwards. |
 ///
 /// [`remaining`](crate::Decision::remaining) and `Retry-After` are by what this node knows: other
@@ -194,7 +194,7 @@ impl<S, Rule: Syncable, C: Clock> Synced<S, Rule, C> {
 
 impl<S, Rule, C> Synced<S, Rule, C>
 where
-    S: Store<Rule> + Backend<Error = Error> + Send + Sync + 'static,
+    S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Syncable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {
@@ -209,7 +209,7 @@ where
     /// use tollgate::{TokenBucket, store::Store};
     ///
     /// # async fn example<S>(synced: tollgate::store::Synced<S, TokenBucket>)
-    /// # where S: Store<TokenBucket, Error = tollgate::store::Error> + Send + Sync + 'static {
+    /// # where S: Store<TokenBucket, Error = tollgate::store::StoreError> + Send + Sync + 'static {
     /// let lost = synced.flush(Duration::from_secs(2)).await;
     /// println!("{lost} units were not told to the store");
     /// # }
@@ -269,8 +269,8 @@ impl<S, Rule: Syncable, C> fmt::Debug for Synced<S, Rule, C> {
     }
 }
 
-impl<S: Backend<Error = Error>, Rule: Syncable, C> Backend for Synced<S, Rule, C> {
-    type Error = Error;
+impl<S: Backend<Error = StoreError>, Rule: Syncable, C> Backend for Synced<S, Rule, C> {
+    type Error = StoreError;
 
     fn id(&self) -> Option<StoreId> {
         self.inner.store.id()
@@ -300,15 +300,15 @@ impl<S: Backend<Error = Error>, Rule: Syncable, C> Backend for Synced<S, Rule, C
 impl<S, Rule, C> Store<Rule> for Synced<S, Rule, C>
 where
     S: Store<Rule, Answer: Send + 'static, Done: Send + 'static>
-        + Backend<Error = Error>
+        + Backend<Error = StoreError>
         + Send
         + Sync
         + 'static,
     Rule: Syncable + Send + Sync + 'static,
     C: Clock + Send + Sync + 'static,
 {
-    type Answer = BoxFuture<Result<Decisions, Error>>;
-    type Done = BoxFuture<Result<(), Error>>;
+    type Answer = BoxFuture<Result<Decisions, StoreError>>;
+    type Done = BoxFuture<Result<(), StoreError>>;
 
     #[inline]
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
@@ -394,7 +394,7 @@ where
         &self,
         policy: &Policy,
         period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+    ) -> Option<BoxFuture<Result<NodeCounts, StoreError>>> {
         self.inner.store.count_node(policy, period)
     }
 }

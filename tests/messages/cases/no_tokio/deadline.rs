@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use tollgate::{TokenBucket, prelude::*, store::{BoxStore, Error}};
+use tollgate::{TokenBucket, prelude::*, store::{BoxStore, StoreError}};
 
-fn store(remote: BoxStore<TokenBucket, Error>) {
+fn store(remote: BoxStore<TokenBucket, StoreError>) {
     let _ = remote.timeout(Duration::from_millis(100)).fail_open();
 }
 

@@ -10,7 +10,7 @@ use http::{Request, Response};
 use tollgate::{
     Policy,
     key::Key,
-    store::{Ask, Backend, Check, Decisions, Error, Increment, Settlement, Store, Totals},
+    store::{Ask, Backend, Check, Decisions, StoreError, Increment, Settlement, Store, Totals},
 };
 use tower::{Service, service_fn};
 
@@ -19,19 +19,19 @@ use tower::{Service, service_fn};
 pub struct Fallible;
 
 impl Backend for Fallible {
-    type Error = Error;
+    type Error = StoreError;
 }
 
 impl<Rule> Store<Rule> for Fallible {
-    type Answer = Ready<Result<Decisions, Error>>;
-    type Done = Ready<Result<(), Error>>;
+    type Answer = Ready<Result<Decisions, StoreError>>;
+    type Done = Ready<Result<(), StoreError>>;
 
     fn acquire(&self, _: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        Check::Pending(ready(Err(Error::timeout())))
+        Check::Pending(ready(Err(StoreError::timeout())))
     }
 
     fn look(&self, _: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        Check::Pending(ready(Err(Error::timeout())))
+        Check::Pending(ready(Err(StoreError::timeout())))
     }
 
     fn settle(&self, _: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
@@ -58,19 +58,19 @@ pub fn serve(_: impl Service<Request<String>>) {}
 pub struct Cache;
 
 impl Increment for Cache {
-    async fn add(&self, _: &[u8], _: u64, _: Duration, _: &[Box<[u8]>]) -> Result<Totals, Error> {
-        Err(Error::timeout())
+    async fn add(&self, _: &[u8], _: u64, _: Duration, _: &[Box<[u8]>]) -> Result<Totals, StoreError> {
+        Err(StoreError::timeout())
     }
 
-    async fn subtract(&self, _: &[u8], _: u64) -> Result<(), Error> {
-        Err(Error::timeout())
+    async fn subtract(&self, _: &[u8], _: u64) -> Result<(), StoreError> {
+        Err(StoreError::timeout())
     }
 
-    async fn read(&self, _: &[Box<[u8]>]) -> Result<Vec<u64>, Error> {
-        Err(Error::timeout())
+    async fn read(&self, _: &[Box<[u8]>]) -> Result<Vec<u64>, StoreError> {
+        Err(StoreError::timeout())
     }
 
-    async fn remove(&self, _: &[Box<[u8]>]) -> Result<(), Error> {
-        Err(Error::timeout())
+    async fn remove(&self, _: &[Box<[u8]>]) -> Result<(), StoreError> {
+        Err(StoreError::timeout())
     }
 }

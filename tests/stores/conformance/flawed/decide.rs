@@ -6,7 +6,7 @@ use tokio::task::yield_now;
 use tollgate::{
     AnyRule, Cost, Decision, Quota, Timestamp, Verdict,
     algorithm::Algorithm,
-    store::{Decisions, Error},
+    store::{Decisions, StoreError},
 };
 
 use super::{Entry, Flaw, Flawed, Owned};
@@ -14,7 +14,7 @@ use super::{Entry, Flaw, Flawed, Owned};
 type AnyState = <AnyRule as Algorithm>::State;
 
 impl Flawed {
-    pub(super) async fn decide(self, asks: Vec<Owned>) -> Result<Decisions, Error> {
+    pub(super) async fn decide(self, asks: Vec<Owned>) -> Result<Decisions, StoreError> {
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
         yield_now().await;
         if self.blocked.load(Ordering::SeqCst) {
@@ -24,7 +24,7 @@ impl Flawed {
             return self.meet_fault(&asks);
         }
         match self.flaw {
-            Flaw::FailsOnce if call == 33 => Err(Error::contended()),
+            Flaw::FailsOnce if call == 33 => Err(StoreError::contended()),
             Flaw::Panics if call % 50 == 49 => panic!("a store that panics"),
             Flaw::SettlesBack => Ok(self.one_after_the_other(&asks).await),
             Flaw::LosesUpdates => Ok(self.read_and_write(&asks).await),
@@ -32,7 +32,7 @@ impl Flawed {
         }
     }
 
-    fn meet_fault(&self, asks: &[Owned]) -> Result<Decisions, Error> {
+    fn meet_fault(&self, asks: &[Owned]) -> Result<Decisions, StoreError> {
         self.was_faulty.store(true, Ordering::SeqCst);
         match self.flaw {
             Flaw::ChargesFaultsTwice => {
@@ -48,7 +48,7 @@ impl Flawed {
             }
             _ => {}
         }
-        Err(Error::unavailable("a fault"))
+        Err(StoreError::unavailable("a fault"))
     }
 
     /// Charges all asks or none, as a correct store.

@@ -17,8 +17,8 @@ use tollgate::{
     algorithm::{Algorithm, StateKind},
     key::Key,
     store::{
-        Ask, Backend, Batch, BoxFuture, Check, Decisions, Delta, Error, NodeCounts, Pulled,
-        Settlement, Store, SyncFuture,
+        Ask, Backend, Batch, BoxFuture, Check, Decisions, Delta, NodeCounts, Pulled, Settlement,
+        Store, StoreError, SyncFuture,
     },
     time::{Clock, ManualClock},
 };
@@ -225,12 +225,12 @@ fn owned(asks: &[Ask<'_, AnyRule>]) -> Vec<Owned> {
 }
 
 impl Backend for Flawed {
-    type Error = Error;
+    type Error = StoreError;
 }
 
 impl Store<AnyRule> for Flawed {
-    type Answer = BoxFuture<Result<Decisions, Error>>;
-    type Done = BoxFuture<Result<(), Error>>;
+    type Answer = BoxFuture<Result<Decisions, StoreError>>;
+    type Done = BoxFuture<Result<(), StoreError>>;
 
     fn acquire(&self, asks: &[Ask<'_, AnyRule>]) -> Check<Self::Answer> {
         let (store, asks, again) = (self.clone(), owned(asks), owned(asks));
@@ -245,7 +245,7 @@ impl Store<AnyRule> for Flawed {
     fn look(&self, asks: &[Ask<'_, AnyRule>]) -> Check<Self::Answer> {
         let was_faulty = self.was_faulty.load(Ordering::SeqCst) && self.has(Flaw::StaysFaulty);
         if self.is_faulty.load(Ordering::SeqCst) || was_faulty {
-            return Check::Ready(Err(Error::unavailable("a fault")));
+            return Check::Ready(Err(StoreError::unavailable("a fault")));
         }
         let look = |ask: Owned| {
             let rule = self.own(&ask.rule, &ask.key);
@@ -296,7 +296,7 @@ impl Store<AnyRule> for Flawed {
         &self,
         policy: &Policy,
         period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, Error>>> {
+    ) -> Option<BoxFuture<Result<NodeCounts, StoreError>>> {
         let store = self.clone();
         let under = |period| (policy.name().to_owned(), period);
         let (current, previous) = (under(period), under(period - 1));
@@ -316,7 +316,7 @@ impl Store<AnyRule> for Flawed {
         }))
     }
 
-    fn sync(&self, deltas: &[Delta<'_, AnyRule>]) -> Option<SyncFuture<AnyRule, Error>> {
+    fn sync(&self, deltas: &[Delta<'_, AnyRule>]) -> Option<SyncFuture<AnyRule, StoreError>> {
         let deltas: Vec<_> = deltas
             .iter()
             .map(|it| {

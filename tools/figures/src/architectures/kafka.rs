@@ -20,8 +20,8 @@ use tollgate::{
     algorithm::Algorithm,
     key::Key,
     store::{
-        Ask, Backend, Batch, BoxFuture, Check, Decisions, Delta, Error, Pulled, Settlement,
-        StateKey, Store, SyncFuture,
+        Ask, Backend, Batch, BoxFuture, Check, Decisions, Delta, Pulled, Settlement, StateKey,
+        Store, StoreError, SyncFuture,
     },
 };
 
@@ -264,17 +264,19 @@ impl Kafka {
 }
 
 impl Backend for Kafka {
-    type Error = Error;
+    type Error = StoreError;
 }
 
 /// The simulation corrects no charges and resets no keys.
-fn not_simulated() -> Error {
-    Error::unsupported("a correction or a reset through Kafka: expected calls alone; model it here")
+fn not_simulated() -> StoreError {
+    StoreError::unsupported(
+        "a correction or a reset through Kafka: expected calls alone; model it here",
+    )
 }
 
 impl Store<AnyRule> for Kafka {
-    type Answer = BoxFuture<Result<Decisions, Error>>;
-    type Done = BoxFuture<Result<(), Error>>;
+    type Answer = BoxFuture<Result<Decisions, StoreError>>;
+    type Done = BoxFuture<Result<(), StoreError>>;
 
     /// Decides by what the node knows, and produces what was admitted.
     fn acquire(&self, asks: &[Ask<'_, AnyRule>]) -> Check<Self::Answer> {
@@ -316,7 +318,7 @@ impl Store<AnyRule> for Kafka {
     }
 
     /// Produces the deltas, and returns the last totals with what this node has produced since.
-    fn sync(&self, deltas: &[Delta<'_, AnyRule>]) -> Option<SyncFuture<AnyRule, Error>> {
+    fn sync(&self, deltas: &[Delta<'_, AnyRule>]) -> Option<SyncFuture<AnyRule, StoreError>> {
         let now = self.now();
         let change = |delta: &Delta<'_, AnyRule>| Change {
             delta: Arc::new(OwnedDelta::new(delta)),

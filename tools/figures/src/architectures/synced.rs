@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tollgate::{
     AnyRule, Cost, Decision, Policy,
     key::Key,
-    store::{Ask, Check, Decisions, Error, Store, StoreExt, SyncConfig, Synced},
+    store::{Ask, Check, Decisions, Store, StoreError, StoreExt, SyncConfig, Synced},
 };
 
 use super::{architecture::Architecture, transport::Transport, world::World};
@@ -52,7 +52,7 @@ impl<T: Transport> SyncedNodes<T> {
     async fn wait(
         self: Arc<Self>,
         call: (usize, Arrival),
-        answer: impl Future<Output = Result<Decisions, Error>>,
+        answer: impl Future<Output = Result<Decisions, StoreError>>,
     ) {
         let (node, arrival) = call;
         let world = &self.world;
@@ -69,7 +69,7 @@ impl<T: Transport> SyncedNodes<T> {
     }
 }
 
-fn only(answer: Result<Decisions, Error>) -> Option<Decision> {
+fn only(answer: Result<Decisions, StoreError>) -> Option<Decision> {
     answer.ok()?.as_slice().first().copied()
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tollgate::{
     AnyRule,
-    store::{BoxFuture, Decisions, Error, Store},
+    store::{BoxFuture, Decisions, Store, StoreError},
 };
 
 use super::world::World;
@@ -14,9 +14,9 @@ pub(super) trait Transport: Send + Sync + 'static {
     /// The store as a node sees it.
     type Store: Store<
             AnyRule,
-            Error = Error,
-            Answer = BoxFuture<Result<Decisions, Error>>,
-            Done = BoxFuture<Result<(), Error>>,
+            Error = StoreError,
+            Answer = BoxFuture<Result<Decisions, StoreError>>,
+            Done = BoxFuture<Result<(), StoreError>>,
         > + Send
         + Sync
         + 'static;
