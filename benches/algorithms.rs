@@ -21,7 +21,7 @@ use tollgate::{
     ThreeColor, TokenBucket, WarmUp, WarmUpSpaced,
     algorithm::Algorithm,
     key::Key,
-    store::{Ask, Local, LocalBuilder},
+    store::{Local, LocalBuilder, driver::Ask},
 };
 
 #[global_allocator]

@@ -26,7 +26,7 @@ use support::{
 use tollgate::{
     Cost, Policy, TokenBucket,
     algorithm::Algorithm,
-    store::{Ask, Local, LocalBuilder},
+    store::{Local, LocalBuilder, driver::Ask},
     time::{Clock, ManualClock},
 };
 

@@ -20,8 +20,8 @@ use tollgate::{
     algorithm::Algorithm,
     key::Key,
     store::{
-        Ask, CasStore, CounterStore, Decisions, Local, MemcachedConnection, Redis, Settlement,
-        Store,
+        Local, MemcachedConnection, Redis, Store,
+        driver::{Ask, CasStore, CounterStore, Decisions, Settlement},
     },
 };
 

@@ -78,7 +78,7 @@
 //! | key | [`key::KeyExtractor`] | [`RateLimitLayer::key`] |
 //! | rule | [`algorithm::Algorithm`] | the trait |
 //! | rule or cost per request | [`SelectRule`], [`RequestCost`] | the traits |
-//! | store | [`store::Store`], or [`store::Transact`] | the traits |
+//! | store | [`store::Store`], or [`store::driver::Transact`] | the traits |
 //! | answer | [`respond::Respond`] | [`RateLimitLayer::respond`] |
 //! | observer | [`observe::Observer`] | the trait |
 //!
@@ -108,7 +108,7 @@
 //! | [`MemcachedCounters`] (feature `memcached`) | fixed and sliding windows for many instances; one round trip | an evicted window starts afresh |
 //! | [`CasStore`] (feature `tokio`) | your own store that can [`CompareAndSwap`]: two functions | an evicted key starts afresh |
 //! | [`CounterStore`] (feature `tokio`) | fixed and sliding windows in your own cache that can [`Increment`]: four short functions | an evicted window starts afresh |
-//! | [`Transactional`](store::Transactional) | your own storage that can lock its states or run transactions: two functions | as you decide |
+//! | [`Transactional`](store::driver::Transactional) | your own storage that can lock its states or run transactions: two functions | as you decide |
 //! | your own [`Store`](store::Store) | anything else | as you decide |
 //!
 //! A store that can fail is wrapped to choose what happens then:
@@ -167,10 +167,10 @@
 )]
 #![cfg_attr(
     feature = "tokio",
-    doc = "[`CasStore`]: store::CasStore
-[`CompareAndSwap`]: store::CompareAndSwap
-[`CounterStore`]: store::CounterStore
-[`Increment`]: store::Increment
+    doc = "[`CasStore`]: store::driver::CasStore
+[`CompareAndSwap`]: store::driver::CompareAndSwap
+[`CounterStore`]: store::driver::CounterStore
+[`Increment`]: store::driver::Increment
 [`Timeout`]: store::Timeout
 [`Leased`]: store::Leased
 [`Synced`]: store::Synced"
@@ -196,6 +196,7 @@ mod charging;
 mod decision;
 mod dry_run;
 mod error;
+pub mod future;
 #[cfg(feature = "introspect")]
 mod introspect;
 pub mod key;
@@ -234,11 +235,10 @@ pub use self::{
     decision::{Charge, Cost, Decision, Position, Verdict},
     dry_run::DryRunReport,
     error::Error,
-    limiter::{Limiter, LimiterFuture},
+    limiter::Limiter,
     live_rule::LiveRule,
     middleware::{
-        BoxLayer, BoxLimit, By, Limit, Limits, RateLimit, RateLimitLayer, RequestCost,
-        ResponseFuture, SelectRule,
+        BoxLayer, BoxLimit, By, Limit, Limits, RateLimit, RateLimitLayer, RequestCost, SelectRule,
     },
     outcome::Outcome,
     policy::{Policy, Unit},

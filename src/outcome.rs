@@ -172,14 +172,14 @@ impl Outcome {
     }
 
     /// Takes the charge of the limit of this name, to correct it by a
-    /// [settlement](crate::store::Settlement).
+    /// [settlement](crate::store::driver::Settlement).
     ///
     /// All clones of an outcome share its charges: one of them takes a charge, the others get an
     /// error.
     ///
     /// ```
     /// use tollgate::{Cost, Outcome, Policy, TokenBucket};
-    /// use tollgate::store::{Ask, Local};
+    /// use tollgate::store::{Local, driver::Ask};
     ///
     /// let (store, api, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_minute(100));
     /// let ask = Ask::new(&api, &rule, "alice".into(), Cost::new(40).unwrap());

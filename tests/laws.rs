@@ -496,11 +496,13 @@ const OUTWARD: [(&str, &[&str]); 3] = [
 
 /// Modules outside the rings: they only re-export, or name types of every ring in messages of the
 /// compiler.
-const OUTSIDE: [&str; 6] = [
+const OUTSIDE: [&str; 8] = [
     "",
+    "future",
     "key::introspect",
     "prelude",
     "store",
+    "store::driver",
     "store::wrappers",
     "unsatisfied",
 ];
@@ -599,6 +601,19 @@ fn re_exports(sources: &[(PathBuf, Vec<String>)]) -> Vec<(String, String)> {
             let last = target.rsplit("::").next().unwrap_or_default();
             (below(last), target.clone())
         }));
+    }
+    // `store` has the names of `store::driver`, too, within the crate.
+    let driver = sources
+        .iter()
+        .find(|(path, _)| path.ends_with("store/driver.rs"));
+    let (_, lines) = driver.expect("the names of `store::driver`");
+    let own = names_below("use super::", lines).into_iter();
+    let own = own.map(|name| format!("store::{name}"));
+    for target in own.chain(names_below("use crate::", lines)) {
+        let last = target.rsplit("::").next().unwrap_or_default();
+        for module in ["store", "store::driver"] {
+            all.push((format!("{module}::{last}"), target.clone()));
+        }
     }
     all
 }

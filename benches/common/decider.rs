@@ -13,7 +13,7 @@ use support::{
 use tollgate::{
     Policy,
     algorithm::Algorithm,
-    store::{Ask, Local},
+    store::{Local, driver::Ask},
 };
 
 use super::keys::{BenchKey, Keys};

@@ -36,9 +36,12 @@ use tollgate::{
     algorithm::Algorithm,
     key::Key,
     store::{
-        Ask, Backend, CasStore, CasStoreBuilder, Check, Decisions, LeaseConfig, Leased, Local,
-        LocalBuilder, StateKey, Store, StoreError, StoreExt, SyncConfig, Synced, Transact,
-        Transaction, Transactional,
+        Backend, LeaseConfig, Leased, Local, LocalBuilder, Store, StoreError, StoreExt, SyncConfig,
+        Synced,
+        driver::{
+            Ask, CasStore, CasStoreBuilder, Check, Decisions, StateKey, Transact, Transaction,
+            Transactional,
+        },
     },
 };
 

@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
-use tollgate::store::{CompareAndSwap, Loaded, StoreError, Swap, Swapped};
+use tollgate::store::{
+    StoreError,
+    driver::{CompareAndSwap, Loaded, Swap, Swapped},
+};
 
 /// Values with the numbers of their writes. Nothing expires during a run.
 #[derive(Default)]

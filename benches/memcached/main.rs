@@ -20,8 +20,8 @@ use tokio::runtime::Runtime;
 use tollgate::{
     FixedWindow, SlidingWindow, TokenBucket,
     store::{
-        CasStore, CasStoreBuilder, CounterStore, Increment, Memcached, MemcachedConnection,
-        MemcachedCounters,
+        Memcached, MemcachedConnection, MemcachedCounters,
+        driver::{CasStore, CasStoreBuilder, CounterStore, Increment},
     },
 };
 use turn::{Contender, Load, admitted, operations, race};

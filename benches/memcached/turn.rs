@@ -14,7 +14,7 @@ use tokio::{runtime::Runtime, sync::Barrier};
 use tollgate::{
     Cost, Policy,
     key::Key,
-    store::{Ask, CasStats, Store, StoreError},
+    store::{CasStats, Store, StoreError, driver::Ask},
 };
 
 /// The number of tasks, keys, and decisions in all.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tollgate::{
     algorithm::{Leasable, Syncable},
-    store::{self, BoxFuture, Leased, Store, Synced},
+    future::BoxFuture,
+    store::{self, Leased, Store, Synced},
 };
 
 /// Hands over to the store what only this server knows: admissions that are not pushed yet, or

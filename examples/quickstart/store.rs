@@ -8,8 +8,9 @@ use tollgate::{
     algorithm::{Algorithm, Syncable},
     key::Key,
     store::{
-        self, Ask, BoxStore, Check, CircuitBreaker, CircuitBreakerConfig, Local, Scalable, Store,
-        StoreExt, Timeout,
+        self, BoxStore, CircuitBreaker, CircuitBreakerConfig, Local, Scalable, Store, StoreExt,
+        Timeout,
+        driver::{Ask, Check},
     },
 };
 #[cfg(feature = "memcached")]

@@ -104,7 +104,7 @@ algorithms!(seal);
 ///
 #[cfg_attr(feature = "redis", doc = "```")]
 #[cfg_attr(not(feature = "redis"), doc = "```text")]
-/// use tollgate::{algorithm::Scripted, store::{Evaluate, ScriptStore}};
+/// use tollgate::{algorithm::Scripted, store::driver::{Evaluate, ScriptStore}};
 ///
 /// fn store<E, Rule>(data: E) -> ScriptStore<E, Rule>
 /// where

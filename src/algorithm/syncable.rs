@@ -9,10 +9,10 @@ use crate::{error::Error, quota::Quota, time::Timestamp};
 /// A rule by which a node may decide alone, and tell the store later: [background
 /// synchronisation](crate::store::StoreExt::synced).
 ///
-/// Several units are told to the store as one [`Delta`](crate::store::Delta), as if all had been
-/// spent with the first of them. A bucket loses nothing by that, because it refills at the same
-/// rate whatever the instants. Units of two windows, or of two slices of a window, are told apart.
-/// Queues and warm-ups delay, a cascade or a marker tells classes apart, and a log knows the
+/// Several units are told to the store as one [`Delta`](crate::store::driver::Delta), as if all had
+/// been spent with the first of them. A bucket loses nothing by that, because it refills at the
+/// same rate whatever the instants. Units of two windows, or of two slices of a window, are told
+/// apart. Queues and warm-ups delay, a cascade or a marker tells classes apart, and a log knows the
 /// instant of each call, so their units cannot be told together. Windows that begin with the first
 /// call cannot either: the store does not know any more which call that was.
 ///

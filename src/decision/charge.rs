@@ -22,7 +22,7 @@ use super::{Decision, VerdictKind};
 use crate::time::Timestamp;
 
 /// The charge of an admitted [`Decision`](super::Decision), for one later
-/// [settlement](crate::store::Settlement).
+/// [settlement](crate::store::driver::Settlement).
 ///
 /// A charge is settled at most once: it is [taken out of its
 /// decision](super::Decision::take_charge), or out of the [outcome](crate::Outcome::take_charge) of
@@ -31,7 +31,7 @@ use crate::time::Timestamp;
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Charge, Cost, Policy, TokenBucket, store::{Ask, Local}};
+/// use tollgate::{Charge, Cost, Policy, TokenBucket, store::{Local, driver::Ask}};
 ///
 /// let (store, policy, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_minute(100));
 /// let ask = Ask::new(&policy, &rule, "alice".into(), Cost::new(40).unwrap());
@@ -72,7 +72,7 @@ pub struct Charge {
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Policy, TokenBucket, store::{Ask, Local}, Cost};
+/// use tollgate::{Cost, Policy, TokenBucket, store::{Local, driver::Ask}};
 ///
 /// let (store, policy, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_minute(100));
 /// let charge = store.decide(&Ask::new(&policy, &rule, "alice".into(), Cost::ONE)).take_charge();

@@ -148,12 +148,12 @@ impl Decision {
     }
 }
 
-/// One decision for each [`Ask`](crate::store::Ask), in order.
+/// One decision for each [`Ask`](crate::store::driver::Ask), in order.
 ///
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Decision, Timestamp, Verdict, store::Decisions};
+/// use tollgate::{Decision, Timestamp, Verdict, store::driver::Decisions};
 ///
 /// let decision = |verdict| Decision::new(verdict, Timestamp::default(), 1);
 /// let decisions: Decisions = [Verdict::Allow, Verdict::Refuse]

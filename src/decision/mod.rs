@@ -97,7 +97,7 @@ enum VerdictKind {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Cost, Policy, TokenBucket, Verdict, store::{Ask, Local}};
+/// use tollgate::{Cost, Policy, TokenBucket, Verdict, store::{Local, driver::Ask}};
 ///
 /// let store = Local::new();
 /// let (policy, rule) = (Policy::new("api"), TokenBucket::per_minute(60));
@@ -359,7 +359,7 @@ impl Decision {
     /// admissions by a store are exact.
     ///
     /// ```
-    /// use tollgate::{Cost, Policy, TokenBucket, store::{Ask, Local}};
+    /// use tollgate::{Cost, Policy, TokenBucket, store::{Local, driver::Ask}};
     ///
     /// let (store, policy, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_minute(100));
     /// let decision = store.decide(&Ask::new(&policy, &rule, "alice".into(), Cost::ONE));

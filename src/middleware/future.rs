@@ -38,7 +38,7 @@ pin_project! {
     /// ```
     /// use http::{Request, Response};
     /// use std::convert::Infallible;
-    /// use tollgate::{RateLimitLayer, ResponseFuture, TokenBucket};
+    /// use tollgate::{RateLimitLayer, TokenBucket, future::ResponseFuture};
     /// use tower::{Layer, Service, service_fn};
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {

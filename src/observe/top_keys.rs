@@ -209,7 +209,7 @@ impl TopKey {
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
 /// use tollgate::observe::{Event, Observer, TopRefused};
-/// use tollgate::store::{Ask, Local};
+/// use tollgate::store::{Local, driver::Ask};
 ///
 /// let top = TopRefused::new(1_000).labelled_by(|key| format!("{key:?}"));
 /// // A layer makes these calls.

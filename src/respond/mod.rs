@@ -45,7 +45,7 @@ mod headers;
 mod http;
 mod interner;
 #[cfg(feature = "http-body")]
-mod metered;
+pub(crate) mod metered;
 mod refusal;
 mod settings;
 
@@ -58,9 +58,7 @@ pub use self::extract::MissingOutcome;
 pub(crate) use self::headers::value::base64;
 #[cfg(feature = "http-body")]
 #[cfg_attr(docsrs, doc(cfg(feature = "http-body")))]
-pub use self::metered::{
-    MeteredBody, MeteredUnit, SettleByBody, SettleByBodyFuture, SettleByBodyService,
-};
+pub use self::metered::{MeteredBody, MeteredUnit, SettleByBody, SettleByBodyService};
 pub use self::{
     body::{BodyFn, EmptyBody, MakeBody, ProblemBody},
     grpc::{Grpc, grpc_code},

@@ -195,7 +195,9 @@ impl Refusal {
     /// own](super::Http::oversized_status).
     ///
     /// ```
-    /// use tollgate::{Cost, Outcome, Policy, TokenBucket, respond::Refusal, store::{Ask, Local}};
+    /// use tollgate::{Cost, Outcome, Policy, TokenBucket, respond::Refusal};
+    /// use tollgate::store::Local;
+    /// use tollgate::store::driver::Ask;
     ///
     /// let (store, api, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_minute(100));
     /// let mut outcome = Outcome::new();

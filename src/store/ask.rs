@@ -21,7 +21,7 @@ use crate::{
 /// One question to a store: may this key spend this cost under this rule?
 ///
 /// ```
-/// use tollgate::{Cost, Policy, TokenBucket, store::{Ask, Local}};
+/// use tollgate::{Cost, Policy, TokenBucket, store::{Local, driver::Ask}};
 ///
 /// let (store, api, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_minute(100));
 /// let ask = Ask::new(&api, &rule, "alice".into(), Cost::new(40).unwrap());
@@ -182,7 +182,9 @@ impl<Rule: fmt::Debug> fmt::Debug for Ask<'_, Rule> {
 /// The asks of a call, owned, for a store or wrapper that answers later.
 ///
 /// ```
-/// use tollgate::{Cost, Policy, TokenBucket, store::{Ask, Decisions, Local, OwnedAsks, Store}};
+/// use tollgate::{Cost, Policy, TokenBucket};
+/// use tollgate::store::{Local, Store};
+/// use tollgate::store::driver::{Ask, Decisions, OwnedAsks};
 ///
 /// /// Asks a store from a task, which outlives the caller's asks.
 /// async fn ask_later(store: Local<TokenBucket>, asks: &[Ask<'_, TokenBucket>]) -> Decisions {
@@ -331,7 +333,7 @@ impl Spend {
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
-/// use tollgate::store::{Ask, Check, Local, Settlement, Store};
+/// use tollgate::store::{Local, Store, driver::{Ask, Check, Settlement}};
 ///
 /// let (store, api, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_minute(100));
 /// let ask = Ask::new(&api, &rule, "alice".into(), Cost::new(40).unwrap());
@@ -469,11 +471,11 @@ impl<Rule: Algorithm> Settlement<'_, Rule> {
 /// The name of a state: the policy's name, the client's key, and the
 /// [kind](crate::algorithm::Algorithm::state_kind) of the state.
 ///
-/// [`Ask::state_key`](crate::store::Ask::state_key) and
-/// [`Settlement::state_key`](crate::store::Settlement::state_key) make it.
+/// [`Ask::state_key`](crate::store::driver::Ask::state_key) and
+/// [`Settlement::state_key`](crate::store::driver::Settlement::state_key) make it.
 ///
 /// ```
-/// use tollgate::{Cost, FixedWindow, Policy, TokenBucket, store::Ask};
+/// use tollgate::{Cost, FixedWindow, Policy, TokenBucket, store::driver::Ask};
 ///
 /// let api = Policy::new("api");
 /// let (bucket, window) = (TokenBucket::per_second(10), FixedWindow::per_hour(100));

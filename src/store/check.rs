@@ -18,7 +18,7 @@ use pin_project_lite::pin_project;
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
-/// use tollgate::store::{Ask, Check, Local, Store};
+/// use tollgate::store::{Local, Store, driver::{Ask, Check}};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// let (store, policy, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_second(10));
@@ -46,7 +46,7 @@ impl<F: NeverWaits> Check<F> {
     ///
     /// ```
     /// use tollgate::{Cost, Policy, TokenBucket};
-    /// use tollgate::store::{Ask, Local, Store};
+    /// use tollgate::store::{Local, Store, driver::Ask};
     ///
     /// let (store, policy, rule) = (Local::new(), Policy::new("api"), TokenBucket::per_second(10));
     /// let answer = store.acquire(&[Ask::new(&policy, &rule, "alice".into(), Cost::ONE)]).at_once();
@@ -132,7 +132,7 @@ impl<F: Future> Future for CheckFuture<F> {
 ///
 /// ```
 /// use tollgate::{Cost, Decision, Limiter, Policy, TokenBucket};
-/// use tollgate::store::{Local, NeverWaits, Store};
+/// use tollgate::store::{Local, Store, driver::NeverWaits};
 ///
 /// /// A decision without a runtime, for any store that answers at once.
 /// fn decide<S: Store<TokenBucket, Error = std::convert::Infallible, Answer: NeverWaits>>(

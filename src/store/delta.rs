@@ -46,7 +46,7 @@ use crate::{algorithm::Algorithm, key::Key, policy::Policy, store::StateKey, tim
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Policy, TokenBucket, store::{Batch, Delta}};
+/// use tollgate::{Policy, TokenBucket, store::driver::{Batch, Delta}};
 ///
 /// let (api, rule) = (Policy::new("api"), TokenBucket::per_second(100));
 /// let batch = Batch { node: 7, number: 1 };
@@ -67,7 +67,7 @@ pub struct Delta<'a, Rule> {
 /// arrives.
 ///
 /// ```
-/// use tollgate::store::Batch;
+/// use tollgate::store::driver::Batch;
 ///
 /// let first = Batch { node: 7, number: 1 };
 /// assert_eq!(Batch { number: 2, ..first }.node, 7);
@@ -157,7 +157,7 @@ impl<Rule: Algorithm> Delta<'_, Rule> {
 /// The state of a key, as [`Store::sync`](super::Store::sync) returns it.
 ///
 /// ```
-/// use tollgate::{Timestamp, TokenBucket, algorithm::Algorithm, store::Pulled};
+/// use tollgate::{Timestamp, TokenBucket, algorithm::Algorithm, store::driver::Pulled};
 ///
 /// // The key is like new.
 /// let pulled = Pulled::<<TokenBucket as Algorithm>::State> {

@@ -12,6 +12,8 @@
 //! | transaction | a lock, or a transaction, in this process | [`Transactional`] over anything that implements [`Transact`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //! | your own | as you choose | anything that implements [`Store`], by a [`Transaction`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //!
+//! The traits for stores of your own, and what they take and return, are in [`driver`].
+//!
 //! # When a store can fail
 //!
 //! A layer accepts only a store whose [`StoreError`](Backend::Error) can never happen. The wrappers
@@ -50,13 +52,14 @@
 )]
 
 mod ask;
-mod boxed;
+pub(crate) mod boxed;
 #[cfg(feature = "tokio")]
 mod cas;
-mod check;
+pub(crate) mod check;
 #[cfg(feature = "tokio")]
-mod counter;
+pub(crate) mod counter;
 mod delta;
+pub mod driver;
 mod engine;
 mod error;
 mod local;
@@ -68,53 +71,48 @@ mod redis;
 #[cfg(feature = "redis")]
 mod script;
 mod store_ext;
-mod traits;
+pub(crate) mod traits;
 mod transactional;
-mod wrappers;
+pub(crate) mod wrappers;
 
 pub use self::{
-    ask::{Ask, OwnedAsks, Settlement, StateKey},
-    boxed::{BoxFuture, BoxStore},
-    check::{Check, CheckFuture, Never, NeverWaits},
-    delta::{Batch, Delta, Pulled},
+    boxed::BoxStore,
     error::{MayFail, NeverFails, StoreError},
     local::{AtCapacity, Local, LocalBuilder, LocalStats},
-    node_counts::NodeCounts,
     store_ext::StoreExt,
-    traits::{Backend, Store, StoreId, SyncFuture},
-    transactional::{Change, Transact, Transaction, Transactional},
+    traits::{Backend, Store},
     wrappers::{
-        Blocks, CircuitBreaker, CircuitBreakerConfig, CircuitBreakerFuture, CircuitState,
-        FailureMode, Fallback, FallbackBuilder, FallbackDone, FallbackFuture, ForgetFuture,
-        OnFailure, OnFailureFuture, RememberFuture, RememberRefusals, Scalable,
+        Blocks, CircuitBreaker, CircuitBreakerConfig, CircuitState, FailureMode, Fallback,
+        FallbackBuilder, OnFailure, RememberRefusals, Scalable,
     },
-};
-pub(crate) use self::{
-    ask::{AskParts, Spend},
-    engine::{Progress, Steps, StepsFuture, run},
-    wrappers::BlockFuture,
 };
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub use self::{
-    cas::{CasStats, CasStore, CasStoreBuilder, CompareAndSwap, Loaded, Swap, Swapped},
-    counter::{
-        CounterStats, CounterStore, CounterStoreBuilder, CounterStoreFuture, Increment, Totals,
-    },
-    wrappers::{
-        LeaseConfig, LeaseStats, Leased, SyncConfig, SyncStats, Synced, Timeout, TimeoutFuture,
-    },
+    cas::CasStats,
+    counter::CounterStats,
+    wrappers::{LeaseConfig, LeaseStats, Leased, SyncConfig, SyncStats, Synced, Timeout},
 };
-pub use crate::decision::Decisions;
 
 #[cfg(feature = "memcached")]
 #[cfg_attr(docsrs, doc(cfg(feature = "memcached")))]
 pub use self::memcached::{
-    CasUnique, Memcached, MemcachedBuilder, MemcachedConnection, MemcachedConnectionBuilder,
+    Memcached, MemcachedBuilder, MemcachedConnection, MemcachedConnectionBuilder,
     MemcachedCounters, MemcachedCountersBuilder,
 };
 #[cfg(feature = "redis")]
+#[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
 pub use self::{
     redis::{Redis, RedisBuilder, RedisConnection},
-    script::{Evaluate, Program, ScriptStats, ScriptStore},
+    script::ScriptStats,
+};
+
+// Within the crate, the names of authors and the futures stand beside those of users.
+pub(crate) use self::{
+    ask::{AskParts, Spend},
+    boxed::BoxFuture,
+    driver::*,
+    engine::{Progress, Steps, StepsFuture, run},
+    traits::SyncFuture,
+    wrappers::{BlockFuture, OnFailureFuture},
 };

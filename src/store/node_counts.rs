@@ -28,7 +28,7 @@ use std::time::Duration;
 /// counts twice in that period.
 ///
 /// ```
-/// use tollgate::store::NodeCounts;
+/// use tollgate::store::driver::NodeCounts;
 ///
 /// // Two nodes have counted themselves since the period began, and eight did before.
 /// let counts = NodeCounts { current: 2, previous: 8 };

@@ -37,7 +37,7 @@ use crate::{algorithm::Algorithm, key::Key, policy::Policy};
 /// ```
 /// use std::convert::Infallible;
 /// use tollgate::{Decision, Policy, Timestamp, Verdict, key::Key};
-/// use tollgate::store::{Ask, Backend, Check, Decisions, Never, Settlement, Store};
+/// use tollgate::store::{Backend, Store, driver::{Ask, Check, Decisions, Never, Settlement}};
 ///
 /// struct Closed;
 ///
@@ -272,7 +272,7 @@ pub trait Backend {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use tollgate::store::{Backend, StoreId};
+/// use tollgate::store::{Backend, driver::StoreId};
 ///
 /// #[derive(Clone, Default)]
 /// struct Files {

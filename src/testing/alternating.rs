@@ -16,8 +16,8 @@ use crate::{
 /// A store that alternates between two stores: two nodes, or two connections to one server.
 ///
 /// Give it to the [conformance suite](super::conformance) if the store combines calls of one
-/// process, as [`CasStore`](crate::store::CompareAndSwap) does: calls through one connection then
-/// never race in the storage. Clones take turns with each other.
+/// process, as [`CasStore`](crate::store::driver::CompareAndSwap) does: calls through one
+/// connection then never race in the storage. Clones take turns with each other.
 ///
 /// # Examples
 ///
@@ -27,7 +27,8 @@ use crate::{
 #[cfg_attr(not(feature = "tokio"), doc = "```ignore")]
 /// use std::{collections::HashMap, sync::{Arc, Mutex}};
 /// use tollgate::{AnyRule, time::ManualClock};
-/// use tollgate::store::{CasStore, CompareAndSwap, Loaded, StoreError, Swap, Swapped};
+/// use tollgate::store::StoreError;
+/// use tollgate::store::driver::{CasStore, CompareAndSwap, Loaded, Swap, Swapped};
 /// use tollgate::testing::{Alternating, conformance::{Law, Suite}};
 ///
 /// #[derive(Clone, Default)]

@@ -17,7 +17,8 @@ use crate::{
     policy::Policy,
     random::SharedRandom,
     store::{
-        Ask, Backend, Check, CheckFuture, Delta, Settlement, Store, StoreError, StoreId, SyncFuture,
+        Ask, Backend, Check, Delta, Settlement, Store, StoreError, StoreId, SyncFuture,
+        check::CheckFuture,
     },
 };
 
@@ -35,7 +36,7 @@ use crate::{
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
-/// use tollgate::store::{Ask, Local, Store, StoreExt};
+/// use tollgate::store::{Local, Store, StoreExt, driver::Ask};
 /// use tollgate::testing::{Fault, Faulty};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -227,7 +228,7 @@ pub enum Fault {
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Cost, Policy, TokenBucket, store::{Ask, Local, Store, StoreExt}};
+/// use tollgate::{Cost, Policy, TokenBucket, store::{Local, Store, StoreExt, driver::Ask}};
 /// use tollgate::testing::{Fault, Faulty};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -412,7 +413,7 @@ pin_project! {
     /// The future of a [`Faulty`] store.
     ///
     /// ```
-    /// use tollgate::{Cost, Policy, TokenBucket, store::{Ask, Check, Local, Store}};
+    /// use tollgate::{Cost, Policy, TokenBucket, store::{Local, Store, driver::{Ask, Check}}};
     /// use tollgate::testing::{Fault, Faulty};
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {

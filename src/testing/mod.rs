@@ -19,7 +19,8 @@
 //!     AnyRule, Policy,
 //!     algorithm::Algorithm,
 //!     key::Key,
-//!     store::{Backend, Decisions, StateKey, Transact, Transaction, Transactional},
+//!     store::Backend,
+//!     store::driver::{Decisions, StateKey, Transact, Transaction, Transactional},
 //!     testing::conformance::{Law, Suite},
 //!     time::ManualClock,
 //! };
@@ -94,9 +95,8 @@
 //! ```
 //! use std::convert::Infallible;
 //! use tollgate::{Policy, TokenBucket, time::ManualClock, key::Key};
-//! use tollgate::store::{
-//!     Ask, Backend, Check, Decisions, Local, LocalBuilder, Never, Settlement, Store,
-//! };
+//! use tollgate::store::{Backend, Local, LocalBuilder, Store};
+//! use tollgate::store::driver::{Ask, Check, Decisions, Never, Settlement};
 //! use tollgate::testing::conformance::{Law, Suite};
 //!
 //! struct Rounding(Local<TokenBucket, ManualClock>);
@@ -163,5 +163,5 @@ mod faulty;
 
 pub use self::{
     alternating::Alternating,
-    faulty::{Fault, FaultCounts, Faults, Faulty, FaultyFuture},
+    faulty::{Fault, FaultCounts, Faults, Faulty},
 };

@@ -11,7 +11,9 @@ use tollgate::{
     AnyRule, CountedRule, Policy, RateLimitLayer,
     algorithm::Algorithm,
     prelude::*,
-    store::{BoxStore, CasStore, LocalBuilder, Memcached, MemcachedConnection, MemcachedCounters},
+    store::{
+        BoxStore, LocalBuilder, Memcached, MemcachedConnection, MemcachedCounters, driver::CasStore,
+    },
     time::ManualClock,
 };
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};

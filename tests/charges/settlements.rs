@@ -14,7 +14,10 @@ use tollgate::{
     key::Key,
     prelude::*,
     respond::{Headers, Http},
-    store::{Ask, Backend, BoxStore, CasStore, Memcached, MemcachedConnection, Store},
+    store::{
+        Backend, BoxStore, Memcached, MemcachedConnection, Store,
+        driver::{Ask, CasStore},
+    },
 };
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn, util::BoxCloneService};
 

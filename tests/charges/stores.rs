@@ -7,7 +7,10 @@ use tollgate::{
     Policy, TokenBucket,
     key::Key,
     prelude::*,
-    store::{Ask, BoxStore, CasStore, Memcached, MemcachedConnection, Store},
+    store::{
+        BoxStore, Memcached, MemcachedConnection, Store,
+        driver::{Ask, CasStore},
+    },
 };
 
 pub(crate) type AnyStore = BoxStore<TokenBucket, Infallible>;

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tollgate::{
     Cost, Policy,
     key::Key,
-    store::{Ask, CircuitBreakerConfig, Store, StoreError, StoreExt},
+    store::{CircuitBreakerConfig, Store, StoreError, StoreExt, driver::Ask},
 };
 
 /// The deadline of each call. The response timeout of the stores is four times as long.

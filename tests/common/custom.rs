@@ -18,7 +18,8 @@ use tollgate::{
     key::Key,
     respond::{Cause, Refusal, Respond},
     store::{
-        self, Ask, Backend, Check, Decisions, OwnedAsks, Settlement, Store, Transact, Transaction,
+        self, Backend, Store,
+        driver::{Ask, Check, Decisions, OwnedAsks, Settlement, Transact, Transaction},
     },
     time::Clock,
 };

@@ -9,7 +9,10 @@ use tollgate::{
     Policy,
     algorithm::Algorithm,
     key::Key,
-    store::{Backend, Decisions, StateKey, StoreError, Transact, Transaction},
+    store::{
+        Backend, StoreError,
+        driver::{Decisions, StateKey, Transact, Transaction},
+    },
 };
 
 /// States in a map, which clones share.

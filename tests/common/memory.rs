@@ -13,7 +13,10 @@ use support::Random;
 use tollgate::{
     Timestamp,
     algorithm::{Algorithm, Codec},
-    store::{CasStore, CasStoreBuilder, CompareAndSwap, Loaded, StoreError, Swap, Swapped},
+    store::{
+        StoreError,
+        driver::{CasStore, CasStoreBuilder, CompareAndSwap, Loaded, Swap, Swapped},
+    },
     time::{Clock, ManualClock},
 };
 

@@ -11,7 +11,10 @@ use tollgate::{
     algorithm::{Algorithm, Codec, Step},
     key::{Header, Key},
     respond::Http,
-    store::{Ask, Check, Local, LocalBuilder, NeverFails, Settlement, Store, StoreExt},
+    store::{
+        Local, LocalBuilder, NeverFails, Store, StoreExt,
+        driver::{Ask, Check, Settlement},
+    },
     testing::conformance::{Law, Suite},
     time::{Clock, ManualClock},
 };

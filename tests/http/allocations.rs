@@ -19,7 +19,7 @@ use tollgate::{
     key::{Header, Key, KeyExtractorExt, MissingKey, PeerIp},
     observe::{Event, EventCounters, Observer},
     respond::{Headers, Http},
-    store::{Ask, Local},
+    store::{Local, driver::Ask},
 };
 use tower::{Layer, Service};
 
@@ -301,8 +301,8 @@ fn a_delayed_request() {
     assert_eq!(layer.cancelled(), 10);
 }
 
-/// A future that does not wait contains only the inner future, the annotation, and a pointer to what
-/// its response settles.
+/// A future that does not wait contains only the inner future, the annotation, and a pointer to
+/// what its response settles.
 #[test]
 fn the_future_of_a_response_is_small() {
     let respond = Http::empty().headers(Headers::None).outcome(false);

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use tollgate::{
     AnyRule, ChargeHandle, Cost, FixedWindow, Limit, Limiter, LiveRule, Policy,
     prelude::*,
-    store::{CasStore, LocalBuilder, OnFailure},
+    store::{LocalBuilder, OnFailure, driver::CasStore},
     time::ManualClock,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};

@@ -11,7 +11,7 @@ use tollgate::{
         Algorithm, Block, Blockable, Cascade, SlidingLog, SlidingWindow, ThreeColor, WarmUp,
         WarmUpSpaced,
     },
-    store::{Ask, Local, LocalBuilder},
+    store::{Local, LocalBuilder, driver::Ask},
     time::ManualClock,
 };
 

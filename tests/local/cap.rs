@@ -6,7 +6,10 @@ use std::time::Duration;
 use tollgate::{
     Charge, Cost, Decision, Policy, Timestamp, TokenBucket, Verdict,
     algorithm::Algorithm,
-    store::{Ask, AtCapacity, Check, Decisions, Local, LocalBuilder, Settlement, Store},
+    store::{
+        AtCapacity, Local, LocalBuilder, Store,
+        driver::{Ask, Check, Decisions, Settlement},
+    },
     time::ManualClock,
 };
 

@@ -7,7 +7,10 @@ use proptest::prelude::*;
 use tollgate::{
     Charge, Cost, Policy, SlidingLog, Timestamp, TokenBucket,
     algorithm::{Algorithm, Step},
-    store::{Ask, Check, Decisions, Local, LocalBuilder, Settlement, Store},
+    store::{
+        Local, LocalBuilder, Store,
+        driver::{Ask, Check, Decisions, Settlement},
+    },
     time::ManualClock,
 };
 

@@ -11,7 +11,7 @@ use std::{
 use support::{Random, counting::bytes_kept};
 use tollgate::{
     Cost, Decision, Policy, Timestamp, TokenBucket,
-    store::{Ask, AtCapacity, Local, LocalBuilder},
+    store::{AtCapacity, Local, LocalBuilder, driver::Ask},
     time::{Clock, ManualClock},
 };
 

@@ -12,7 +12,7 @@ use std::{
 use tollgate::{
     Cost, FixedWindow, Policy, TokenBucket,
     algorithm::Algorithm,
-    store::{Ask, Local, LocalBuilder},
+    store::{Local, LocalBuilder, driver::Ask},
     time::ManualClock,
 };
 

@@ -12,7 +12,10 @@ use rules::{CALLS, RULES, TURNS, pairs, rule};
 use support::Random;
 use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp,
-    store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
+    store::{
+        AtCapacity, Local, LocalBuilder, Store,
+        driver::{Ask, Check, Settlement},
+    },
     time::ManualClock,
 };
 

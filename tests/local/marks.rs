@@ -7,7 +7,10 @@ use tollgate::{
     AnyRule, Cost, Decision, FixedWindow, LeakyBucket, Policy, Quota, SlidingWindow, Timestamp,
     TokenBucket, Verdict,
     algorithm::Algorithm,
-    store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
+    store::{
+        AtCapacity, Local, LocalBuilder, Store,
+        driver::{Ask, Check, Settlement},
+    },
     time::ManualClock,
 };
 

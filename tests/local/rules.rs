@@ -7,7 +7,10 @@ use proptest::prelude::*;
 use tollgate::{
     AnyRule, Charge, Cost, Decision, Policy, Timestamp, TokenBucket,
     algorithm::Algorithm,
-    store::{Ask, AtCapacity, Check, Decisions, Local, LocalBuilder, Settlement, Store},
+    store::{
+        AtCapacity, Local, LocalBuilder, Store,
+        driver::{Ask, Check, Decisions, Settlement},
+    },
     time::{Clock, ManualClock},
 };
 

@@ -14,7 +14,10 @@ use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp, TokenBucket, Verdict,
     algorithm::Algorithm,
     key::Key,
-    store::{Ask, Check, Decisions, Local, LocalBuilder, Settlement, Store},
+    store::{
+        Local, LocalBuilder, Store,
+        driver::{Ask, Check, Decisions, Settlement},
+    },
     time::{Clock, ManualClock},
 };
 

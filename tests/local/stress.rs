@@ -13,7 +13,10 @@ use support::Random;
 use tollgate::{
     Charge, Cost, Policy, TokenBucket,
     algorithm::Algorithm,
-    store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
+    store::{
+        AtCapacity, Local, LocalBuilder, Store,
+        driver::{Ask, Check, Settlement},
+    },
     time::{Clock, ManualClock},
 };
 

@@ -12,7 +12,10 @@ use std::{
 use support::Random;
 use tollgate::{
     AnyRule, Charge, Cost, Policy,
-    store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
+    store::{
+        AtCapacity, Local, LocalBuilder, Store,
+        driver::{Ask, Check, Settlement},
+    },
     time::{Clock, ManualClock},
 };
 

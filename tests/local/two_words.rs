@@ -6,7 +6,7 @@ use std::{sync::Barrier, thread, time::Duration};
 use tollgate::{
     AnyRule, Cascade, Cost, Decision, Policy, ThreeColor, TokenBucket, Verdict,
     algorithm::Algorithm,
-    store::{Ask, Local, LocalBuilder},
+    store::{Local, LocalBuilder, driver::Ask},
     time::ManualClock,
 };
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tollgate::store::{
-    CompareAndSwap, Increment, Loaded, MemcachedConnection, Swap, Swapped, Totals,
+    MemcachedConnection,
+    driver::{CompareAndSwap, Increment, Loaded, Swap, Swapped, Totals},
 };
 
 use super::{connect, items, servers, stat};

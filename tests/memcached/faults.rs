@@ -5,7 +5,10 @@ use std::time::Duration;
 use tollgate::{
     Cost,
     key::Key,
-    store::{Ask, Backend, CircuitBreakerConfig, MemcachedConnection, Store, StoreError, StoreExt},
+    store::{
+        Backend, CircuitBreakerConfig, MemcachedConnection, Store, StoreError, StoreExt,
+        driver::Ask,
+    },
 };
 
 use super::{

@@ -6,7 +6,10 @@ use tollgate::{
     AnyRule, Cost, FixedWindow, SlidingLog, Timestamp, TokenBucket,
     algorithm::{Algorithm, Codec},
     key::Key,
-    store::{Ask, CompareAndSwap, Memcached, MemcachedCounters, Store, Swap, Swapped},
+    store::{
+        Memcached, MemcachedCounters, Store,
+        driver::{Ask, CompareAndSwap, Swap, Swapped},
+    },
 };
 
 use super::{

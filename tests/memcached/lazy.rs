@@ -7,8 +7,9 @@ use tokio::time::timeout;
 use tollgate::{
     Cost, TokenBucket,
     store::{
-        Ask, CompareAndSwap, Increment, Memcached, MemcachedConnection, MemcachedConnectionBuilder,
-        MemcachedCounters, Store, StoreError, StoreExt,
+        Memcached, MemcachedConnection, MemcachedConnectionBuilder, MemcachedCounters, Store,
+        StoreError, StoreExt,
+        driver::{Ask, CompareAndSwap, Increment},
     },
 };
 

@@ -31,8 +31,8 @@ use tollgate::{
     algorithm::{Algorithm, Step},
     key::Key,
     store::{
-        Ask, CasStore, CounterStore, Decisions, Memcached, MemcachedConnection, MemcachedCounters,
-        Store, StoreError,
+        Memcached, MemcachedConnection, MemcachedCounters, Store, StoreError,
+        driver::{Ask, CasStore, CounterStore, Decisions},
     },
 };
 

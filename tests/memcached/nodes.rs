@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use tollgate::{
     FixedWindow, Policy, Timestamp,
-    store::{CounterStore, MemcachedCounters, NodeCounts, Store},
+    store::{
+        MemcachedCounters, Store,
+        driver::{CounterStore, NodeCounts},
+    },
     time::{Clock, SystemClock},
 };
 

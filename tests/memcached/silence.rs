@@ -5,7 +5,10 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tollgate::{
     key::Key,
-    store::{Ask, Check, Increment, MemcachedConnection, Store},
+    store::{
+        MemcachedConnection, Store,
+        driver::{Ask, Check, Increment},
+    },
 };
 
 use super::{

@@ -8,8 +8,9 @@ use tollgate::{
     algorithm::{Algorithm, Codec},
     key::Key,
     store::{
-        Ask, Batch, CircuitBreakerConfig, CircuitState, CompareAndSwap, Delta, Memcached,
-        MemcachedCounters, Store, StoreError, StoreExt, Swap, Swapped,
+        CircuitBreakerConfig, CircuitState, Memcached, MemcachedCounters, Store, StoreError,
+        StoreExt,
+        driver::{Ask, Batch, CompareAndSwap, Delta, Swap, Swapped},
     },
 };
 
@@ -177,7 +178,7 @@ fn a_call_outside_of_a_runtime_concerns_that_call() {
     let store = swaps(&connection);
     let rule = super::at_once(10);
     let ask = [Ask::new(policy(), &rule, Key::from(1_u64), Cost::ONE)];
-    let tollgate::store::Check::Ready(Err(error)) = store.acquire(&ask) else {
+    let tollgate::store::driver::Check::Ready(Err(error)) = store.acquire(&ask) else {
         panic!("expected an error at once");
     };
     assert!(error.is_unsupported(), "{error:?}");

@@ -6,7 +6,10 @@ use metrics_util::debugging::DebuggingRecorder;
 use tollgate::{
     Cost, Policy, TokenBucket,
     observe::Publish,
-    store::{Ask, LeaseConfig, Settlement, Store, StoreExt, Transactional},
+    store::{
+        LeaseConfig, Store, StoreExt,
+        driver::{Ask, Settlement, Transactional},
+    },
     testing::{Fault, Faulty},
     time::ManualClock,
 };

@@ -10,9 +10,11 @@ use std::{
 use http::{Request, Response, StatusCode};
 use tollgate::{
     Charge, Cost, Limit, Policy, RateLimitLayer, Timestamp, TokenBucket,
+    future::BoxFuture,
     key::{Extension, Header, Key, KeyExtractorExt, PeerIp},
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Local, Settlement, Store, StoreError, StoreExt,
+        Backend, Local, Store, StoreError, StoreExt,
+        driver::{Ask, Check, Decisions, Settlement},
     },
 };
 use tower::{Layer, ServiceExt, service_fn};

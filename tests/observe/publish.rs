@@ -10,9 +10,9 @@ use tollgate::{
     algorithm::Blockable,
     observe::Publish,
     store::{
-        Ask, CasStats, CircuitBreakerConfig, CircuitState, CounterStats, LeaseConfig, LeaseStats,
-        Local, LocalStats, Memcached, MemcachedConnection, MemcachedCounters, Redis, ScriptStats,
-        Store, StoreExt, SyncStats,
+        CasStats, CircuitBreakerConfig, CircuitState, CounterStats, LeaseConfig, LeaseStats, Local,
+        LocalStats, Memcached, MemcachedConnection, MemcachedCounters, Redis, ScriptStats, Store,
+        StoreExt, SyncStats, driver::Ask,
     },
     testing::{Fault, Faulty},
 };

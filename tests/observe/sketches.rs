@@ -25,7 +25,7 @@ use tollgate::{
     Cost, Decision, Policy, Quota, Timestamp, TokenBucket, Verdict,
     key::{Key, MissingKey},
     observe::{DistinctKeys, Event, Observer, TopKey, TopKeys, TopRefused},
-    store::{Ask, Local},
+    store::{Local, driver::Ask},
 };
 
 /// The number of hashes that `DistinctKeys` keeps.

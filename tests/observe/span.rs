@@ -7,7 +7,10 @@ use http::{Request, Response};
 use tollgate::{
     AnyRule, Limit, Policy, RateLimitLayer,
     key::Key,
-    store::{Ask, Backend, BoxStore, Check, Settlement, Store, StoreExt},
+    store::{
+        Backend, BoxStore, Store, StoreExt,
+        driver::{Ask, Check, Settlement},
+    },
     testing::{Fault, Faulty},
 };
 use tower::{Layer, ServiceExt, service_fn, util::BoxCloneService};

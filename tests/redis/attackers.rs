@@ -14,7 +14,10 @@ use support::Random;
 use tollgate::{
     AnyRule, Cost, Decision, Policy, Verdict,
     key::Key,
-    store::{Ask, CircuitBreakerConfig, CircuitState, Redis, Settlement, Store, StoreExt},
+    store::{
+        CircuitBreakerConfig, CircuitState, Redis, Store, StoreExt,
+        driver::{Ask, Settlement},
+    },
 };
 
 use super::{only, servers};

@@ -13,7 +13,10 @@ use tokio::time::{sleep, timeout};
 use tollgate::{
     Cost, TokenBucket,
     key::Key,
-    store::{Ask, CircuitBreakerConfig, Redis, Settlement, Store, StoreError, StoreExt},
+    store::{
+        CircuitBreakerConfig, Redis, Store, StoreError, StoreExt,
+        driver::{Ask, Settlement},
+    },
 };
 
 use super::{

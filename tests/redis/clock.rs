@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate::{
     AnyRule, Cost, Decision, Timestamp, Verdict,
     key::Key,
-    store::{Ask, Redis, Store},
+    store::{Redis, Store, driver::Ask},
 };
 
 use super::{groups::replicated, only, policy, servers};

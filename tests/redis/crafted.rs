@@ -8,7 +8,7 @@ mod value;
 use tollgate::{
     AnyRule, Cost, Decision,
     key::Key,
-    store::{Ask, Redis, Store},
+    store::{Redis, Store, driver::Ask},
 };
 
 use self::value::{

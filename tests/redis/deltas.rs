@@ -6,7 +6,10 @@ use support::{Random, servers::Reply};
 use tollgate::{
     AnyRule, Cost, TokenBucket,
     key::Key,
-    store::{Ask, Batch, Delta, Pulled, Redis, Settlement, Store, StoreExt, SyncConfig},
+    store::{
+        Redis, Store, StoreExt, SyncConfig,
+        driver::{Ask, Batch, Delta, Pulled, Settlement},
+    },
 };
 
 use super::{callers::url_of, only, policy, servers};

@@ -6,7 +6,10 @@ use tokio::process::Command;
 use tollgate::{
     Cost, Policy,
     key::Key,
-    store::{Ask, Redis, Settlement, Store},
+    store::{
+        Redis, Store,
+        driver::{Ask, Settlement},
+    },
 };
 
 use super::{acquire, acquire_many, admitted, at_once, look, policy, servers, store};
@@ -99,7 +102,7 @@ async fn several_asks_are_spent_together_or_not_at_all() {
     };
     let both = store.acquire(&ask(2)).await.unwrap();
     assert!(both.is_admitted());
-    let left = |decisions: &tollgate::store::Decisions| -> Vec<_> {
+    let left = |decisions: &tollgate::store::driver::Decisions| -> Vec<_> {
         let decisions = decisions.as_slice().iter();
         decisions.map(|decision| decision.remaining()).collect()
     };

@@ -3,7 +3,7 @@
 use tollgate::{
     TokenBucket,
     key::Key,
-    store::{Redis, RedisConnection, ScriptStore},
+    store::{Redis, RedisConnection, driver::ScriptStore},
 };
 
 use super::{acquire, admitted, at_once, servers, until_answered};

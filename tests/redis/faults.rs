@@ -7,7 +7,10 @@ use tokio::time::timeout;
 use tollgate::{
     Cost, FixedWindow, Policy, SlidingLog, TokenBucket,
     key::Key,
-    store::{Ask, Redis, Settlement, Store, StoreExt},
+    store::{
+        Redis, Store, StoreExt,
+        driver::{Ask, Settlement},
+    },
 };
 
 use super::{
@@ -502,7 +505,7 @@ fn a_runtime_that_ends_does_not_break_another() {
     assert_eq!(decision.unwrap().unwrap().remaining(), Some(4));
     // Without a runtime no task can send it.
     let ask = Ask::new(policy(), &rule, key(), Cost::ONE);
-    let tollgate::store::Check::Ready(Err(error)) = store.acquire(&[ask]) else {
+    let tollgate::store::driver::Check::Ready(Err(error)) = store.acquire(&[ask]) else {
         panic!("expected an error at once");
     };
     // A mistake of the program, not of the server.

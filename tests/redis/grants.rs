@@ -5,7 +5,10 @@ use futures_util::future::join_all;
 use tollgate::{
     AnyRule, Charge, Cost, Decision,
     key::Key,
-    store::{Ask, Redis, Settlement, Store, StoreError},
+    store::{
+        Redis, Store, StoreError,
+        driver::{Ask, Settlement},
+    },
 };
 
 use super::{only, policy, servers};

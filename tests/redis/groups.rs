@@ -13,7 +13,10 @@ use futures_util::future::join_all;
 use tollgate::{
     AnyRule, Cost, Policy, TokenBucket,
     key::Key,
-    store::{Ask, Decisions, Redis, Store},
+    store::{
+        Redis, Store,
+        driver::{Ask, Decisions},
+    },
 };
 
 use super::{

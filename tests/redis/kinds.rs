@@ -8,7 +8,7 @@ use tollgate::{
     AnyRule, Cost, FixedWindow, TokenBucket,
     algorithm::Scripted,
     key::Key,
-    store::{Ask, Redis, Store},
+    store::{Redis, Store, driver::Ask},
 };
 
 use super::{policy, servers};

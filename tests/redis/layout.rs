@@ -3,7 +3,7 @@
 use tollgate::{
     Cost, Policy,
     key::Key,
-    store::{Ask, Redis, Store},
+    store::{Redis, Store, driver::Ask},
 };
 
 use super::{acquire, admitted, at_once, look, policy, servers, store};

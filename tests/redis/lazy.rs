@@ -7,7 +7,10 @@ use tokio::time::{sleep, timeout};
 use tollgate::{
     Cost, TokenBucket,
     key::Key,
-    store::{Ask, Program, Redis, RedisBuilder, Store, StoreExt},
+    store::{
+        Redis, RedisBuilder, Store, StoreExt,
+        driver::{Ask, Program},
+    },
 };
 
 use super::{acquire, admitted, at_once, in_time, look, only, policy, servers};

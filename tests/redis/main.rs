@@ -41,7 +41,10 @@ use support::servers::{self, in_time};
 use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     key::Key,
-    store::{Ask, Decisions, Redis, Store, StoreError},
+    store::{
+        Redis, Store, StoreError,
+        driver::{Ask, Decisions},
+    },
 };
 
 use crate::common::crowd;

@@ -5,7 +5,10 @@ use std::{collections::HashMap, fmt::Debug, time::Duration};
 use tollgate::{
     Cost, Policy, TokenBucket,
     key::Key,
-    store::{Ask, LeaseConfig, NodeCounts, Redis, Store, StoreExt},
+    store::{
+        LeaseConfig, Redis, Store, StoreExt,
+        driver::{Ask, NodeCounts},
+    },
 };
 
 use super::{policy, servers, store};

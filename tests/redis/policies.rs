@@ -15,7 +15,10 @@ use tokio::task::JoinHandle;
 use tollgate::{
     AnyRule, Cost, Decision, Timestamp, TokenBucket, Verdict,
     key::Key,
-    store::{Ask, CircuitBreakerConfig, Local, LocalBuilder, Redis, Settlement, Store, StoreExt},
+    store::{
+        CircuitBreakerConfig, Local, LocalBuilder, Redis, Store, StoreExt,
+        driver::{Ask, Settlement},
+    },
     time::{Clock, ManualClock, SystemClock},
 };
 

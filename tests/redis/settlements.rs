@@ -8,7 +8,10 @@ use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp, TokenBucket,
     algorithm::Algorithm,
     key::Key,
-    store::{Ask, Redis, Settlement, Store},
+    store::{
+        Redis, Store,
+        driver::{Ask, Settlement},
+    },
 };
 
 use super::{acquire_many, at_once, look, only, policy, servers, store};

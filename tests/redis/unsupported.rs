@@ -12,7 +12,7 @@ use tollgate::{
     AnyRule, Cost, Limit, Policy, RateLimitLayer, TokenBucket,
     key::{Header, Key},
     respond::Http,
-    store::{Ask, CircuitBreakerConfig, CircuitState, Redis, Store, StoreExt},
+    store::{CircuitBreakerConfig, CircuitState, Redis, Store, StoreExt, driver::Ask},
 };
 use tower::{Layer, ServiceExt, service_fn};
 

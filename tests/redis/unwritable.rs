@@ -7,7 +7,10 @@ use futures_util::future::{join, join_all};
 use tollgate::{
     AnyRule, Cost, Decision, Policy,
     key::Key,
-    store::{Ask, Redis, Settlement, Store, StoreError},
+    store::{
+        Redis, Store, StoreError,
+        driver::{Ask, Settlement},
+    },
 };
 
 use super::{only, policy, servers};

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use tollgate::{
     AnyRule, Cost, Policy, Verdict,
     key::Key,
-    store::{Ask, CircuitBreakerConfig, Local, Redis, Store, StoreExt},
+    store::{CircuitBreakerConfig, Local, Redis, Store, StoreExt, driver::Ask},
 };
 
 use super::{cannot_save, policy, servers};

@@ -13,8 +13,8 @@ use tollgate::{
     Policy, Timestamp, TokenBucket,
     key::Key,
     store::{
-        Ask, Backend, Check, CircuitBreaker, CircuitBreakerConfig, CircuitState, Decisions, Never,
-        Settlement, Store, StoreError, StoreExt,
+        Backend, CircuitBreaker, CircuitBreakerConfig, CircuitState, Store, StoreError, StoreExt,
+        driver::{Ask, Check, Decisions, Never, Settlement},
     },
     time::{Clock, ManualClock},
 };

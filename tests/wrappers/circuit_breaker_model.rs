@@ -15,8 +15,8 @@ use tollgate::{
     Policy, Timestamp, TokenBucket,
     key::Key,
     store::{
-        Ask, Backend, Check, CircuitBreakerConfig, CircuitState, Decisions, Never, Settlement,
-        Store, StoreError, StoreExt,
+        Backend, CircuitBreakerConfig, CircuitState, Store, StoreError, StoreExt,
+        driver::{Ask, Check, Decisions, Never, Settlement},
     },
     time::{Clock, ManualClock},
 };

@@ -17,7 +17,10 @@ use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     algorithm::Algorithm,
     key::Key,
-    store::{Ask, Backend, Check, Decisions, Local, LocalBuilder, Settlement, Store, StoreError},
+    store::{
+        Backend, Local, LocalBuilder, Store, StoreError,
+        driver::{Ask, Check, Decisions, Settlement},
+    },
     time::{Clock, ManualClock, TokioClock},
 };
 

@@ -11,7 +11,10 @@ use tokio::time::{Instant, advance};
 use tollgate::{
     AnyRule, Cost, TokenBucket, Verdict,
     key::Key,
-    store::{Ask, CircuitBreakerConfig, Decisions, Fallback, Local, Settlement, Store, StoreExt},
+    store::{
+        CircuitBreakerConfig, Fallback, Local, Store, StoreExt,
+        driver::{Ask, Decisions, Settlement},
+    },
     time::TokioClock,
 };
 

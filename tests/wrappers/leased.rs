@@ -8,7 +8,10 @@ use tollgate::{
     AnyRule, Cost, Decision, Outcome, Policy, RateLimitLayer, Timestamp, TokenBucket,
     algorithm::Algorithm,
     key::{Global, Key},
-    store::{Ask, LeaseConfig, Local, LocalBuilder, Store, StoreExt, Transactional},
+    store::{
+        LeaseConfig, Local, LocalBuilder, Store, StoreExt,
+        driver::{Ask, Transactional},
+    },
     time::ManualClock,
 };
 use tower::{Layer, ServiceExt, service_fn, util::BoxCloneService};

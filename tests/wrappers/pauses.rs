@@ -6,7 +6,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tollgate::{
     TokenBucket,
-    store::{Check, CircuitBreakerConfig, CircuitState, Decisions, Store, StoreError, StoreExt},
+    store::{
+        CircuitBreakerConfig, CircuitState, Store, StoreError, StoreExt,
+        driver::{Check, Decisions},
+    },
     time::TokioClock,
 };
 

@@ -14,7 +14,8 @@ use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp, TokenBucket, Verdict,
     key::Key,
     store::{
-        Ask, Backend, Check, Decisions, Local, Never, RememberRefusals, Settlement, Store, StoreExt,
+        Backend, Local, RememberRefusals, Store, StoreExt,
+        driver::{Ask, Check, Decisions, Never, Settlement},
     },
     time::{Clock, ManualClock},
 };

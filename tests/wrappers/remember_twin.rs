@@ -12,7 +12,10 @@ use tollgate::{
     Decision, Policy, TokenBucket,
     algorithm::Algorithm,
     key::Key,
-    store::{Ask, Backend, Check, Decisions, Never, Settlement, Store, StoreExt},
+    store::{
+        Backend, Store, StoreExt,
+        driver::{Ask, Check, Decisions, Never, Settlement},
+    },
     time::{Clock, ManualClock},
 };
 

@@ -12,8 +12,8 @@ use tollgate::{
     Policy, TokenBucket,
     key::Key,
     store::{
-        Ask, Backend, Check, CircuitBreakerConfig, CircuitState, Decisions, Local, Never,
-        Settlement, Store, StoreError, StoreExt,
+        Backend, CircuitBreakerConfig, CircuitState, Local, Store, StoreError, StoreExt,
+        driver::{Ask, Check, Decisions, Never, Settlement},
     },
     testing::Faulty,
 };

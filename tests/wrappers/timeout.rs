@@ -13,7 +13,10 @@ use tokio::{
 };
 use tollgate::{
     TokenBucket,
-    store::{Check, Decisions, Store, StoreExt},
+    store::{
+        Store, StoreExt,
+        driver::{Check, Decisions},
+    },
 };
 
 use crate::fakes::{Asked, Bucket, Fault, Kind, OnlyAsked, Op, Remote, at_once};

@@ -6,11 +6,13 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use http::{Request, Response, StatusCode, request::Builder};
 use tollgate::{
     Decision, Limit, Policy, RateLimitLayer, TokenBucket,
+    future::BoxFuture,
     key::{Header, Key},
     respond::{AsError, Http, Refused},
     store::{
-        Ask, Backend, BoxFuture, Check, CircuitBreakerConfig, CircuitState, Decisions, FailureMode,
-        Local, NeverFails, Settlement, Store, StoreError, StoreExt,
+        Backend, CircuitBreakerConfig, CircuitState, FailureMode, Local, NeverFails, Store,
+        StoreError, StoreExt,
+        driver::{Ask, Check, Decisions, Settlement},
     },
     testing::Faulty,
     time::TokioClock,

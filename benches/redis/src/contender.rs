@@ -11,7 +11,7 @@ use throttled::RateLimiter;
 use tollgate::{
     Cost, Policy, TokenBucket,
     key::Key,
-    store::{Ask, Redis, Store},
+    store::{Redis, Store, driver::Ask},
 };
 
 /// One token in 3.6 s, and a million at once: states with numbers of the usual length, that do not

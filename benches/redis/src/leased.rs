@@ -6,7 +6,8 @@ use tollgate::{
     Cost, Policy, TokenBucket,
     key::Key,
     store::{
-        Ask, LeaseConfig, LeaseStats, Leased, Redis, Store, StoreExt, SyncConfig, SyncStats, Synced,
+        LeaseConfig, LeaseStats, Leased, Redis, Store, StoreExt, SyncConfig, SyncStats, Synced,
+        driver::Ask,
     },
 };
 

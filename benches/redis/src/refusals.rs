@@ -5,7 +5,10 @@ use std::{hint::black_box, time::Instant};
 use tollgate::{
     Cost, Policy, TokenBucket,
     key::Key,
-    store::{Ask, Check, Local, Redis, Store, StoreExt},
+    store::{
+        Local, Redis, Store, StoreExt,
+        driver::{Ask, Check},
+    },
 };
 
 use crate::turn::{Cost as Spent, client_time};

@@ -4,7 +4,10 @@ use aws_sdk_dynamodb::{
     operation::{delete_item::DeleteItemError, put_item::PutItemError},
     types::{ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure},
 };
-use tollgate::store::{CompareAndSwap, Loaded, StoreError, Swap, Swapped};
+use tollgate::store::{
+    StoreError,
+    driver::{CompareAndSwap, Loaded, Swap, Swapped},
+};
 
 use crate::{
     Dynamo,

@@ -12,8 +12,8 @@ use crate::{Capacity, Place, capacity::Consumed};
 
 /// Limits in a table of DynamoDB. Clones share the client.
 ///
-/// [`CasStore`](tollgate::store::CasStore) makes a store for every rule of it, and
-/// [`CounterStore`](tollgate::store::CounterStore) one for windows.
+/// [`CasStore`](tollgate::store::driver::CasStore) makes a store for every rule of it, and
+/// [`CounterStore`](tollgate::store::driver::CounterStore) one for windows.
 ///
 /// # Cancellation
 ///

@@ -6,7 +6,10 @@ use aws_sdk_dynamodb::{
     operation::update_item::UpdateItemError,
     types::{DeleteRequest, KeysAndAttributes, ReturnConsumedCapacity, ReturnValue, WriteRequest},
 };
-use tollgate::store::{Increment, StoreError, Totals};
+use tollgate::store::{
+    StoreError,
+    driver::{Increment, Totals},
+};
 
 use crate::{
     Dynamo,

@@ -5,7 +5,7 @@
 //! step by step.
 //!
 //! ```no_run
-//! use tollgate::{prelude::*, store::CasStore};
+//! use tollgate::{prelude::*, store::driver::CasStore};
 //! use tollgate_dynamodb::{Dynamo, Place};
 //!
 //! # async fn doc() -> Result<(), tollgate::Error> {

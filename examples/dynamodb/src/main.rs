@@ -9,7 +9,7 @@ use std::{env, error::Error, net::SocketAddr, process::ExitCode, time::Duration}
 
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
-use tollgate::{AnyRule, prelude::*, store::CasStore};
+use tollgate::{AnyRule, prelude::*, store::driver::CasStore};
 use tollgate_dynamodb::{Dynamo, Place};
 
 const HELP: &str = "\

@@ -5,7 +5,7 @@
 //!
 //! ```no_run
 //! use etcd_client::ConnectOptions;
-//! use tollgate::{prelude::*, store::CasStore};
+//! use tollgate::{prelude::*, store::driver::CasStore};
 //! use tollgate_etcd::Etcd;
 //!
 //! # async fn doc() -> Result<(), tollgate::store::StoreError> {
@@ -29,7 +29,10 @@ use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, GetResponse, PutOptions, Txn, TxnOp, TxnOpResponse,
 };
 use tokio::time::timeout;
-use tollgate::store::{CompareAndSwap, Loaded, StoreError, Swap, Swapped};
+use tollgate::store::{
+    StoreError,
+    driver::{CompareAndSwap, Loaded, Swap, Swapped},
+};
 
 use self::leases::Leases;
 

@@ -10,7 +10,7 @@ use std::{env, error::Error, net::SocketAddr, process::ExitCode, time::Duration}
 use axum::{Router, routing::get};
 use etcd_client::ConnectOptions;
 use tokio::net::TcpListener;
-use tollgate::{AnyRule, prelude::*, store::CasStore};
+use tollgate::{AnyRule, prelude::*, store::driver::CasStore};
 use tollgate_etcd::Etcd;
 
 const HELP: &str = "\

@@ -12,7 +12,10 @@ use tokio::time::Instant;
 use tollgate::{
     AnyRule, Cost, Policy,
     key::Key,
-    store::{Ask, Batch, Check, Delta, Store},
+    store::{
+        Store,
+        driver::{Ask, Batch, Check, Delta},
+    },
 };
 use tollgate_kafka::{Aggregator, Kafka, Settings};
 

@@ -16,10 +16,11 @@ use rdkafka::{
 use tollgate::{
     AnyRule, Decision, Policy, Timestamp,
     algorithm::Algorithm,
+    future::{BoxFuture, SyncFuture},
     key::Key,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Delta, Pulled, Settlement, StateKey, Store,
-        StoreError, SyncFuture,
+        Backend, Store, StoreError,
+        driver::{Ask, Check, Decisions, Delta, Pulled, Settlement, StateKey},
     },
     time::{Clock, SystemClock},
 };

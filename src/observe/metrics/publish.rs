@@ -49,7 +49,7 @@ use crate::{
 /// | `Leased` | `tollgate_leases_…` |
 /// | [`Blocks`](crate::store::Blocks) | `tollgate_blocks_…` |
 /// | [`Fallback`](crate::store::Fallback) | `tollgate_fallback_…`, and those of `OnFailure`. Its local store is published as `<name>-local` |
-/// | [`BoxStore`](crate::store::BoxStore), [`Transactional`](crate::store::Transactional) | `tollgate_store_unsettled_total`, if the store counts |
+/// | [`BoxStore`](crate::store::BoxStore), [`Transactional`](crate::store::driver::Transactional) | `tollgate_store_unsettled_total`, if the store counts |
 /// | [`RateLimitLayer`](crate::RateLimitLayer) | `tollgate_layer_…`, without those of its store |
 /// | `Introspect` | `tollgate_introspect_…` |
 /// | `respond::DrainBodies` | `tollgate_refused_bodies…` |

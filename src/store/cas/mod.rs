@@ -47,7 +47,8 @@ use crate::{store::StoreError, time::Timestamp};
 #[cfg_attr(not(feature = "test-util"), doc = "```ignore")]
 /// use std::{collections::HashMap, sync::Mutex};
 /// use tollgate::{AnyRule, Timestamp, time::{Clock, ManualClock}};
-/// use tollgate::store::{CompareAndSwap, StoreError, Loaded, CasStore, Swap, Swapped};
+/// use tollgate::store::StoreError;
+/// use tollgate::store::driver::{CasStore, CompareAndSwap, Loaded, Swap, Swapped};
 /// use tollgate::testing::conformance::{Law, Suite};
 ///
 /// struct Row {
@@ -176,7 +177,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
 /// The value under a key, as [`CompareAndSwap::load`] returns it.
 ///
 /// ```
-/// use tollgate::store::Loaded;
+/// use tollgate::store::driver::Loaded;
 ///
 /// // Nothing is there, and the store has no clock of its own.
 /// let empty = Loaded::<u64> { value: None, now: None };
@@ -209,7 +210,7 @@ pub struct Swap<'a, V> {
 /// The result of a [`Swap`].
 ///
 /// ```
-/// use tollgate::store::Swapped;
+/// use tollgate::store::driver::Swapped;
 ///
 /// /// For a table that returns the number of changed rows, and no versions.
 /// fn swapped(changed: u64) -> Swapped<u64> {

@@ -31,7 +31,7 @@ use crate::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{TokenBucket, prelude::*, store::{CompareAndSwap, CasStore}};
+/// use tollgate::{TokenBucket, prelude::*, store::driver::{CasStore, CompareAndSwap}};
 ///
 /// fn limited(table: impl CompareAndSwap) {
 ///     let store = CasStore::new(table)
@@ -143,7 +143,7 @@ use crate::{
 /// page](crate::operations#roll-outs) says.
 ///
 /// With [leases](crate::store::Leased), `prefix:nodes:policy` has the [counts of
-/// nodes](crate::store::NodeCounts) as text, for half a minute.
+/// nodes](crate::store::driver::NodeCounts) as text, for half a minute.
 ///
 /// # Cancellation
 ///
@@ -217,7 +217,7 @@ impl<C, Rule, K> fmt::Debug for CasStore<C, Rule, K> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{AnyRule, backoff::Backoff, store::{CompareAndSwap, CasStore}};
+/// use tollgate::{AnyRule, backoff::Backoff, store::driver::{CasStore, CompareAndSwap}};
 ///
 /// /// For a server that answers within 20 ms.
 /// fn shop(table: impl CompareAndSwap) -> CasStore<impl CompareAndSwap, AnyRule> {
@@ -301,8 +301,8 @@ impl<C, Rule, K> CasStoreBuilder<C, Rule, K> {
 
     /// Sets the number of races that a call may lose before it is given up as
     /// [contended](crate::store::StoreError::is_contended); 32 by default, and at least 1.
-    /// [Deltas](crate::store::Delta) of several keys are given up after 7 at most, because they
-    /// wait for each other.
+    /// [Deltas](crate::store::driver::Delta) of several keys are given up after 7 at most, because
+    /// they wait for each other.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.settings.attempts = attempts.max(1);
         self

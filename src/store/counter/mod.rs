@@ -52,7 +52,7 @@ use crate::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{FixedWindow, prelude::*, store::{CounterStore, Increment}};
+/// use tollgate::{FixedWindow, prelude::*, store::driver::{CounterStore, Increment}};
 ///
 /// fn limited(cache: impl Increment) {
 ///     let store = CounterStore::new(cache)
@@ -83,7 +83,7 @@ use crate::{
 /// | is refused while that refusal holds | `read` |
 /// | passes while an earlier refusal holds, because units were refunded | `read`, `add` |
 /// | costs more than the limit | `read` |
-/// | is granted [more than its cost](crate::store::Ask::up_to) | `add`, and `subtract` if more was asked for than remains |
+/// | is granted [more than its cost](crate::store::driver::Ask::up_to) | `add`, and `subtract` if more was asked for than remains |
 /// | comes under a sliding window, within [`clocks_apart`](CounterStoreBuilder::clocks_apart) of the end of a slice | at most one `read` more |
 /// | has several asks | the same for each, one after the other; one `read` for all |
 ///
@@ -114,10 +114,10 @@ use crate::{
 ///
 /// # Grants
 ///
-/// Of a fixed window, units are [granted ahead](crate::store::Ask::up_to): as many as were asked
-/// for, or all that remain. All that is asked for is added first, and the excess is in the counter
-/// until it is taken back, as the cost of a refused call is. Under a sliding window the cost alone
-/// is granted.
+/// Of a fixed window, units are [granted ahead](crate::store::driver::Ask::up_to): as many as were
+/// asked for, or all that remain. All that is asked for is added first, and the excess is in the
+/// counter until it is taken back, as the cost of a refused call is. Under a sliding window the
+/// cost alone is granted.
 ///
 /// # Several asks
 ///
@@ -170,7 +170,8 @@ use crate::{
 /// A counter for each key and slice, named by prefix, version, client, policy, window and number of
 /// the slice, as `tollgate:2:{ab…}:api:1m/4@117815041`. It is made with an expiry: when its slice
 /// counts no more, and `clocks_apart` later. With [leases](crate::store::Leased),
-/// `tollgate:nodes:api:179562604` has the [number of nodes](crate::store::NodeCounts) in a period.
+/// `tollgate:nodes:api:179562604` has the [number of nodes](crate::store::driver::NodeCounts) in a
+/// period.
 ///
 /// `reset` has no rule to derive windows from. It removes the counters of all windows that this
 /// store or a clone has used or [learned](CounterStore::learn); without any it is an error. While
@@ -180,7 +181,9 @@ use crate::{
 ///
 /// ```
 /// use std::{collections::HashMap, sync::{Arc, Mutex}, time::Duration};
-/// use tollgate::{SlidingWindow, store::{CounterStore, StoreError, Increment, Totals}};
+/// use tollgate::SlidingWindow;
+/// use tollgate::store::StoreError;
+/// use tollgate::store::driver::{CounterStore, Increment, Totals};
 /// # use tollgate::time::ManualClock;
 /// # use tollgate::testing::conformance::{Law, Suite};
 ///
@@ -320,7 +323,7 @@ impl<I, Rule, K> fmt::Debug for CounterStore<I, Rule, K> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{SlidingWindow, store::{CounterStore, Increment}};
+/// use tollgate::{SlidingWindow, store::driver::{CounterStore, Increment}};
 ///
 /// fn shop(cache: impl Increment) -> CounterStore<impl Increment, SlidingWindow> {
 ///     CounterStore::builder_on(cache)
@@ -505,10 +508,10 @@ pub trait Increment: Send + Sync + 'static {
     /// Returns the time by the store's clock, to within a second or two; `None`, the default, if
     /// the store has none.
     ///
-    /// [Nodes are counted](crate::store::NodeCounts) by it. Without it, a node whose clock is ahead
-    /// or behind counts those alone that are like it. It is asked for once in a
-    /// [period](crate::store::NodeCounts::PERIOD) and policy, so it should be derived from an
-    /// answer that is up to a minute old, without a round trip.
+    /// [Nodes are counted](crate::store::driver::NodeCounts) by it. Without it, a node whose clock
+    /// is ahead or behind counts those alone that are like it. It is asked for once in a
+    /// [period](crate::store::driver::NodeCounts::PERIOD) and policy, so it should be derived from
+    /// an answer that is up to a minute old, without a round trip.
     ///
     /// # Errors
     ///
@@ -527,7 +530,7 @@ pub trait Increment: Send + Sync + 'static {
 /// The totals after an addition, as [`Increment::add`] returns them.
 ///
 /// ```
-/// use tollgate::store::Totals;
+/// use tollgate::store::driver::Totals;
 ///
 /// // 3 were added to a counter of 4; the one beside it is 9.
 /// let totals = Totals { total: 7, beside: vec![9] };
@@ -699,7 +702,7 @@ where
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::store::{CounterStoreFuture, Decisions, StoreError};
+/// use tollgate::{future::CounterStoreFuture, store::{StoreError, driver::Decisions}};
 ///
 /// /// The call goes on when the time is up, and is charged or taken back.
 /// async fn within(time: Duration, answer: CounterStoreFuture) -> Result<Decisions, StoreError> {

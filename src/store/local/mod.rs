@@ -128,7 +128,7 @@ use crate::{
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
-/// use tollgate::store::{Ask, LocalBuilder};
+/// use tollgate::store::{LocalBuilder, driver::Ask};
 ///
 /// let store = LocalBuilder::new().capacity(10_000).build();
 /// let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(2));

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Builder of a [`Memcached`] store, returned by
-/// [`Memcached::builder`](crate::store::CasStore::builder).
+/// [`Memcached::builder`](crate::store::driver::CasStore::builder).
 ///
 /// | setting | default |
 /// |---|---|
@@ -200,7 +200,7 @@ where
 }
 
 /// Builder of a [`MemcachedCounters`] store, returned by
-/// [`MemcachedCounters::builder`](crate::store::CounterStore::builder).
+/// [`MemcachedCounters::builder`](crate::store::driver::CounterStore::builder).
 ///
 /// | setting | default |
 /// |---|---|

@@ -87,7 +87,8 @@ impl MemcachedConnection {
 /// connection they cannot.
 ///
 /// ```no_run
-/// use tollgate::store::{CasUnique, CompareAndSwap, StoreError, MemcachedConnection};
+/// use tollgate::store::{MemcachedConnection, StoreError};
+/// use tollgate::store::driver::{CasUnique, CompareAndSwap};
 ///
 /// # async fn run(connection: MemcachedConnection) -> Result<(), StoreError> {
 /// let loaded = connection.load(b"key").await?;

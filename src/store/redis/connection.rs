@@ -24,8 +24,8 @@ use crate::store::{Evaluate, Program, StoreError};
 
 /// A connection to a server, to the master that sentinels report, or to a cluster.
 ///
-/// [`Redis::connect`](crate::store::ScriptStore::connect) makes one by itself. Convert an existing
-/// connection of the crate `redis` to set the prefix of its keys:
+/// [`Redis::connect`](crate::store::driver::ScriptStore::connect) makes one by itself. Convert an
+/// existing connection of the crate `redis` to set the prefix of its keys:
 ///
 /// ```no_run
 /// use tollgate::{TokenBucket, store::{Redis, RedisConnection}};

@@ -112,7 +112,7 @@ use crate::{
 /// key; [`reset`](crate::store::Store::reset) removes all of them.
 ///
 /// With [leases](crate::store::Leased), `prefix:nodes:policy` has the [counts of
-/// nodes](crate::store::NodeCounts) as text, for half a minute.
+/// nodes](crate::store::driver::NodeCounts) as text, for half a minute.
 ///
 /// # Permissions
 ///

@@ -82,7 +82,7 @@ use crate::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{TokenBucket, prelude::*, store::{Evaluate, ScriptStore}};
+/// use tollgate::{TokenBucket, prelude::*, store::driver::{Evaluate, ScriptStore}};
 ///
 /// fn limited(server: impl Evaluate) {
 ///     let store = ScriptStore::with_prefix(server, "shop")
@@ -179,7 +179,9 @@ impl<E, Rule> fmt::Debug for ScriptStore<E, Rule> {
 ///
 /// ```
 /// use std::sync::atomic::{AtomicUsize, Ordering};
-/// use tollgate::{TokenBucket, store::{StoreError, Evaluate, Program, ScriptStore}};
+/// use tollgate::TokenBucket;
+/// use tollgate::store::StoreError;
+/// use tollgate::store::driver::{Evaluate, Program, ScriptStore};
 ///
 /// struct Spread<E> {
 ///     connections: [E; 2],

@@ -56,7 +56,7 @@ const SHARED: [&str; 6] = [
 /// A program in Lua 5.1, as Redis runs it: with `redis`, `cmsgpack` and `struct`.
 ///
 /// ```
-/// use tollgate::store::Program;
+/// use tollgate::store::driver::Program;
 ///
 /// // To load all of them when a connection is made:
 /// let sources = Program::ALL.map(Program::source);

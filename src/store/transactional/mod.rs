@@ -33,12 +33,9 @@ use crate::{
 #[cfg_attr(not(feature = "test-util"), doc = "```ignore")]
 /// use std::{collections::HashMap, convert::Infallible, sync::Mutex};
 ///
-/// use tollgate::{
-///     Policy,
-///     algorithm::Algorithm,
-///     key::Key,
-///     store::{Backend, Decisions, StateKey, Transact, Transaction},
-/// };
+/// use tollgate::{Policy, algorithm::Algorithm, key::Key};
+/// use tollgate::store::Backend;
+/// use tollgate::store::driver::{Decisions, StateKey, Transact, Transaction};
 ///
 /// struct MapStore<R: Algorithm>(Mutex<HashMap<StateKey, R::State>>);
 ///
@@ -66,7 +63,8 @@ use crate::{
 ///     }
 /// }
 ///
-/// use tollgate::{AnyRule, RateLimitLayer, TokenBucket, store::Transactional, time::ManualClock};
+/// use tollgate::{AnyRule, RateLimitLayer, TokenBucket, time::ManualClock};
+/// use tollgate::store::driver::Transactional;
 /// use tollgate::testing::conformance::{Law, Suite};
 ///
 /// # #[tokio::main] async fn main() {
@@ -90,7 +88,7 @@ use crate::{
 /// [`Change::until`](Change::until).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot decide calls under the rule `{Rule}` in a transaction",
-    note = "implement `Transact<{Rule}>` for it: two functions, of which the page of `tollgate::store::Transact` has an example"
+    note = "implement `Transact<{Rule}>` for it: two functions, of which the page of `tollgate::store::driver::Transact` has an example"
 )]
 pub trait Transact<Rule: Algorithm>: Backend {
     /// Runs a transaction: reads its states, [decides](Transaction::decide), and writes the
@@ -106,7 +104,7 @@ pub trait Transact<Rule: Algorithm>: Backend {
     fn transact(&self, transaction: Transaction<'_, Rule>) -> Result<Decisions, Self::Error>;
 
     /// Removes all states of a policy and key, whatever their kind: those whose key [is of
-    /// them](crate::store::StateKey::is_of).
+    /// them](crate::store::driver::StateKey::is_of).
     ///
     /// # Errors
     ///
@@ -131,7 +129,8 @@ pub trait Transact<Rule: Algorithm>: Backend {
 ///
 /// ```
 /// use tollgate::{TokenBucket, prelude::*};
-/// use tollgate::store::{Backend, StoreError, Transact, Transactional};
+/// use tollgate::store::{Backend, StoreError};
+/// use tollgate::store::driver::{Transact, Transactional};
 ///
 /// fn limited<D>(database: D)
 /// where

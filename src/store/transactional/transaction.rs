@@ -29,8 +29,8 @@ use crate::{
 /// ```
 /// use std::collections::HashMap;
 /// use tollgate::{Cost, Policy, TokenBucket, time::SystemClock};
-/// use tollgate::store::{Ask, StoreError, Transaction};
-/// # use tollgate::{algorithm::Algorithm, store::{Change, StateKey}};
+/// use tollgate::store::{StoreError, driver::{Ask, Transaction}};
+/// # use tollgate::{algorithm::Algorithm, store::driver::{Change, StateKey}};
 /// # type State = <TokenBucket as Algorithm>::State;
 /// # struct Rows;
 /// # impl Rows {

@@ -38,8 +38,8 @@ use crate::{
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
-/// use tollgate::store::{Ask, Check, StoreError, Local, Store, StoreExt};
-/// # use tollgate::{key::Key, store::{Backend, Decisions, Never, Settlement}};
+/// use tollgate::store::{Local, Store, StoreError, StoreExt, driver::{Ask, Check}};
+/// # use tollgate::{key::Key, store::{Backend, driver::{Decisions, Never, Settlement}}};
 /// # fn down<T>() -> Check<Never<Result<T, StoreError>>> { Check::Ready(Err(StoreError::unavailable("connection refused"))) }
 /// # struct Down;
 /// # impl Backend for Down { type Error = StoreError; }

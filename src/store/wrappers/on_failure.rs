@@ -54,8 +54,8 @@ use crate::{log::OnceAMinute, time::Timestamp};
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
-/// use tollgate::store::{Ask, Check, StoreError, Store, StoreExt};
-/// # use tollgate::{key::Key, store::{Backend, Decisions, Never, Settlement}};
+/// use tollgate::store::{Store, StoreError, StoreExt, driver::{Ask, Check}};
+/// # use tollgate::{key::Key, store::{Backend, driver::{Decisions, Never, Settlement}}};
 /// # fn down<T>() -> Check<Never<Result<T, StoreError>>> { Check::Ready(Err(StoreError::unavailable("connection refused"))) }
 /// # struct Down;
 /// # impl Backend for Down { type Error = StoreError; }

@@ -33,7 +33,7 @@ use crate::{
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
-/// use tollgate::store::{Ask, Check, Local, Store, StoreExt};
+/// use tollgate::store::{Local, Store, StoreExt, driver::{Ask, Check}};
 ///
 /// // `Local` stands for a store on a server.
 /// let store = Local::new().remember_refusals().capacity(1000);

@@ -41,9 +41,9 @@ use crate::{
 /// ```
 /// use std::time::Duration;
 /// use tollgate::{Cost, Policy, TokenBucket};
-/// use tollgate::store::{
-///     Ask, BoxFuture, Check, Decisions, Settlement, Store, StoreError, StoreExt,
-/// };
+/// use tollgate::future::BoxFuture;
+/// use tollgate::store::{Store, StoreError, StoreExt};
+/// use tollgate::store::driver::{Ask, Check, Decisions, Settlement};
 /// # use tollgate::{key::Key, store::Backend};
 /// # type Never<T> = BoxFuture<Result<T, StoreError>>;
 /// # fn never<T: Send + 'static>() -> Check<Never<T>> { Check::Pending(Box::pin(std::future::pending())) }

@@ -6,7 +6,10 @@ use std::{convert::Infallible, sync::atomic::Ordering};
 use http::{Request, Response};
 use tollgate::{
     Cost, Decision, Outcome, Policy, RateLimitLayer, TokenBucket,
-    store::{Ask, CasStore, Local, Settlement, Store},
+    store::{
+        Local, Store,
+        driver::{Ask, CasStore, Settlement},
+    },
     time::ManualClock,
 };
 use tower::{Layer, ServiceExt, service_fn};

@@ -7,7 +7,10 @@ use proptest::prelude::*;
 use tollgate::{
     AnyRule, Charge, Policy, TokenBucket,
     key::Key,
-    store::{Ask, Local, LocalBuilder, Settlement, Store},
+    store::{
+        Local, LocalBuilder, Store,
+        driver::{Ask, Settlement},
+    },
     time::{Clock, ManualClock},
 };
 

@@ -12,7 +12,7 @@ use support::Random;
 use tollgate::{
     Cost, Policy, TokenBucket,
     key::Key,
-    store::{Ask, Leased, Store, StoreError, StoreExt},
+    store::{Leased, Store, StoreError, StoreExt, driver::Ask},
     time::{Clock, LeaseClock},
 };
 

@@ -5,7 +5,10 @@ use std::{future::Future, pin::pin, task::Poll, time::Duration};
 use support::Random;
 use tollgate::{
     Cost, Policy, TokenBucket,
-    store::{Ask, LeaseConfig, LeaseStats, Leased, Store, StoreExt, Transactional},
+    store::{
+        LeaseConfig, LeaseStats, Leased, Store, StoreExt,
+        driver::{Ask, Transactional},
+    },
     time::ManualClock,
 };
 

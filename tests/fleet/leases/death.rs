@@ -7,7 +7,10 @@ use support::Random;
 use tollgate::{
     AnyRule, Cost, Policy,
     algorithm::Leasable,
-    store::{Ask, LeaseConfig, Store, Transactional},
+    store::{
+        LeaseConfig, Store,
+        driver::{Ask, Transactional},
+    },
     time::ManualClock,
 };
 

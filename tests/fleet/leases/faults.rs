@@ -12,8 +12,8 @@ use tollgate::{
     Cost, Policy, TokenBucket,
     key::Key,
     store::{
-        Ask, Backend, Decisions, LeaseConfig, Store, StoreError, StoreExt, Transact, Transaction,
-        Transactional,
+        Backend, LeaseConfig, Store, StoreError, StoreExt,
+        driver::{Ask, Decisions, Transact, Transaction, Transactional},
     },
     time::ManualClock,
 };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Cost, Policy, TokenBucket,
-    store::{Ask, LeaseConfig, Store},
+    store::{LeaseConfig, Store, driver::Ask},
     time::ManualClock,
 };
 

@@ -5,7 +5,10 @@ use std::time::Duration;
 use futures_util::poll;
 use tollgate::{
     Cost, Policy, TokenBucket,
-    store::{Ask, LeaseConfig, Store, StoreExt, Transactional},
+    store::{
+        LeaseConfig, Store, StoreExt,
+        driver::{Ask, Transactional},
+    },
     testing::{Fault, Faulty},
     time::ManualClock,
 };

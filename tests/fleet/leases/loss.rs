@@ -6,7 +6,7 @@ use support::Random;
 use tollgate::{
     Cost, Policy, TokenBucket,
     algorithm::Leasable,
-    store::{Ask, LeaseConfig, Store},
+    store::{LeaseConfig, Store, driver::Ask},
     time::{Clock, ManualClock},
 };
 

@@ -11,7 +11,8 @@ use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     key::Key,
     store::{
-        Ask, LeaseConfig, Leased, Local, LocalBuilder, Settlement, Store, StoreError, StoreExt,
+        LeaseConfig, Leased, Local, LocalBuilder, Store, StoreError, StoreExt,
+        driver::{Ask, Settlement},
     },
     testing::Faulty,
     time::TokioClock,

@@ -6,7 +6,10 @@ use support::Random;
 use tollgate::{
     Charge, Cost, Decision, FixedWindow, Limiter, Policy, Quota, SlidingWindow, TokenBucket,
     algorithm::{AnyRule, Leasable, SlidingLog},
-    store::{Ask, Backend, LeaseConfig, Settlement, Store},
+    store::{
+        Backend, LeaseConfig, Store,
+        driver::{Ask, Settlement},
+    },
     time::ManualClock,
 };
 

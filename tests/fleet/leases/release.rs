@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{
     Cost, FixedWindow, Policy, Quota, SlidingWindow, TokenBucket,
     algorithm::{Leasable, SlidingLog},
-    store::{Ask, LeaseConfig, Store},
+    store::{LeaseConfig, Store, driver::Ask},
     time::ManualClock,
 };
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{
     Charge, Cost, Decision, Error, Policy, Timestamp, TokenBucket,
     algorithm::{Algorithm, Leasable, StateKind, Step, Validity},
-    store::{Ask, LeaseConfig, Store},
+    store::{LeaseConfig, Store, driver::Ask},
     time::ManualClock,
 };
 

@@ -2,7 +2,7 @@
 
 use tollgate::{
     algorithm::Leasable,
-    store::{LeaseConfig, Leased, StoreExt, Transactional},
+    store::{LeaseConfig, Leased, StoreExt, driver::Transactional},
     time::ManualClock,
 };
 

@@ -7,8 +7,12 @@ use support::Random;
 use tollgate::{
     Policy,
     algorithm::Leasable,
+    future::BoxFuture,
     key::Key,
-    store::{Ask, Backend, BoxFuture, Check, Decisions, OwnedAsks, Settlement, Store, StoreError},
+    store::{
+        Backend, Store, StoreError,
+        driver::{Ask, Check, Decisions, OwnedAsks, Settlement},
+    },
 };
 
 use crate::leases::shared::Server;

@@ -6,7 +6,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tollgate::{
     Charge, Policy,
     algorithm::AnyRule,
-    store::{Ask, Settlement, Store},
+    store::{
+        Store,
+        driver::{Ask, Settlement},
+    },
 };
 
 use super::{Node, call, meter::Meter, wrapper::Wrapper};

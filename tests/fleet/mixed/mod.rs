@@ -13,7 +13,10 @@ use tokio::time::Instant;
 use tollgate::{
     Cost, Policy,
     algorithm::AnyRule,
-    store::{Ask, BoxStore, NodeCounts, Store, StoreError},
+    store::{
+        BoxStore, Store, StoreError,
+        driver::{Ask, NodeCounts},
+    },
 };
 
 use self::{

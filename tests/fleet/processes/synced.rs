@@ -24,7 +24,7 @@ use support::{
 use tollgate::{
     Cost, Policy, TokenBucket,
     key::Key,
-    store::{Ask, Redis, Store, StoreError, StoreExt, SyncConfig},
+    store::{Redis, Store, StoreError, StoreExt, SyncConfig, driver::Ask},
 };
 
 use crate::processes::fleet::{

@@ -7,8 +7,8 @@ use tollgate::{
     algorithm::{Codec, Syncable},
     key::Key,
     store::{
-        Ask, CasStore, CasStoreBuilder, Check, Decisions, Store, StoreError, StoreExt, SyncConfig,
-        Synced,
+        Store, StoreError, StoreExt, SyncConfig, Synced,
+        driver::{Ask, CasStore, CasStoreBuilder, Check, Decisions},
     },
     testing::{Faults, Faulty},
     time::{ManualClock, TokioClock},

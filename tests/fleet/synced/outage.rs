@@ -118,7 +118,8 @@ async fn a_node_without_a_part_fails_and_the_wrapper_decides() {
     assert!(again.is_unavailable(), "{again}");
     let open = node.fail_open();
     let policy = tollgate::Policy::new("api");
-    let ask = tollgate::store::Ask::new(&policy, &rule, "alice".into(), tollgate::Cost::ONE);
+    let ask =
+        tollgate::store::driver::Ask::new(&policy, &rule, "alice".into(), tollgate::Cost::ONE);
     let Ok(decisions) = open.acquire(&[ask]).await;
     assert!(decisions.is_admitted());
 }
@@ -194,7 +195,7 @@ async fn all_calls_in_a_silent_store_are_decided_here() {
     }
     assert!(calls.join_all().await.into_iter().all(|admitted| admitted));
     assert_eq!(
-        node.look(&[tollgate::store::Ask::new(
+        node.look(&[tollgate::store::driver::Ask::new(
             &tollgate::Policy::new("api"),
             &rule,
             "alice".into(),

@@ -8,10 +8,11 @@ use std::{
 
 use tollgate::{
     Policy, TokenBucket,
+    future::SyncFuture,
     key::Key,
     store::{
-        Ask, Backend, Check, Delta, Settlement, Store, StoreError, StoreExt, SyncConfig,
-        SyncFuture, Synced,
+        Backend, Store, StoreError, StoreExt, SyncConfig, Synced,
+        driver::{Ask, Check, Delta, Settlement},
     },
     time::TokioClock,
 };

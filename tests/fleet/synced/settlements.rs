@@ -3,7 +3,7 @@
 use tollgate::{
     Policy, TokenBucket,
     key::Key,
-    store::{Settlement, Store, SyncConfig},
+    store::{Store, SyncConfig, driver::Settlement},
 };
 
 use crate::synced::nodes::{Fleet, Node, PERIOD, acquire, at_once, bucket, spent};

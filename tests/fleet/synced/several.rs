@@ -3,7 +3,7 @@
 use tollgate::{
     Cost, Policy, TokenBucket,
     key::Key,
-    store::{Ask, Store, SyncConfig},
+    store::{Store, SyncConfig, driver::Ask},
 };
 
 use crate::synced::nodes::{Fleet, Node, PERIOD, bucket, spent};

@@ -10,7 +10,10 @@ use http::StatusCode;
 use tollgate::{
     AnyRule, DryRunReport, Policy, RateLimitLayer,
     key::Key,
-    store::{Ask, Backend, Check, Decisions, Local, Settlement, Store, StoreError, StoreExt},
+    store::{
+        Backend, Local, Store, StoreError, StoreExt,
+        driver::{Ask, Check, Decisions, Settlement},
+    },
     testing::{Fault, Faulty},
     time::ManualClock,
 };

@@ -160,7 +160,7 @@ proptest! {
             if a && b {
                 let cost = tollgate::Cost::new(of.units).unwrap();
                 for (policy, rule) in [(&policies[0], &scarce), (&policies[1], &other)] {
-                    looks.decide(&tollgate::store::Ask::new(policy, rule, key, cost));
+                    looks.decide(&tollgate::store::driver::Ask::new(policy, rule, key, cost));
                 }
             }
             let live = if b { Would::Admit } else { Would::Refuse };

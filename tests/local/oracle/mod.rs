@@ -15,7 +15,10 @@ use tollgate::{
     AnyRule, Charge, Cost, Decision, FixedWindow, LeakyBucket, Policy, SlidingWindow, Timestamp,
     TokenBucket,
     algorithm::Algorithm,
-    store::{Ask, AtCapacity, Check, Local, LocalBuilder, Settlement, Store},
+    store::{
+        AtCapacity, Local, LocalBuilder, Store,
+        driver::{Ask, Check, Settlement},
+    },
     time::{Clock, ManualClock},
 };
 

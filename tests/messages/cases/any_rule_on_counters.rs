@@ -6,7 +6,7 @@ mod parts;
 
 use std::convert::Infallible;
 
-use tollgate::{AnyRule, RateLimitLayer, prelude::*, store::CounterStore};
+use tollgate::{AnyRule, RateLimitLayer, prelude::*, store::driver::CounterStore};
 use tower::ServiceBuilder;
 
 fn layer(rule: AnyRule) {

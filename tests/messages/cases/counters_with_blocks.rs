@@ -6,7 +6,7 @@ mod parts;
 
 use std::convert::Infallible;
 
-use tollgate::{FixedWindow, prelude::*, store::CounterStore};
+use tollgate::{FixedWindow, prelude::*, store::driver::CounterStore};
 use tower::ServiceBuilder;
 
 fn main() {

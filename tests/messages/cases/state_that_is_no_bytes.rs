@@ -2,11 +2,9 @@
 //~ error[E0277]: the state `u64` cannot be kept as bytes
 //~ implement `Codec` for its state
 
-use tollgate::{
-    Charge, Cost, Decision, Timestamp,
-    algorithm::{Algorithm, Step},
-    store::{CompareAndSwap, StoreError, Loaded, CasStore, Swap, Swapped},
-};
+use tollgate::{Charge, Cost, Decision, Timestamp, algorithm::{Algorithm, Step}};
+use tollgate::store::StoreError;
+use tollgate::store::driver::{CasStore, CompareAndSwap, Loaded, Swap, Swapped};
 
 #[derive(Clone, Debug)]
 struct Lifetime;

@@ -4,7 +4,7 @@
 
 mod parts;
 
-use tollgate::{TokenBucket, store::CounterStore};
+use tollgate::{TokenBucket, store::driver::CounterStore};
 
 fn main() {
     let _ = CounterStore::<_, TokenBucket>::new(parts::Cache);

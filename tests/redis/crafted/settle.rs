@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{
     Charge,
     key::Key,
-    store::{Settlement, Store},
+    store::{Store, driver::Settlement},
 };
 
 use super::{

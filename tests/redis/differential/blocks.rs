@@ -6,7 +6,7 @@ use tollgate::{
     AnyRule, Cost, Policy, Timestamp,
     algorithm::{Algorithm, Block, Blockable, Scripted},
     key::Key,
-    store::{Ask, Redis},
+    store::{Redis, driver::Ask},
 };
 
 use super::{

@@ -8,7 +8,10 @@ use tollgate::{
     AnyRule, Charge, Cost, Timestamp,
     algorithm::{Algorithm, Scripted},
     key::Key,
-    store::{Ask, Redis, Settlement, Store},
+    store::{
+        Redis, Store,
+        driver::{Ask, Settlement},
+    },
 };
 
 use super::{

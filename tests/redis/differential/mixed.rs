@@ -4,7 +4,10 @@ use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp,
     algorithm::{Algorithm, Scripted, Step},
     key::Key,
-    store::{Ask, Redis, Settlement},
+    store::{
+        Redis,
+        driver::{Ask, Settlement},
+    },
 };
 
 use super::{

@@ -16,7 +16,7 @@ use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp,
     algorithm::Scripted,
     key::Key,
-    store::{Ask, Redis},
+    store::{Redis, driver::Ask},
 };
 
 use super::logs;

@@ -4,7 +4,10 @@ use tollgate::{
     AnyRule, Charge, Cost, Policy, Timestamp,
     algorithm::{Algorithm, Scripted},
     key::Key,
-    store::{Ask, Redis, Settlement, Store},
+    store::{
+        Redis, Store,
+        driver::{Ask, Settlement},
+    },
 };
 
 use super::{

@@ -4,7 +4,7 @@ use tollgate::{
     AnyRule, Cost, Policy, Timestamp,
     algorithm::{Algorithm, Scripted, Step},
     key::Key,
-    store::{Ask, Redis},
+    store::{Redis, driver::Ask},
 };
 
 use super::{

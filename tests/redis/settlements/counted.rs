@@ -6,7 +6,8 @@ use tollgate::{
     Cost, LeakyBucket, Quota, RateLimitLayer,
     key::Key,
     store::{
-        Ask, Backend, CircuitBreakerConfig, Local, NeverFails, Redis, Settlement, Store, StoreExt,
+        Backend, CircuitBreakerConfig, Local, NeverFails, Redis, Store, StoreExt,
+        driver::{Ask, Settlement},
     },
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -151,7 +152,7 @@ where
     server.restart_empty();
 }
 
-async fn answer<S>(store: &S, ask: &Ask<'_, LeakyBucket>) -> tollgate::store::Decisions
+async fn answer<S>(store: &S, ask: &Ask<'_, LeakyBucket>) -> tollgate::store::driver::Decisions
 where
     S: Store<LeakyBucket, Error: NeverFails>,
 {

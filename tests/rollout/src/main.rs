@@ -8,10 +8,10 @@
 mod before {
     use ::before as tollgate;
 
-    // Names that this release has changed.
+    // Names that this release has changed or moved.
     use tollgate::store::{
-        CountersBuilder as CounterStoreBuilder, Error as StoreError,
-        OptimisticBuilder as CasStoreBuilder,
+        Ask, CountersBuilder as CounterStoreBuilder, Error as StoreError,
+        OptimisticBuilder as CasStoreBuilder, Settlement,
     };
 
     /// The rule of a store inside of blocks.
@@ -27,7 +27,10 @@ mod before {
 #[path = "."]
 mod now {
     use ::now as tollgate;
-    use tollgate::store::{CasStoreBuilder, CounterStoreBuilder, StoreError};
+    use tollgate::store::{
+        StoreError,
+        driver::{Ask, CasStoreBuilder, CounterStoreBuilder, Settlement},
+    };
 
     /// The rule of a store inside of blocks.
     pub(super) type OfBlocks = tollgate::algorithm::Blockable<tollgate::AnyRule>;

@@ -36,14 +36,11 @@ use tokio::{
 };
 
 use super::{
-    CasStoreBuilder, CounterStoreBuilder, OfBlocks, StoreError,
+    Ask, CasStoreBuilder, CounterStoreBuilder, OfBlocks, Settlement, StoreError,
     tollgate::{
         AnyRule, Charge, Cost, CountedRule, Decision, Policy, Verdict,
         key::Key,
-        store::{
-            Ask, Memcached, MemcachedConnection, MemcachedCounters, Redis, Settlement, Store,
-            StoreExt,
-        },
+        store::{Memcached, MemcachedConnection, MemcachedCounters, Redis, Store, StoreExt},
     },
     wrapped::{self, Node, Report},
 };

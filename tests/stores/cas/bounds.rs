@@ -7,7 +7,10 @@ use tokio::time::Instant;
 use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     backoff::Backoff,
-    store::{Ask, CasStore, CasStoreBuilder, FailureMode, Settlement, Store, StoreError, StoreExt},
+    store::{
+        FailureMode, Store, StoreError, StoreExt,
+        driver::{Ask, CasStore, CasStoreBuilder, Settlement},
+    },
     time::ManualClock,
 };
 
@@ -264,5 +267,8 @@ fn a_runtime_that_shuts_down_does_not_block_another() {
     let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(4));
     let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
     let answer = store.acquire(&ask);
-    assert!(matches!(answer, tollgate::store::Check::Ready(Err(_))));
+    assert!(matches!(
+        answer,
+        tollgate::store::driver::Check::Ready(Err(_))
+    ));
 }

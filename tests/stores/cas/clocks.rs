@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use tollgate::{
     Cost, Decision, Policy, Timestamp, TokenBucket,
-    store::{Ask, CasStore, CasStoreBuilder, Store},
+    store::{
+        Store,
+        driver::{Ask, CasStore, CasStoreBuilder},
+    },
     time::{Clock, ManualClock},
 };
 

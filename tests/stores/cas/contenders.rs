@@ -11,7 +11,8 @@ use tollgate::{
     Cost, Policy, TokenBucket,
     backoff::Backoff,
     store::{
-        Ask, CasStore, CasStoreBuilder, CompareAndSwap, Loaded, Store, StoreError, Swap, Swapped,
+        Store, StoreError,
+        driver::{Ask, CasStore, CasStoreBuilder, CompareAndSwap, Loaded, Swap, Swapped},
     },
     time::ManualClock,
 };

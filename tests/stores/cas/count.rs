@@ -5,7 +5,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tollgate::{
     Cost, Policy, TokenBucket,
-    store::{Ask, Backend, CasStats, CasStore, CasStoreBuilder, Store},
+    store::{
+        Backend, CasStats, Store,
+        driver::{Ask, CasStore, CasStoreBuilder},
+    },
     time::ManualClock,
 };
 
@@ -58,7 +61,7 @@ async fn a_state_that_no_longer_matters_is_not_stored() {
     let rule = TokenBucket::per_hour(1);
     let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
     let answer = store.acquire(&ask).await.unwrap();
-    let settlement = tollgate::store::Settlement::new(
+    let settlement = tollgate::store::driver::Settlement::new(
         &policy,
         &rule,
         "alice".into(),
@@ -134,7 +137,7 @@ fn settlements_without_a_runtime_are_counted() {
         let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
         let answer = runtime.block_on(async { store.acquire(&ask).await.unwrap() });
         let charge = { answer.as_slice()[0] }.take_charge().unwrap();
-        tollgate::store::Settlement::new(&policy, &rule, "alice".into(), charge, 0).unwrap()
+        tollgate::store::driver::Settlement::new(&policy, &rule, "alice".into(), charge, 0).unwrap()
     };
     let [left_behind, outside] = [settlement(), settlement()];
     runtime.block_on(async { drop(store.settle(vec![left_behind])) });

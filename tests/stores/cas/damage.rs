@@ -6,7 +6,10 @@ use support::value::{State, states, value_of};
 use tollgate::{
     AnyRule, Cost, Decision, Policy, TokenBucket,
     algorithm::{Algorithm, Codec},
-    store::{Ask, CasStats, CasStore, Settlement, Store, StoreError},
+    store::{
+        CasStats, Store, StoreError,
+        driver::{Ask, CasStore, Settlement},
+    },
     time::ManualClock,
 };
 

@@ -11,8 +11,10 @@ use tollgate::{
     algorithm::Algorithm,
     key::Key,
     store::{
-        Ask, Batch, CasStore, CasStoreBuilder, CompareAndSwap, Delta, Loaded, Store, StoreError,
-        StoreExt, Swap, Swapped,
+        Store, StoreError, StoreExt,
+        driver::{
+            Ask, Batch, CasStore, CasStoreBuilder, CompareAndSwap, Delta, Loaded, Swap, Swapped,
+        },
     },
     time::ManualClock,
 };
@@ -76,8 +78,8 @@ async fn spent(store: &Swaps, rule: &AnyRule, n: u64) -> u64 {
     let ask = Ask::new(&api, rule, key(n), tollgate::Cost::ONE);
     for _ in 0..1000 {
         let looked = match store.look(&[ask]) {
-            tollgate::store::Check::Ready(looked) => looked,
-            tollgate::store::Check::Pending(looked) => looked.await,
+            tollgate::store::driver::Check::Ready(looked) => looked,
+            tollgate::store::driver::Check::Pending(looked) => looked.await,
         };
         if let Ok(looked) = looked {
             let decision = looked.as_slice()[0];

@@ -7,7 +7,10 @@ use tollgate::{
     AnyRule, Charge, Cost, Decision, FixedWindow, Policy, SlidingLog, Timestamp, TokenBucket,
     algorithm::{Algorithm, Codec, StateKind, Step},
     key::Key,
-    store::{Ask, Settlement, Store},
+    store::{
+        Store,
+        driver::{Ask, Settlement},
+    },
     time::{Clock, ManualClock},
 };
 

@@ -10,7 +10,10 @@ use support::value::{State, states, value_of};
 use tollgate::{
     AnyRule, Cost, Decision, FixedWindow, Policy, SlidingLog, Timestamp, TokenBucket,
     algorithm::{Algorithm, Codec, StateKind},
-    store::{Ask, CasStore, CasStoreBuilder, Settlement, Store, StoreError},
+    store::{
+        Store, StoreError,
+        driver::{Ask, CasStore, CasStoreBuilder, Settlement},
+    },
     time::{Clock, ManualClock},
 };
 

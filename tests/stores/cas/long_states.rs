@@ -5,8 +5,8 @@ use tollgate::{
     algorithm::{Algorithm, Codec},
     key::{Global, Key},
     store::{
-        Ask, Backend, CasStore, CircuitBreakerConfig, Decisions, LocalBuilder, Settlement, Store,
-        StoreError, StoreExt, Transact, Transaction, Transactional,
+        Backend, CircuitBreakerConfig, LocalBuilder, Store, StoreError, StoreExt,
+        driver::{Ask, CasStore, Decisions, Settlement, Transact, Transaction, Transactional},
     },
     time::ManualClock,
 };

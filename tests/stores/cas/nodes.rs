@@ -2,7 +2,7 @@
 
 use tollgate::{
     Policy, TokenBucket,
-    store::{CasStore, Store},
+    store::{Store, driver::CasStore},
     time::ManualClock,
 };
 

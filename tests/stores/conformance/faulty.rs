@@ -12,20 +12,21 @@ use std::{
 
 use tollgate::{
     AnyRule, Charge, Cost, Policy, TokenBucket,
+    future::BoxFuture,
     key::Key,
     store::{
-        Ask, BoxFuture, Check, Decisions, Local, LocalBuilder, Settlement, Store, StoreError,
-        StoreExt,
+        Local, LocalBuilder, Store, StoreError, StoreExt,
+        driver::{Ask, Check, Decisions, Settlement},
     },
     testing::{
-        Fault, Faults, Faulty, FaultyFuture,
+        Fault, Faults, Faulty,
         conformance::{Law, Suite},
     },
     time::ManualClock,
 };
 
 type Memory = Local<TokenBucket, ManualClock>;
-type Answer = FaultyFuture<<Memory as Store<TokenBucket>>::Answer>;
+type Answer = <Faulty<Memory> as Store<TokenBucket>>::Answer;
 
 /// Ten units for one key, and calls of 1.
 struct Calls {

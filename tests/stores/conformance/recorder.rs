@@ -10,7 +10,10 @@ use tollgate::{
     AnyRule, Cost, Policy,
     algorithm::Algorithm,
     key::Key,
-    store::{Ask, Backend, Check, Settlement, Store, StoreError, Transactional},
+    store::{
+        Backend, Store, StoreError,
+        driver::{Ask, Check, Settlement, Transactional},
+    },
     time::ManualClock,
 };
 

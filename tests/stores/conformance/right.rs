@@ -5,7 +5,7 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 use tollgate::{
     AnyRule, TokenBucket,
     algorithm::Algorithm,
-    store::{AtCapacity, Local, LocalBuilder, Store, StoreExt, Transactional},
+    store::{AtCapacity, Local, LocalBuilder, Store, StoreExt, driver::Transactional},
     testing::{
         Alternating, Fault, Faulty,
         conformance::{Law, Report, Suite},

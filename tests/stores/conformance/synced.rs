@@ -2,7 +2,7 @@
 
 use tollgate::{
     AnyRule, Policy, TokenBucket,
-    store::{Ask, Store, StoreError, StoreExt, SyncConfig},
+    store::{Store, StoreError, StoreExt, SyncConfig, driver::Ask},
     testing::{
         Alternating, Faulty,
         conformance::{Law, Suite},

@@ -13,7 +13,7 @@ use std::{
 use tollgate::{
     Decision, SlidingWindow, Timestamp,
     algorithm::Counted,
-    store::{CounterStore, CounterStoreBuilder},
+    store::driver::{CounterStore, CounterStoreBuilder},
     time::{Clock, ManualClock},
 };
 

@@ -12,7 +12,10 @@ use std::{
 use support::Random;
 use tollgate::{
     Timestamp,
-    store::{Increment, StoreError, Totals},
+    store::{
+        StoreError,
+        driver::{Increment, Totals},
+    },
     time::{Clock, ManualClock},
 };
 

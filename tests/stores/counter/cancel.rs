@@ -84,7 +84,7 @@ async fn dropped_settlements_and_resets_complete_in_the_background() {
     let cache = Cache::new(&clock).slow(5, 6);
     let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(10));
     let decision = acquire(&store, &rule, 8).await.unwrap();
-    let settlement = tollgate::store::Settlement::new(
+    let settlement = tollgate::store::driver::Settlement::new(
         super::policy(),
         &rule,
         Key::GLOBAL,

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use tollgate::{
     FixedWindow, SlidingWindow,
     algorithm::{Counted, CountedRule},
-    store::CounterStoreBuilder,
+    store::driver::CounterStoreBuilder,
     testing::conformance::{Law, Report, Suite},
     time::ManualClock,
 };

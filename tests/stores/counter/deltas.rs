@@ -12,8 +12,8 @@ use tollgate::{
     algorithm::Counted,
     key::Key,
     store::{
-        Batch, CounterStore, CounterStoreBuilder, Delta, Increment, Store, StoreError, StoreExt,
-        SyncConfig, Totals,
+        Store, StoreError, StoreExt, SyncConfig,
+        driver::{Batch, CounterStore, CounterStoreBuilder, Delta, Increment, Totals},
     },
     time::ManualClock,
 };

@@ -7,7 +7,7 @@ use tollgate::{
     Cost, Decision, FixedWindow, Quota, SlidingWindow, Timestamp,
     algorithm::{Algorithm, Counted, CountedRule},
     key::Key,
-    store::{Settlement, Store},
+    store::{Store, driver::Settlement},
     time::{Clock, ManualClock},
 };
 

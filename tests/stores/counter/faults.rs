@@ -6,8 +6,8 @@ use tollgate::{
     Cost, FixedWindow, SlidingWindow,
     key::Key,
     store::{
-        Backend, CounterStore, CounterStoreBuilder, Increment, Settlement, Store, StoreError,
-        Totals,
+        Backend, Store, StoreError,
+        driver::{CounterStore, CounterStoreBuilder, Increment, Settlement, Totals},
     },
     time::ManualClock,
 };

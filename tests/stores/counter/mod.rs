@@ -20,7 +20,10 @@ use tollgate::{
     Cost, Decision, Policy,
     algorithm::Counted,
     key::Key,
-    store::{Ask, CounterStore, CounterStoreBuilder, Decisions, Settlement, Store, StoreError},
+    store::{
+        Store, StoreError,
+        driver::{Ask, CounterStore, CounterStoreBuilder, Decisions, Settlement},
+    },
     time::ManualClock,
 };
 

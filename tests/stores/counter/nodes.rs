@@ -5,7 +5,10 @@ use std::time::Duration;
 use support::Random;
 use tollgate::{
     FixedWindow, Timestamp,
-    store::{CounterStore, CounterStoreBuilder, Increment, NodeCounts, Store, StoreError, Totals},
+    store::{
+        Store, StoreError,
+        driver::{CounterStore, CounterStoreBuilder, Increment, NodeCounts, Totals},
+    },
     time::{Clock, ManualClock},
 };
 

@@ -9,7 +9,7 @@ use support::Random;
 use tollgate::{
     Cost, FixedWindow, Policy,
     key::Key,
-    store::{Increment, Store, StoreError},
+    store::{Store, StoreError, driver::Increment},
     time::ManualClock,
 };
 
@@ -182,7 +182,7 @@ async fn keys_and_policies_share_no_counters() {
         .map(|name| Policy::try_new(name).unwrap_or_else(|_| Policy::new("b")));
     for policy in &policies {
         for key in ["x", "y", "x:a"] {
-            let ask = tollgate::store::Ask::new(policy, &rule, key.into(), Cost::ONE);
+            let ask = tollgate::store::driver::Ask::new(policy, &rule, key.into(), Cost::ONE);
             let decision = store.acquire(&[ask]).await.map(only).unwrap();
             assert!(decision.is_admitted(), "{} {key}", policy.name());
         }

@@ -5,7 +5,10 @@ use std::time::Duration;
 use tollgate::{
     FixedWindow, SlidingWindow,
     algorithm::Counted,
-    store::{CounterStore, CounterStoreBuilder, Increment, StoreError, Totals},
+    store::{
+        StoreError,
+        driver::{CounterStore, CounterStoreBuilder, Increment, Totals},
+    },
     time::{Clock, ManualClock},
 };
 
@@ -227,7 +230,7 @@ async fn settlements_change_only_their_window() {
     // A charge with a time in the future is not settled.
     let mut charge = { charged }.take_charge().unwrap();
     charge.at = clock.now().saturating_add(Duration::from_secs(61));
-    let settlement = tollgate::store::Settlement::new(
+    let settlement = tollgate::store::driver::Settlement::new(
         super::policy(),
         &rule,
         tollgate::key::Key::GLOBAL,

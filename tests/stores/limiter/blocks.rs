@@ -7,7 +7,10 @@ use tollgate::{
     AnyRule, FixedWindow, LeakyBucket, Limiter, Policy, TokenBucket,
     algorithm::{Algorithm, Blockable},
     key::Key,
-    store::{Ask, Backend, Local, NeverWaits, Store, StoreExt},
+    store::{
+        Backend, Local, Store, StoreExt,
+        driver::{Ask, NeverWaits},
+    },
     time::{Clock, ManualClock},
 };
 

@@ -3,7 +3,7 @@
 use tollgate::{
     AnyRule, FixedWindow, LeakyBucket, Limiter, TokenBucket,
     algorithm::{Algorithm, Blockable},
-    store::{AtCapacity, Local, LocalBuilder, NeverWaits, Store, StoreExt},
+    store::{AtCapacity, Local, LocalBuilder, Store, StoreExt, driver::NeverWaits},
     time::ManualClock,
 };
 

@@ -8,7 +8,10 @@ use std::sync::{
 use tollgate::{
     Policy,
     key::Key,
-    store::{Ask, Backend, Check, Settlement, Store},
+    store::{
+        Backend, Store,
+        driver::{Ask, Check, Settlement},
+    },
 };
 
 /// The calls of a store, by what they are about.

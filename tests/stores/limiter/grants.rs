@@ -20,8 +20,8 @@ where
     Local<A, ManualClock>: Store<
             A,
             Error = std::convert::Infallible,
-            Answer: tollgate::store::NeverWaits,
-            Done: tollgate::store::NeverWaits,
+            Answer: tollgate::store::driver::NeverWaits,
+            Done: tollgate::store::driver::NeverWaits,
         >,
 {
     let (mut granted, mut refused) = (0, 0);

@@ -11,7 +11,10 @@ use tollgate::{
     AnyRule, Charge, Cost, Decision, Limiter, SlidingLog, Timestamp, TokenBucket, Verdict,
     algorithm::{Algorithm, Block, Blockable, Codec, StateKind, Step},
     key::Key,
-    store::{Ask, CasStore, Store, StoreError, StoreExt},
+    store::{
+        Store, StoreError, StoreExt,
+        driver::{Ask, CasStore},
+    },
     time::ManualClock,
 };
 

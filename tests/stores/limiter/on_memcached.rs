@@ -4,7 +4,7 @@ use support::servers;
 use tollgate::{
     AnyRule, FixedWindow, LeakyBucket, TokenBucket,
     algorithm::{Algorithm, Codec},
-    store::{CasStore, Memcached, MemcachedConnection},
+    store::{Memcached, MemcachedConnection, driver::CasStore},
     time::ManualClock,
 };
 

@@ -7,7 +7,7 @@ use tollgate::{
     AnyRule, Cost, FixedWindow, LeakyBucket, Limiter, Timestamp, TokenBucket,
     algorithm::{Block, Blockable, Scripted},
     key::Key,
-    store::{Ask, Redis, StoreExt},
+    store::{Redis, StoreExt, driver::Ask},
 };
 
 use super::{SECOND, cost, kept, policy, shared};

@@ -13,7 +13,10 @@ use mlua::{
     Error as LuaError, Function, HookTriggers, Lua, LuaString as Text, MultiValue,
     Result as LuaResult, Table, Value, VmState,
 };
-use tollgate::store::{Evaluate, Program, StoreError};
+use tollgate::store::{
+    StoreError,
+    driver::{Evaluate, Program},
+};
 
 /// The work of scripts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

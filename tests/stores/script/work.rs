@@ -6,7 +6,10 @@ use support::Random;
 use tollgate::{
     AnyRule, Cost, Decision, Policy, Timestamp,
     key::Key,
-    store::{Ask, ScriptStore, Settlement, Store},
+    store::{
+        Store,
+        driver::{Ask, ScriptStore, Settlement},
+    },
 };
 
 use super::interpreter::{Interpreter, Work};

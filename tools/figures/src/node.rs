@@ -5,7 +5,10 @@ use std::sync::Arc;
 use tollgate::{
     AnyRule, Cost, Decision, Policy,
     key::Key,
-    store::{Ask, Check, LeaseConfig, LeaseStats, Leased, Store, StoreExt},
+    store::{
+        LeaseConfig, LeaseStats, Leased, Store, StoreExt,
+        driver::{Ask, Check},
+    },
 };
 
 use crate::{

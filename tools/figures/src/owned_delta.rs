@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{
     AnyRule, Charge, Timestamp,
     algorithm::Algorithm,
-    store::{Batch, Delta, StateKey},
+    store::driver::{Batch, Delta, StateKey},
 };
 
 pub(crate) type State = <AnyRule as Algorithm>::State;

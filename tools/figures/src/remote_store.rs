@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 use tollgate::{
     AnyRule, Policy,
+    future::{BoxFuture, SyncFuture},
     key::Key,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Delta, OwnedAsks, Settlement, Store, StoreError,
-        SyncFuture,
+        Backend, Store, StoreError,
+        driver::{Ask, Check, Decisions, Delta, OwnedAsks, Settlement},
     },
 };
 

@@ -5,7 +5,10 @@ use std::{collections::HashMap, sync::Mutex};
 use tollgate::{
     AnyRule, Charge, Policy,
     key::Key,
-    store::{Decisions, OwnedAsks, Pulled, Settlement, StateKey, StoreError, Transaction},
+    store::{
+        StoreError,
+        driver::{Decisions, OwnedAsks, Pulled, Settlement, StateKey, Transaction},
+    },
     time::Clock,
 };
 
@@ -127,7 +130,7 @@ mod tests {
     use tollgate::{
         Cost, Timestamp,
         algorithm::Algorithm,
-        store::{Ask, Batch},
+        store::driver::{Ask, Batch},
     };
 
     use super::*;

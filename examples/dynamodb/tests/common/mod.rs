@@ -8,7 +8,7 @@ pub use support::servers::Dynalite;
 use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     key::Key,
-    store::{Ask, Store, StoreError},
+    store::{Store, StoreError, driver::Ask},
 };
 use tollgate_dynamodb::{Dynamo, Place};
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tollgate::{
     AnyRule,
     algorithm::CountedRule,
-    store::{CasStoreBuilder, CounterStore},
+    store::driver::{CasStoreBuilder, CounterStore},
     testing::conformance::{Law, Suite},
 };
 

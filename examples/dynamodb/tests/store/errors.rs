@@ -17,7 +17,7 @@ use tokio::{
 use tollgate::{
     TokenBucket,
     key::Key,
-    store::{CasStore, CompareAndSwap, Increment},
+    store::driver::{CasStore, CompareAndSwap, Increment},
 };
 use tollgate_dynamodb::{Dynamo, Place};
 

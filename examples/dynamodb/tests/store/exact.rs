@@ -9,7 +9,7 @@ use std::{
 use tollgate::{
     FixedWindow, TokenBucket,
     key::Key,
-    store::{CasStore, CasStoreBuilder, CounterStore},
+    store::driver::{CasStore, CasStoreBuilder, CounterStore},
 };
 use tollgate_dynamodb::Dynamo;
 

@@ -6,7 +6,10 @@ use tollgate::{
     FixedWindow, TokenBucket,
     algorithm::Algorithm,
     key::Key,
-    store::{CasStore, CounterStore, LeaseConfig, Store, StoreError, StoreExt},
+    store::{
+        LeaseConfig, Store, StoreError, StoreExt,
+        driver::{CasStore, CounterStore},
+    },
 };
 use tollgate_dynamodb::{Capacity, Dynamo};
 

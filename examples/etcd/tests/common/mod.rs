@@ -10,7 +10,10 @@ use tollgate::{
     Cost, Decision, Policy, TokenBucket,
     algorithm::{Algorithm, Codec},
     key::Key,
-    store::{Ask, CasStore, CasStoreBuilder, Decisions, Store, StoreError},
+    store::{
+        Store, StoreError,
+        driver::{Ask, CasStore, CasStoreBuilder, Decisions},
+    },
 };
 use tollgate_etcd::Etcd;
 

@@ -1,7 +1,7 @@
 //! Faults must be detected for any number and pace of callers: one caller at several paces, four,
 //! and 64.
 
-use tollgate::{key::Key, store::CasStore};
+use tollgate::{key::Key, store::driver::CasStore};
 
 use crate::{
     common::{at_once, connect, servers},

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use etcd_client::ConnectOptions;
-use tollgate::store::{CompareAndSwap, StoreError};
+use tollgate::store::{StoreError, driver::CompareAndSwap};
 use tollgate_etcd::Etcd;
 
 use crate::common::{connect, servers, why};

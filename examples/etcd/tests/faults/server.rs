@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tollgate::{
     Decision, TokenBucket, Verdict,
     key::Key,
-    store::{CasStore, CircuitBreakerConfig, OnFailure, StoreError, StoreExt, Timeout},
+    store::{CircuitBreakerConfig, OnFailure, StoreError, StoreExt, Timeout, driver::CasStore},
 };
 use tollgate_etcd::Etcd;
 

@@ -13,7 +13,7 @@ use fleet::{
     run::Run,
 };
 use support::servers;
-use tollgate::{TokenBucket, store::CasStoreBuilder};
+use tollgate::{TokenBucket, store::driver::CasStoreBuilder};
 use tollgate_etcd::Etcd;
 
 /// Does nothing, except in a process that the fleet starts.

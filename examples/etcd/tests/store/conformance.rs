@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tollgate::{
     AnyRule,
-    store::CasStoreBuilder,
+    store::driver::CasStoreBuilder,
     testing::{
         Alternating,
         conformance::{Law, Suite},

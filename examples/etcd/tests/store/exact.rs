@@ -4,7 +4,10 @@ use tollgate::{
     AnyRule, Cost,
     algorithm::Algorithm,
     key::Key,
-    store::{Ask, CasStore, Store},
+    store::{
+        Store,
+        driver::{Ask, CasStore},
+    },
 };
 
 use crate::common::{admitted, at_once, keys, node, policy, servers};

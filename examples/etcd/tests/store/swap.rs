@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::store::{CompareAndSwap, Loaded, StoreError, Swap, Swapped};
+use tollgate::store::{
+    StoreError,
+    driver::{CompareAndSwap, Loaded, Swap, Swapped},
+};
 use tollgate_etcd::Etcd;
 
 use crate::common::{client, etcd, servers, why};

@@ -6,7 +6,7 @@ use tollgate::{
     AnyRule, Cost, Timestamp,
     algorithm::{Algorithm, Codec},
     key::Key,
-    store::{Ask, Store},
+    store::{Store, driver::Ask},
     time::{Clock, SystemClock},
 };
 

@@ -9,7 +9,7 @@ use rdkafka::{
     ClientConfig, Message, Offset, TopicPartitionList,
     consumer::{Consumer, StreamConsumer},
 };
-use tollgate::{AnyRule, store::Batch};
+use tollgate::{AnyRule, store::driver::Batch};
 use tollgate_kafka::Settings;
 
 use crate::cluster::{

@@ -11,7 +11,10 @@ use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
 use tollgate::{
     AnyRule, Cost, Policy,
     key::Key,
-    store::{Ask, Batch, Check, Delta, StateKey, Store, StoreError, StoreExt, SyncConfig, Synced},
+    store::{
+        Store, StoreError, StoreExt, SyncConfig, Synced,
+        driver::{Ask, Batch, Check, Delta, StateKey},
+    },
 };
 use tollgate_kafka::{Aggregator, AggregatorCounters, Kafka, Settings};
 

@@ -7,7 +7,7 @@ use rdkafka::{
     consumer::{BaseConsumer, CommitMode, Consumer},
     producer::{FutureProducer, FutureRecord},
 };
-use tollgate::store::Batch;
+use tollgate::store::driver::Batch;
 
 use crate::cluster::{
     Cluster, PARTITIONS, SOON, acquire, spent, state_key, tell, until, until_all_see,

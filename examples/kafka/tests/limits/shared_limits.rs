@@ -5,7 +5,10 @@ use std::time::Duration;
 use tollgate::{
     Cost, Policy,
     key::Key,
-    store::{Ask, Settlement, Store},
+    store::{
+        Store,
+        driver::{Ask, Settlement},
+    },
 };
 
 use crate::cluster::{Cluster, SOON, acquire, rule, spent, until, until_all_see};

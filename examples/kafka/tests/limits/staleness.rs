@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::store::Batch;
+use tollgate::store::driver::Batch;
 
 use crate::cluster::{
     Cluster, PARTITIONS, keys_by_partition, spent, state_key, tell, until, until_all_see,

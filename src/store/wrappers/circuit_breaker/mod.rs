@@ -40,8 +40,9 @@ use crate::{
 ///
 /// ```
 /// use tollgate::{Cost, Policy, TokenBucket};
-/// use tollgate::store::{Ask, CircuitBreakerConfig, CircuitState, StoreError, Store, StoreExt};
-/// # use tollgate::{key::Key, store::{Backend, Check, Decisions, Never, Settlement}};
+/// use tollgate::store::{CircuitBreakerConfig, CircuitState, Store, StoreError, StoreExt};
+/// use tollgate::store::driver::Ask;
+/// # use tollgate::{key::Key, store::{Backend, driver::{Check, Decisions, Never, Settlement}}};
 /// # fn down<T>() -> Check<Never<Result<T, StoreError>>> { Check::Ready(Err(StoreError::unavailable("connection refused"))) }
 /// # struct Down;
 /// # impl Backend for Down { type Error = StoreError; }

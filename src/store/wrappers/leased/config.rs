@@ -116,8 +116,8 @@ impl<C> LeaseConfig<C> {
     /// Sets the number of nodes that share the limits, at least 1, so that they are not counted.
     ///
     /// Otherwise each node counts itself in the store, once in [some
-    /// seconds](crate::store::NodeCounts::PERIOD), beside a call that it makes anyway. Nothing is
-    /// admitted or refused by this number: it determines what
+    /// seconds](crate::store::driver::NodeCounts::PERIOD), beside a call that it makes anyway.
+    /// Nothing is admitted or refused by this number: it determines what
     /// [`undershoot_bound`](crate::store::Leased::undershoot_bound) says.
     pub fn nodes(self, number: u64) -> Self {
         Self {

@@ -147,8 +147,8 @@ impl<C> SyncConfig<C> {
     /// Sets the number of nodes that share the limits, at least 1, so that they are not counted.
     ///
     /// Otherwise each node counts itself in the store, once in [some
-    /// seconds](crate::store::NodeCounts::PERIOD). Until the others have counted again they do not
-    /// know of a new node, and may be ahead as if it were not there.
+    /// seconds](crate::store::driver::NodeCounts::PERIOD). Until the others have counted again they
+    /// do not know of a new node, and may be ahead as if it were not there.
     pub fn nodes(self, number: u64) -> Self {
         Self {
             nodes: Some(number.max(1)),

@@ -7,11 +7,9 @@ use std::{
 };
 
 use http::{Request, Response};
-use tollgate::{
-    Policy,
-    key::Key,
-    store::{Ask, Backend, Check, Decisions, StoreError, Increment, Settlement, Store, Totals},
-};
+use tollgate::{Policy, key::Key};
+use tollgate::store::{Backend, Store, StoreError};
+use tollgate::store::driver::{Ask, Check, Decisions, Increment, Settlement, Totals};
 use tower::{Service, service_fn};
 
 /// A store that can fail, and always does.

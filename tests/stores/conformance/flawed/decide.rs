@@ -6,7 +6,7 @@ use tokio::task::yield_now;
 use tollgate::{
     AnyRule, Cost, Decision, Quota, Timestamp, Verdict,
     algorithm::Algorithm,
-    store::{Decisions, StoreError},
+    store::{StoreError, driver::Decisions},
 };
 
 use super::{Entry, Flaw, Flawed, Owned};

@@ -15,10 +15,11 @@ use tokio::task::yield_now;
 use tollgate::{
     AnyRule, Charge, Cost, Policy, Timestamp,
     algorithm::{Algorithm, StateKind},
+    future::{BoxFuture, SyncFuture},
     key::Key,
     store::{
-        Ask, Backend, Batch, BoxFuture, Check, Decisions, Delta, NodeCounts, Pulled, Settlement,
-        Store, StoreError, SyncFuture,
+        Backend, Store, StoreError,
+        driver::{Ask, Batch, Check, Decisions, Delta, NodeCounts, Pulled, Settlement},
     },
     time::{Clock, ManualClock},
 };

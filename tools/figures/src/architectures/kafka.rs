@@ -18,10 +18,11 @@ use std::{
 use tollgate::{
     AnyRule, Policy, Timestamp,
     algorithm::Algorithm,
+    future::{BoxFuture, SyncFuture},
     key::Key,
     store::{
-        Ask, Backend, Batch, BoxFuture, Check, Decisions, Delta, Pulled, Settlement, StateKey,
-        Store, StoreError, SyncFuture,
+        Backend, Store, StoreError,
+        driver::{Ask, Batch, Check, Decisions, Delta, Pulled, Settlement, StateKey},
     },
 };
 

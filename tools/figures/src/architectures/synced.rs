@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use tollgate::{
     AnyRule, Cost, Decision, Policy,
     key::Key,
-    store::{Ask, Check, Decisions, Store, StoreError, StoreExt, SyncConfig, Synced},
+    store::{
+        Store, StoreError, StoreExt, SyncConfig, Synced,
+        driver::{Ask, Check, Decisions},
+    },
 };
 
 use super::{architecture::Architecture, transport::Transport, world::World};

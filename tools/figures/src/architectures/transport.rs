@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tollgate::{
     AnyRule,
-    store::{BoxFuture, Decisions, Store, StoreError},
+    future::BoxFuture,
+    store::{Store, StoreError, driver::Decisions},
 };
 
 use super::world::World;
