@@ -10,7 +10,10 @@ use std::fmt;
 use super::{
     Algorithm, AnyRule, AnyState, StateKind, Step,
     codec::{Codec, damaged, put_number, take_number, take_tag},
-    packed::{PackedAlgorithm, PackedKind, PackedState, StoreTime, TwoBuckets, TwoWords},
+    packed::{
+        BuiltIn, Form, InMemory, InWords, PackedAlgorithm, PackedKind, PackedState, StoreTime,
+        TwoBuckets, TwoWords,
+    },
 };
 use crate::{
     decision::{Charge, Cost, Decision},
@@ -87,6 +90,15 @@ impl All {
             changed.unwrap_or_else(|| rule.clone())
         });
         Some(Self(rules.collect()))
+    }
+
+    /// Returns the rules as two buckets, if that is what they are.
+    #[inline]
+    pub(super) fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
+        match &*self.0 {
+            [a, b] => two_buckets(a, b),
+            _ => None,
+        }
     }
 
     fn zip<'a>(
@@ -246,22 +258,21 @@ impl Algorithm for All {
     }
 
     #[inline]
-    fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
-        match &*self.0 {
-            [a, b] => two_buckets(a, b),
-            _ => None,
-        }
+    fn built_in(&self) -> BuiltIn<'_, Self::State> {
+        BuiltIn::new(Form::List(self), self)
     }
+}
 
+impl InWords<Box<[Option<AnyState>]>> for All {
     /// Packs two buckets as a pair does.
-    fn to_two_words(&self, state: &Self::State, now: StoreTime) -> Option<TwoWords> {
+    fn write_words(&self, state: &<Self as Algorithm>::State, now: StoreTime) -> Option<TwoWords> {
         match (&*self.0, &**state) {
             ([a, b], [a_state, b_state]) => pack_both((a, a_state), (b, b_state), now),
             _ => None,
         }
     }
 
-    fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<Self::State> {
+    fn read_words(&self, words: TwoWords, now: StoreTime) -> Option<<Self as Algorithm>::State> {
         let read = |(rule, packed)| read_bucket(rule, packed, now);
         Some(self.0.iter().zip(words).map(read).collect())
     }
@@ -441,17 +452,23 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
     }
 
     #[inline]
-    fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
-        two_buckets(&self.0, &self.1)
+    fn built_in(&self) -> BuiltIn<'_, Self::State> {
+        let form = match (self.0.built_in().form(), self.1.built_in().form()) {
+            (Form::Bucket(a), Form::Bucket(b)) => Form::Both(a, b),
+            _ => Form::Plain,
+        };
+        BuiltIn::new(form, self)
     }
+}
 
+impl<A: Algorithm, B: Algorithm> InWords<(Option<A::State>, Option<B::State>)> for (A, B) {
     /// Returns the packed state of each bucket, if both rules are buckets.
-    fn to_two_words(&self, (a, b): &Self::State, now: StoreTime) -> Option<TwoWords> {
+    fn write_words(&self, (a, b): &<Self as Algorithm>::State, now: StoreTime) -> Option<TwoWords> {
         pack_both((&self.0, a), (&self.1, b), now)
     }
 
     #[inline]
-    fn read_two_words(&self, [a, b]: TwoWords, now: StoreTime) -> Option<Self::State> {
+    fn read_words(&self, [a, b]: TwoWords, now: StoreTime) -> Option<<Self as Algorithm>::State> {
         Some((read_bucket(&self.0, a, now), read_bucket(&self.1, b, now)))
     }
 }

@@ -5,7 +5,9 @@ use std::{fmt, str::FromStr};
 use super::{
     Algorithm, All, StateKind, Step,
     codec::{Codec, damaged, tag},
-    packed::{Meaning, PackedKind, PackedRule, PackedState, StoreTime, TwoBuckets, TwoWords},
+    packed::{
+        BuiltIn, Form, InMemory, InWords, Meaning, PackedKind, PackedState, StoreTime, TwoWords,
+    },
     registry::{NAMES, algorithms},
     rule::RuleWords,
 };
@@ -249,41 +251,35 @@ impl Algorithm for AnyRule {
     }
 
     #[inline]
-    fn packed_rule(&self) -> Option<PackedRule<'_>> {
-        // Only these have one. The compiler does not merge the arms of all others, and the call is
-        // on the fast path.
-        match self {
-            Self::TokenBucket(rule) => rule.packed_rule(),
-            Self::LeakyBucket(rule) => rule.packed_rule(),
-            Self::FixedWindow(rule) => rule.packed_rule(),
-            Self::SlidingWindow(rule) => rule.packed_rule(),
-            _ => None,
-        }
+    fn built_in(&self) -> BuiltIn<'_, AnyState> {
+        let form = match self {
+            Self::TokenBucket(rule) => Form::Bucket(rule),
+            Self::LeakyBucket(rule) => Form::Queue(rule),
+            Self::FixedWindow(rule) => Form::Window(rule),
+            Self::SlidingWindow(rule) => Form::Slices(rule),
+            Self::Cascade(rule) => Form::Either(rule),
+            Self::ThreeColor(rule) => Form::Marked(rule),
+            Self::All(rule) => Form::List(rule),
+            _ => Form::Plain,
+        };
+        BuiltIn::new(form, self)
     }
+}
 
-    #[inline]
-    fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
-        match self {
-            Self::All(rule) => rule.two_buckets(),
-            Self::Cascade(rule) => rule.two_buckets(),
-            Self::ThreeColor(rule) => rule.two_buckets(),
-            _ => None,
-        }
-    }
-
-    fn to_two_words(&self, state: &AnyState, now: StoreTime) -> Option<TwoWords> {
+impl InWords<AnyState> for AnyRule {
+    fn write_words(&self, state: &AnyState, now: StoreTime) -> Option<TwoWords> {
         each!(self, rule => rule.to_two_words(Own::in_any(state)?, now))
     }
 
-    fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<AnyState> {
+    fn read_words(&self, words: TwoWords, now: StoreTime) -> Option<AnyState> {
         each!(self, rule => rule.read_two_words(words, now).map(Own::into_any))
     }
 
-    fn pack(&self, state: &AnyState, now: StoreTime) -> Option<PackedState> {
+    fn write_word(&self, state: &AnyState, now: StoreTime) -> Option<PackedState> {
         each!(self, rule => rule.pack(Own::in_any(state)?, now))
     }
 
-    fn unpack(
+    fn read_word(
         &self,
         packed: PackedState,
         packed_kind: PackedKind,

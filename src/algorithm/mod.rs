@@ -46,6 +46,7 @@ pub use self::{
     codec::Codec,
     counted::{Counted, CountedRule, Slicing},
     leasable::{Leasable, Validity},
+    packed::BuiltIn,
     scripted::Scripted,
     syncable::Syncable,
 };
@@ -67,11 +68,7 @@ pub(crate) use self::{
 
 use std::fmt;
 
-use self::{
-    any::AnyState,
-    packed::{PackedKind, PackedRule, PackedState, StoreTime, TwoBuckets, TwoWords},
-    registry::modules,
-};
+use self::{any::AnyState, registry::modules};
 use crate::{
     decision::{Charge, Cost, Decision},
     time::Timestamp,
@@ -258,9 +255,11 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns `true` if [`settle`](Self::settle) refunds nothing because too many charges were
-    /// refunded before. Stores count these cases.
-    #[doc(hidden)]
+    /// Returns `true` if [`settle`](Self::settle) would refund nothing, because the state has no
+    /// room for one more refund.
+    ///
+    /// A leaky bucket remembers refunded slots in the middle of its queue, sixteen at most. Stores
+    /// call this before they settle, and count these cases. `false` by default.
     fn forgets(
         &self,
         state: Option<&Self::State>,
@@ -272,94 +271,34 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Returns the block if this rule is one that an outer wrapper made. Only
-    /// [`Blocks`](crate::store::Blocks) calls this.
-    #[doc(hidden)]
-    fn as_block(&self) -> Option<&Block> {
-        None
-    }
-
-    /// Returns the instant of the charge that a grant corrects, from a look at the key. Only a
-    /// [`Limiter`](crate::Limiter) calls this.
+    /// Returns the instant of the charge that a [grant](crate::Limiter::grant) refunds, from a look
+    /// at the key.
     ///
-    /// The default is the instant of the look. A log returns the instant of its newest entry.
-    #[doc(hidden)]
+    /// A grant belongs to no call, so it settles a charge that was never made. The default is the
+    /// instant of the look. A log returns the instant of its newest entry, because it refunds
+    /// entries.
     fn grant_at(&self, look: &Decision) -> Timestamp {
         look.at()
     }
 
-    /// Returns the slack of a grant in units. Only a [`Limiter`](crate::Limiter) calls this.
+    /// Returns the slack of a [grant](crate::Limiter::grant) in units; `None` for a rule that
+    /// settles only charges that it has made, and so cannot grant.
     ///
     /// A grant corrects a charge of the granted units and the slack to the slack alone. A bucket
-    /// refunds only the part of a charge that refill cannot have restored since; the slack keeps
-    /// that part above the grant for a minute after the look. `None` is for a rule that settles
-    /// only charges that it has made.
-    #[doc(hidden)]
+    /// refunds only the part of a charge that refill cannot have restored since, and returns the
+    /// units of a minute. So a grant arrives whole up to a minute after the look. 0 by default.
     fn grant_slack(&self) -> Option<u64> {
         Some(0)
     }
 
-    /// Returns the rule as a [`PackedRule`] if its states fit into a word each. Only the store in
-    /// memory calls this.
+    /// Returns what this crate knows of a rule of its own, beyond this trait. The store in memory
+    /// keeps the states of some of them in a word or two, without a lock.
     ///
-    /// `None`, the default, is always correct. A packed rule overrides [`pack`](Self::pack) and
-    /// [`unpack`](Self::unpack), too.
-    #[doc(hidden)]
+    /// [`BuiltIn::NONE`], the default, is always correct. A rule of your own that decides exactly
+    /// as one of this crate, from its states, may return that one's.
     #[inline]
-    fn packed_rule(&self) -> Option<PackedRule<'_>> {
-        None
-    }
-
-    /// Packs a state into a packed state, without loss; `None` if it does not fit. Only the store
-    /// in memory calls this.
-    #[doc(hidden)]
-    fn pack(&self, state: &Self::State, now: StoreTime) -> Option<PackedState> {
-        let _ = (state, now);
-        None
-    }
-
-    /// Unpacks a packed state that any rule of this type made; `None` if this type has no such
-    /// packed states. Only the store in memory calls this.
-    ///
-    /// `kind` is that of the rule that made the packed state, or a [debt](PackedKind::DEBT).
-    #[doc(hidden)]
-    fn unpack(
-        &self,
-        packed: PackedState,
-        packed_kind: PackedKind,
-        now: StoreTime,
-    ) -> Option<Self::State> {
-        let _ = (packed, packed_kind, now);
-        None
-    }
-
-    /// Returns the rule as two buckets if [two words](Self::to_two_words) are their states. Only
-    /// the store in memory calls this.
-    ///
-    /// `None`, the default, is always correct. A rule with two buckets overrides the next two
-    /// functions, too.
-    #[doc(hidden)]
-    #[inline]
-    fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
-        None
-    }
-
-    /// Writes a state as two words, without loss; `None` if it does not fit. Only the store in
-    /// memory calls this.
-    #[doc(hidden)]
-    #[inline]
-    fn to_two_words(&self, state: &Self::State, now: StoreTime) -> Option<TwoWords> {
-        let _ = (state, now);
-        None
-    }
-
-    /// Reads the two words of a state that any rule of this type wrote. Only the store in memory
-    /// calls this.
-    #[doc(hidden)]
-    #[inline]
-    fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<Self::State> {
-        let _ = (words, now);
-        None
+    fn built_in(&self) -> BuiltIn<'_, Self::State> {
+        BuiltIn::NONE
     }
 }
 

@@ -1,8 +1,8 @@
 //! Packed states: states that are one instant, so that a word holds them; their kinds, and the
 //! rules that have them.
 //!
-//! These are the types in the hidden methods of [`Algorithm`](super::Algorithm), which the store in
-//! memory calls. Nothing outside of this crate can make a [`PackedRule`].
+//! A rule returns them as its [`BuiltIn`], which nothing outside of this crate can make. The store
+//! in memory reads it by the methods of [`InMemory`].
 //!
 //! A packed token bucket is the instant when it was empty, a packed queue the instant when it is
 //! idle again, a packed window its start plus a tick per counted unit. All three only grow by
@@ -10,9 +10,12 @@
 //! map: refunded slots in the middle of a queue, counts carried into a window, windows with an
 //! offset.
 
+use std::fmt;
+
 use super::{
-    fixed_window::FixedWindow, leaky_bucket::LeakyBucket, sliding_window::SlidingWindow,
-    ticks::PER_NANO, token_bucket::TokenBucket,
+    Algorithm, All, Block, cascade::Cascade, fixed_window::FixedWindow, leaky_bucket::LeakyBucket,
+    sliding_window::SlidingWindow, three_color::ThreeColor, ticks::PER_NANO,
+    token_bucket::TokenBucket,
 };
 use crate::{
     decision::{Cost, Decision},
@@ -307,6 +310,160 @@ impl PackedKind {
         Self(number)
     }
 }
+
+/// What this crate knows of a rule of its own, as [`Algorithm::built_in`] returns it.
+///
+/// It has no methods: only the stores and wrappers of this crate read it.
+pub struct BuiltIn<'a, S> {
+    form: Form<'a>,
+    words: Option<&'a (dyn InWords<S> + 'a)>,
+}
+
+/// The rules that stores and wrappers tell apart.
+///
+/// It is read as late as possible, in the methods of [`InMemory`]: a value that said more, such as
+/// the buckets of a list, cost an [`AnyRule`](super::AnyRule) a tenth of each decision.
+#[derive(Clone, Copy)]
+pub(super) enum Form<'a> {
+    Plain,
+    Bucket(&'a TokenBucket),
+    Queue(&'a LeakyBucket),
+    Window(&'a FixedWindow),
+    Slices(&'a SlidingWindow),
+    Both(&'a TokenBucket, &'a TokenBucket),
+    Either(&'a Cascade),
+    Marked(&'a ThreeColor),
+    List(&'a All),
+    Block(&'a Block),
+}
+
+/// A rule that reads and writes its states as words of the store in memory.
+///
+/// Also rules whose own states are not packed read a [debt](PackedKind::DEBT).
+pub(super) trait InWords<S> {
+    /// See [`InMemory::pack`].
+    fn write_word(&self, state: &S, now: StoreTime) -> Option<PackedState> {
+        let _ = (state, now);
+        None
+    }
+
+    /// See [`InMemory::unpack`].
+    fn read_word(&self, packed: PackedState, packed_kind: PackedKind, now: StoreTime) -> Option<S> {
+        let _ = (packed, packed_kind, now);
+        None
+    }
+
+    /// See [`InMemory::to_two_words`].
+    fn write_words(&self, state: &S, now: StoreTime) -> Option<TwoWords> {
+        let _ = (state, now);
+        None
+    }
+
+    /// See [`InMemory::read_two_words`].
+    fn read_words(&self, words: TwoWords, now: StoreTime) -> Option<S> {
+        let _ = (words, now);
+        None
+    }
+}
+
+impl<'a, S> BuiltIn<'a, S> {
+    /// Nothing: a rule that is known by the trait alone.
+    pub const NONE: Self = Self {
+        form: Form::Plain,
+        words: None,
+    };
+
+    #[inline(always)]
+    pub(super) fn new(form: Form<'a>, rule: &'a (dyn InWords<S> + 'a)) -> Self {
+        let words = Some(rule);
+        Self { form, words }
+    }
+
+    pub(super) fn of_block(block: &'a Block) -> Self {
+        let form = Form::Block(block);
+        Self { form, words: None }
+    }
+
+    #[inline(always)]
+    pub(super) fn form(self) -> Form<'a> {
+        self.form
+    }
+
+    /// Returns the block, if the rule is one that an outer wrapper made.
+    pub(super) fn block(self) -> Option<&'a Block> {
+        match self.form {
+            Form::Block(block) => Some(block),
+            _ => None,
+        }
+    }
+}
+
+impl<S> fmt::Debug for BuiltIn<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BuiltIn").finish_non_exhaustive()
+    }
+}
+
+/// What the store in memory reads of a rule's [`BuiltIn`].
+pub trait InMemory: Algorithm {
+    /// Returns the rule as a [`PackedRule`] if its states fit into a word each.
+    #[inline(always)]
+    fn packed_rule(&self) -> Option<PackedRule<'_>> {
+        match self.built_in().form {
+            Form::Bucket(rule) => rule.is_packed().then(|| PackedRule::of_bucket(rule)),
+            Form::Queue(rule) => rule.is_packed().then(|| PackedRule::of_queue(rule)),
+            Form::Window(rule) => rule.is_packed().then(|| PackedRule::of_window(rule)),
+            Form::Slices(rule) => rule.is_packed().then(|| PackedRule::of_slices(rule)),
+            _ => None,
+        }
+    }
+
+    /// Packs a state into a packed state, without loss; `None` if it does not fit.
+    #[inline]
+    fn pack(&self, state: &Self::State, now: StoreTime) -> Option<PackedState> {
+        self.built_in().words?.write_word(state, now)
+    }
+
+    /// Unpacks a packed state that any rule of this type made; `None` if this type has no such
+    /// packed states.
+    ///
+    /// `kind` is that of the rule that made the packed state, or a [debt](PackedKind::DEBT).
+    #[inline]
+    fn unpack(
+        &self,
+        packed: PackedState,
+        packed_kind: PackedKind,
+        now: StoreTime,
+    ) -> Option<Self::State> {
+        self.built_in().words?.read_word(packed, packed_kind, now)
+    }
+
+    /// Returns the rule as two buckets if [two words](Self::to_two_words) are their states.
+    #[inline(always)]
+    fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
+        match self.built_in().form {
+            Form::Both(a, b) => TwoBuckets::both(a, b),
+            Form::Either(rule) => TwoBuckets::either(rule),
+            Form::Marked(rule) => TwoBuckets::marked(rule),
+            Form::List(rule) => rule.two_buckets(),
+            _ => None,
+        }
+    }
+
+    /// Writes a state as two words, without loss; `None` if it does not fit.
+    #[inline]
+    fn to_two_words(&self, state: &Self::State, now: StoreTime) -> Option<TwoWords> {
+        self.built_in().words?.write_words(state, now)
+    }
+
+    /// Reads the two words of a state that any rule of this type wrote.
+    #[inline]
+    fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<Self::State> {
+        self.built_in().words?.read_words(words, now)
+    }
+}
+
+impl<R: Algorithm> InMemory for R {}
 
 /// A rule whose states are [`PackedState`]s. The page of [`Local`](crate::store::Local#memory)
 /// lists such rules.

@@ -242,7 +242,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{algorithm::Algorithm, decision::Charge, quota::Quota, time::Timestamp};
+    use crate::{
+        algorithm::{Algorithm, packed::InMemory},
+        decision::Charge,
+        quota::Quota,
+        time::Timestamp,
+    };
 
     const START: u64 = 1_800_000_000_000_000_000;
 

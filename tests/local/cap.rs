@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate::{
     Charge, Cost, Decision, Policy, Timestamp, TokenBucket, Verdict,
-    algorithm::Algorithm,
+    algorithm::packed::InMemory,
     store::{
         AtCapacity, Local, LocalBuilder, Store,
         driver::{Ask, Check, Decisions, Settlement},

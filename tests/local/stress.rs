@@ -12,7 +12,7 @@ use std::{
 use support::Random;
 use tollgate::{
     Charge, Cost, Policy, TokenBucket,
-    algorithm::Algorithm,
+    algorithm::packed::InMemory,
     store::{
         AtCapacity, Local, LocalBuilder, Store,
         driver::{Ask, Check, Settlement},

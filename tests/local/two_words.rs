@@ -5,7 +5,7 @@ use std::{sync::Barrier, thread, time::Duration};
 
 use tollgate::{
     AnyRule, Cascade, Cost, Decision, Policy, ThreeColor, TokenBucket, Verdict,
-    algorithm::Algorithm,
+    algorithm::{Algorithm, packed::InMemory},
     store::{Local, LocalBuilder, driver::Ask},
     time::ManualClock,
 };

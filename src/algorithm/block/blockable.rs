@@ -15,7 +15,7 @@ use crate::{
     algorithm::{
         Algorithm, Block, Leasable, StateKind, Step, Syncable, Validity,
         codec::Codec,
-        packed::{PackedKind, PackedRule, PackedState, StoreTime, TwoBuckets, TwoWords},
+        packed::{BuiltIn, InMemory, InWords, PackedKind, PackedState, StoreTime, TwoWords},
         scripted::{ScriptTuple, Scripted, Sealed},
     },
     decision::{Charge, Cost, Decision},
@@ -63,7 +63,7 @@ impl<Rule: Algorithm> Blockable<Rule> {
     /// Returns a rule as blockable. If it is a block of blocks further out, it stays one: all of
     /// them share the block of a key.
     pub(crate) fn of(rule: &Rule) -> Self {
-        match rule.as_block() {
+        match rule.built_in().block() {
             Some(block) => Self::Block(*block),
             None => Self::Rule(rule.clone()),
         }
@@ -214,28 +214,33 @@ impl<Rule: Algorithm> Algorithm for Blockable<Rule> {
     }
 
     // A block is in no word, so the store in memory evicts none, and a new key inherits none.
-
     #[inline]
-    fn packed_rule(&self) -> Option<PackedRule<'_>> {
+    fn built_in(&self) -> BuiltIn<'_, Self::State> {
         match self {
-            Self::Rule(rule) => rule.packed_rule(),
-            Self::Block(_) => None,
+            Self::Rule(rule) => BuiltIn::new(rule.built_in().form(), self),
+            Self::Block(block) => BuiltIn::of_block(block),
         }
     }
+}
 
-    fn pack(&self, state: &Self::State, now: StoreTime) -> Option<PackedState> {
+impl<Rule: Algorithm> InWords<BlockableState<Rule::State>> for Blockable<Rule> {
+    fn write_word(
+        &self,
+        state: &BlockableState<Rule::State>,
+        now: StoreTime,
+    ) -> Option<PackedState> {
         match self {
             Self::Rule(rule) => rule.pack(state.rule()?, now),
             Self::Block(_) => None,
         }
     }
 
-    fn unpack(
+    fn read_word(
         &self,
         packed: PackedState,
         packed_kind: PackedKind,
         now: StoreTime,
-    ) -> Option<Self::State> {
+    ) -> Option<BlockableState<Rule::State>> {
         match self {
             Self::Rule(rule) => {
                 let own = rule.unpack(packed, packed_kind, now);
@@ -245,15 +250,7 @@ impl<Rule: Algorithm> Algorithm for Blockable<Rule> {
         }
     }
 
-    #[inline]
-    fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
-        match self {
-            Self::Rule(rule) => rule.two_buckets(),
-            Self::Block(_) => None,
-        }
-    }
-
-    fn to_two_words(&self, state: &Self::State, now: StoreTime) -> Option<TwoWords> {
+    fn write_words(&self, state: &BlockableState<Rule::State>, now: StoreTime) -> Option<TwoWords> {
         match self {
             Self::Rule(rule) => rule.to_two_words(state.rule()?, now),
             Self::Block(_) => None,
@@ -261,20 +258,13 @@ impl<Rule: Algorithm> Algorithm for Blockable<Rule> {
     }
 
     #[inline]
-    fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<Self::State> {
+    fn read_words(&self, words: TwoWords, now: StoreTime) -> Option<BlockableState<Rule::State>> {
         match self {
             Self::Rule(rule) => {
                 let own = rule.read_two_words(words, now);
                 own.map(BlockableState::of_rule)
             }
             Self::Block(_) => None,
-        }
-    }
-
-    fn as_block(&self) -> Option<&Block> {
-        match self {
-            Self::Rule(rule) => rule.as_block(),
-            Self::Block(block) => Some(block),
         }
     }
 }

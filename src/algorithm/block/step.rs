@@ -4,7 +4,7 @@ use std::{num::NonZeroU64, time::Duration};
 
 use super::Block;
 use crate::{
-    algorithm::{Algorithm, StateKind, Step},
+    algorithm::{Algorithm, StateKind, Step, packed::BuiltIn},
     decision::{Charge, Cost, Decision, Numbers, Verdict},
     quota::Quota,
     time::Timestamp,
@@ -91,7 +91,7 @@ impl Algorithm for Block {
         None
     }
 
-    fn as_block(&self) -> Option<&Block> {
-        Some(self)
+    fn built_in(&self) -> BuiltIn<'_, BlockState> {
+        BuiltIn::of_block(self)
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
         bucket::{Bucket, BucketLevel, Fill},
-        packed::{StoreTime, TwoBuckets, TwoWords},
+        packed::{BuiltIn, Form, InWords, StoreTime, TwoWords},
         rate::{Width, in_width},
         ticks::{Ticks, after},
         token_bucket::TokenBucket,
@@ -372,14 +372,16 @@ impl Algorithm for Cascade {
     }
 
     #[inline]
-    fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
-        TwoBuckets::either(self)
+    fn built_in(&self) -> BuiltIn<'_, CascadeState> {
+        BuiltIn::new(Form::Either(self), self)
     }
+}
 
+impl InWords<CascadeState> for Cascade {
     /// Returns the instants at which two buckets were last empty; `None` for other numbers of
     /// buckets.
     #[inline]
-    fn to_two_words(&self, state: &CascadeState, now: StoreTime) -> Option<TwoWords> {
+    fn write_words(&self, state: &CascadeState, now: StoreTime) -> Option<TwoWords> {
         match (&*self.buckets, state.as_slice()) {
             ([a, b], [a_level, b_level]) => {
                 Some([a.pack_level(a_level, now)?, b.pack_level(b_level, now)?])
@@ -389,7 +391,7 @@ impl Algorithm for Cascade {
     }
 
     #[inline]
-    fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<CascadeState> {
+    fn read_words(&self, words: TwoWords, now: StoreTime) -> Option<CascadeState> {
         let level = |packed| BucketLevel::unpack(packed, now);
         Some(CascadeState(Buckets::Two(words.map(level))))
     }

@@ -19,7 +19,7 @@ use super::{Begin, FixedWindow};
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        packed::{Meaning, PackedKind, PackedRule, PackedState, StepPacked, StoreTime},
+        packed::{BuiltIn, Form, InWords, Meaning, PackedKind, PackedState, StepPacked, StoreTime},
         ticks::PER_NANO,
     },
     decision::{Charge, Compute, Cost, Decision, Deferred, Verdict},
@@ -197,21 +197,8 @@ impl Algorithm for FixedWindow {
     }
 
     #[inline]
-    fn packed_rule(&self) -> Option<PackedRule<'_>> {
-        self.is_packed().then(|| PackedRule::of_window(self))
-    }
-
-    fn pack(&self, state: &FixedWindowState, now: StoreTime) -> Option<PackedState> {
-        self.pack_window(state, now)
-    }
-
-    fn unpack(
-        &self,
-        packed: PackedState,
-        packed_kind: PackedKind,
-        now: StoreTime,
-    ) -> Option<FixedWindowState> {
-        self.unpack_window(packed, packed_kind, now)
+    fn built_in(&self) -> BuiltIn<'_, FixedWindowState> {
+        BuiltIn::new(Form::Window(self), self)
     }
 
     /// Returns the rule with the key's own offset, if windows are [spread](FixedWindow::spread).
@@ -232,6 +219,21 @@ impl Algorithm for FixedWindow {
             let begin = Begin::Offset((share >> u64::BITS) as u64 * unit);
             Self { begin, ..*self }
         })
+    }
+}
+
+impl InWords<FixedWindowState> for FixedWindow {
+    fn write_word(&self, state: &FixedWindowState, now: StoreTime) -> Option<PackedState> {
+        self.pack_window(state, now)
+    }
+
+    fn read_word(
+        &self,
+        packed: PackedState,
+        packed_kind: PackedKind,
+        now: StoreTime,
+    ) -> Option<FixedWindowState> {
+        self.unpack_window(packed, packed_kind, now)
     }
 }
 
@@ -432,7 +434,7 @@ impl FixedWindow {
     }
 
     #[inline]
-    const fn is_packed(&self) -> bool {
+    pub(in crate::algorithm) const fn is_packed(&self) -> bool {
         matches!(self.begin, Begin::Offset(0)) && self.reciprocal > 0
     }
 

@@ -219,7 +219,7 @@ impl LeakyBucket {
     /// Only if departures distinguish calls: a packed state does not hold whether the last call was
     /// the only one at its instant.
     #[inline]
-    const fn is_packed(&self) -> bool {
+    pub(super) const fn is_packed(&self) -> bool {
         self.rate.fits_packed_state() && self.rate.price_in_ticks() >= PER_NANO as i64
     }
 

@@ -10,7 +10,7 @@ use super::LeakyBucket;
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        packed::{PackedKind, PackedRule, PackedState, StepPacked, StoreTime},
+        packed::{BuiltIn, Form, InWords, PackedKind, PackedState, StepPacked, StoreTime},
         rate::{Units, Width, in_width},
         ticks::{PARTS_PER_NANO, Ticks, after, after_ticks},
     },
@@ -342,19 +342,21 @@ impl Algorithm for LeakyBucket {
     }
 
     #[inline]
-    fn packed_rule(&self) -> Option<PackedRule<'_>> {
-        self.is_packed().then(|| PackedRule::of_queue(self))
+    fn built_in(&self) -> BuiltIn<'_, LeakyBucketState> {
+        BuiltIn::new(Form::Queue(self), self)
     }
+}
 
+impl InWords<LeakyBucketState> for LeakyBucket {
     /// Returns `None` while refunded slots in the middle are remembered.
-    fn pack(&self, state: &LeakyBucketState, now: StoreTime) -> Option<PackedState> {
+    fn write_word(&self, state: &LeakyBucketState, now: StoreTime) -> Option<PackedState> {
         if !self.is_packed() || state.refunded.is_some() {
             return None;
         }
         now.packed_after(state.written_at, state.backlog.whole()?)
     }
 
-    fn unpack(
+    fn read_word(
         &self,
         packed: PackedState,
         _: PackedKind,

@@ -101,7 +101,7 @@ fn apart(packed: PackedState, start: PackedState, length: u64) -> (i64, u64) {
 impl SlidingWindow {
     /// Returns `true` if the rule's states are packed.
     #[inline]
-    pub(super) const fn is_packed(&self) -> bool {
+    pub(in crate::algorithm) const fn is_packed(&self) -> bool {
         self.limit.get() >> self.bits == 0
     }
 
@@ -385,7 +385,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        algorithm::{Algorithm, Step},
+        algorithm::{Algorithm, Step, packed::InMemory},
         quota::Quota,
     };
 

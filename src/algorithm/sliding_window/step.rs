@@ -13,7 +13,7 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        packed::{PackedKind, PackedRule, PackedState, StoreTime},
+        packed::{BuiltIn, Form, InWords, PackedKind, PackedState, StoreTime},
     },
     decision::{Charge, Cost, Decision, Numbers, Verdict},
     time::Timestamp,
@@ -408,15 +408,17 @@ impl Algorithm for SlidingWindow {
     }
 
     #[inline]
-    fn packed_rule(&self) -> Option<PackedRule<'_>> {
-        self.is_packed().then(|| PackedRule::of_slices(self))
+    fn built_in(&self) -> BuiltIn<'_, SlidingWindowState> {
+        BuiltIn::new(Form::Slices(self), self)
     }
+}
 
-    fn pack(&self, state: &SlidingWindowState, now: StoreTime) -> Option<PackedState> {
+impl InWords<SlidingWindowState> for SlidingWindow {
+    fn write_word(&self, state: &SlidingWindowState, now: StoreTime) -> Option<PackedState> {
         self.pack_counters(state, now)
     }
 
-    fn unpack(
+    fn read_word(
         &self,
         packed: PackedState,
         packed_kind: PackedKind,

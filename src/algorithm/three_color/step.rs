@@ -7,7 +7,7 @@ use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
         bucket::{self, Bucket, BucketLevel},
-        packed::{StoreTime, TwoBuckets, TwoWords},
+        packed::{BuiltIn, Form, InWords, StoreTime, TwoWords},
         rate::{Units, Width},
         ticks::{Ticks, after, after_ticks},
     },
@@ -324,18 +324,20 @@ impl Algorithm for ThreeColor {
     }
 
     #[inline]
-    fn two_buckets(&self) -> Option<TwoBuckets<'_>> {
-        TwoBuckets::marked(self)
+    fn built_in(&self) -> BuiltIn<'_, ThreeColorState> {
+        BuiltIn::new(Form::Marked(self), self)
     }
+}
 
-    fn to_two_words(&self, state: &ThreeColorState, now: StoreTime) -> Option<TwoWords> {
+impl InWords<ThreeColorState> for ThreeColor {
+    fn write_words(&self, state: &ThreeColorState, now: StoreTime) -> Option<TwoWords> {
         let [committed, peak] = state.buckets();
         let committed = self.committed.pack_level(&committed, now)?;
         Some([committed, self.peak.pack_level(&peak, now)?])
     }
 
     #[inline]
-    fn read_two_words(&self, words: TwoWords, now: StoreTime) -> Option<ThreeColorState> {
+    fn read_words(&self, words: TwoWords, now: StoreTime) -> Option<ThreeColorState> {
         let level = |packed| BucketLevel::unpack(packed, now).level;
         let [committed, peak] = words.map(level);
         Some(ThreeColorState {

@@ -15,7 +15,7 @@ use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
         bucket::{Bucket, BucketLevel, Fill, more_after, remaining},
-        packed::{PackedKind, PackedRule, PackedState, StepPacked, StoreTime},
+        packed::{BuiltIn, Form, InWords, PackedKind, PackedState, StepPacked, StoreTime},
         rate::{Units, Width, in_width},
         ticks::{PARTS_PER_NANO, PER_NANO, Ticks, after, after_ticks},
     },
@@ -351,18 +351,20 @@ impl Algorithm for TokenBucket {
     }
 
     #[inline]
-    fn packed_rule(&self) -> Option<PackedRule<'_>> {
-        self.is_packed().then(|| PackedRule::of_bucket(self))
+    fn built_in(&self) -> BuiltIn<'_, TokenBucketState> {
+        BuiltIn::new(Form::Bucket(self), self)
     }
+}
 
-    fn pack(&self, state: &TokenBucketState, now: StoreTime) -> Option<PackedState> {
+impl InWords<TokenBucketState> for TokenBucket {
+    fn write_word(&self, state: &TokenBucketState, now: StoreTime) -> Option<PackedState> {
         match state.refunded.is_none() {
             true => self.pack_level(&state.level, now),
             false => None,
         }
     }
 
-    fn unpack(
+    fn read_word(
         &self,
         packed: PackedState,
         _: PackedKind,

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, PackedAlgorithm, Step, StepPacked,
-        packed::{PackedRule, TwoBuckets},
+        packed::{InMemory, PackedRule, TwoBuckets},
     },
     decision::{Cost, Decision},
     key::Key,

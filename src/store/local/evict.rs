@@ -24,7 +24,7 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        packed::{PackedKind, PackedRule, PackedState, StoreTime},
+        packed::{InMemory, PackedKind, PackedRule, PackedState, StoreTime},
     },
     decision::{Cost, Decision},
     sync::yield_now,

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, Step,
-        packed::{PackedState, StoreTime},
+        packed::{InMemory, PackedState, StoreTime},
     },
     decision::Decision,
     store::{Ask, Decisions},

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, Step,
-        packed::{PackedKind, PackedRule, StoreTime},
+        packed::{InMemory, PackedKind, PackedRule, StoreTime},
     },
     decision::Cost,
     store::Settlement,

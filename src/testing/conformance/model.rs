@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::checker::Subject;
 use crate::{
-    algorithm::{Algorithm, StateKind, Step, packed::StoreTime},
+    algorithm::{
+        Algorithm, StateKind, Step,
+        packed::{InMemory, StoreTime},
+    },
     decision::{Charge, Cost, Decision, Verdict},
     time::Timestamp,
 };

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use tollgate::{
     AnyRule, Charge, Cost, Decision, FixedWindow, LeakyBucket, Policy, SlidingWindow, Timestamp,
     TokenBucket,
-    algorithm::Algorithm,
+    algorithm::{Algorithm, packed::InMemory},
     store::{
         AtCapacity, Local, LocalBuilder, Store,
         driver::{Ask, Check, Settlement},

@@ -8,7 +8,10 @@ use std::{
 
 use tollgate::{
     Charge, Cost, Decision, Timestamp,
-    algorithm::{Algorithm, StateKind, Step, packed::StoreTime},
+    algorithm::{
+        Algorithm, StateKind, Step,
+        packed::{InMemory, StoreTime},
+    },
 };
 
 /// A key under one of some policies.

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, PackedAlgorithm, StateKind,
-        packed::{PackedKind, PackedState, StoreTime},
+        packed::{InMemory, PackedKind, PackedState, StoreTime},
     },
     decision::{Charge, Cost, Decision},
     key::Key,
