@@ -4,6 +4,7 @@
 //! wraps another one names them, as in `type Future = ResponseFuture<…>`.
 
 pub use crate::{
+    charging::Settling,
     limiter::LimiterFuture,
     middleware::ResponseFuture,
     store::{

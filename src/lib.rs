@@ -229,9 +229,7 @@ mod unsatisfied;
 
 pub use self::{
     algorithm::{AnyRule, CountedRule},
-    charging::{
-        CarryHandle, ChargeHandle, ChargeIf, HandOver, LookFirst, Reserve, Settling, Usage,
-    },
+    charging::{CarryHandle, ChargeHandle, ChargeIf, HandOver, LookFirst, Reserve, Usage},
     decision::{Charge, Cost, Decision, Position, Verdict},
     dry_run::DryRunReport,
     error::Error,

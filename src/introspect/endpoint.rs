@@ -31,7 +31,7 @@ use crate::{error::Error, respond::base64, time::Timestamp};
 const MAX_BODY: usize = 64 * 1024;
 
 /// The client of [`Endpoint::new`]: HTTP/1.1 without TLS.
-pub type PlainClient = Client<HttpConnector, Full<Bytes>>;
+type PlainClient = Client<HttpConnector, Full<Bytes>>;
 
 /// An introspection endpoint (RFC 7662), called over HTTP.
 ///

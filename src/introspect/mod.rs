@@ -17,11 +17,11 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use tower_layer::Layer;
 
-use self::cache::TokenCache;
+use self::{cache::TokenCache, service::IntrospectService};
 pub use self::{
-    endpoint::{Endpoint, PlainClient},
+    endpoint::Endpoint,
     look_up::{BoxError, Claims, InvalidAnswer, LookUp, Token},
-    service::{IntrospectFuture, IntrospectService},
+    service::IntrospectFuture,
 };
 use crate::{
     TokenBucket,

@@ -30,15 +30,6 @@ const MAX_TOKEN: usize = 8192;
 
 /// A service that looks tokens up before it calls an inner service: made by
 /// [`Introspect`](super::Introspect).
-///
-/// ```
-/// use tollgate::key::introspect::{Endpoint, Introspect, IntrospectService};
-/// use tower::Layer;
-///
-/// let endpoint = Endpoint::new("http://localhost:8080/introspect")?;
-/// let service: IntrospectService<&str> = Introspect::new(endpoint).layer("the inner service");
-/// # let _ = service; Ok::<(), tollgate::Error>(())
-/// ```
 #[derive(Clone)]
 #[must_use = "services do nothing unless called"]
 pub struct IntrospectService<S, R = crate::respond::Http> {

@@ -3,8 +3,8 @@
 use http::StatusCode;
 
 use super::{
-    BearerToken, Cookie, ExemptIf, Extension, Extracted, Forwarded, ForwardedFor, FromFn, Global,
-    Header, Host, Key, KeyExtractor, Method, MissingKey, Path, PeerIp,
+    BearerToken, Cookie, Extension, Extracted, Forwarded, ForwardedFor, Global, Header, Host, Key,
+    KeyExtractor, Method, MissingKey, Path, PeerIp, exempt::ExemptIf, extractor::FromFn,
 };
 
 /// Methods that combine extractors and exempt requests.
@@ -35,6 +35,25 @@ use super::{
 ///     .exempt_if(paths(["/health"]))
 ///     .exempt_if(|req: &Request<String>| req.body().is_empty());
 /// assert!(key.extract(&Request::new("hello".to_owned())).is_err());
+/// ```
+///
+/// # Types
+///
+/// A combined extractor has no name. Where its type must be written, as in a struct, box it:
+///
+/// ```
+/// use std::sync::Arc;
+/// use http::Request;
+/// use tollgate::key::{BearerToken, Cookie, KeyExtractor, KeyExtractorExt};
+///
+/// struct Keys {
+///     session: Arc<dyn KeyExtractor<Request<String>> + Send + Sync>,
+/// }
+///
+/// // An outer layer checks both.
+/// let session = Arc::new(BearerToken.or(Cookie::new("session")));
+/// let keys = Keys { session };
+/// # let _ = keys.session;
 /// ```
 // The trait does not name the request: methods of `KeyExtractorExt<Req>` could only be called once
 // `Req` is known, which is where the layer meets its service. It is not implemented for all types
@@ -205,14 +224,6 @@ where
 }
 
 /// An extractor with an alternative: made by [`or`](KeyExtractorExt::or).
-///
-/// ```
-/// use tollgate::key::{BearerToken, Cookie, KeyExtractorExt, Or};
-///
-/// // An outer layer checks both.
-/// let key: Or<BearerToken, Cookie> = BearerToken.or(Cookie::new("session"));
-/// # let _ = key;
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Or<A, B> {
     first: A,
@@ -245,13 +256,6 @@ where
 
 /// An extractor with a shared key for requests without one: made by
 /// [`or_shared`](KeyExtractorExt::or_shared).
-///
-/// ```
-/// use tollgate::key::{Header, KeyExtractorExt, OrShared};
-///
-/// let key: OrShared<Header> = Header::new("x-api-key").or_shared("anonymous");
-/// # let _ = key;
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct OrShared<E> {
     inner: E,
@@ -275,13 +279,6 @@ impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrShared<E> {
 
 /// An extractor that exempts requests without a key: made by
 /// [`or_exempt`](KeyExtractorExt::or_exempt).
-///
-/// ```
-/// use tollgate::key::{Header, KeyExtractorExt, OrExempt};
-///
-/// let key: OrExempt<Header> = Header::new("x-crawler").or_exempt();
-/// # let _ = key;
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct OrExempt<E> {
     inner: E,
@@ -304,14 +301,6 @@ impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrExempt<E> {
 
 /// An extractor with a status for requests without a key: made by
 /// [`or_refuse`](KeyExtractorExt::or_refuse).
-///
-/// ```
-/// use tollgate::key::{Header, KeyExtractorExt, OrRefuse};
-///
-/// let status = http::StatusCode::FORBIDDEN;
-/// let key: OrRefuse<Header> = Header::new("x-api-key").or_refuse(status);
-/// # let _ = key;
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct OrRefuse<E> {
     inner: E,
@@ -336,13 +325,6 @@ impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrRefuse<E> {
 }
 
 /// An extractor of keys that may be printed: made by [`labelled`](KeyExtractorExt::labelled).
-///
-/// ```
-/// use tollgate::key::{KeyExtractorExt, Labelled, Path};
-///
-/// let key: Labelled<Path> = Path.labelled();
-/// # let _ = key;
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Labelled<E> {
     inner: E,
@@ -364,13 +346,6 @@ impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for Labelled<E> {
 }
 
 /// An extractor of keys with a name in front: made by [`tagged`](KeyExtractorExt::tagged).
-///
-/// ```
-/// use tollgate::key::{Header, KeyExtractorExt, Tagged};
-///
-/// let key: Tagged<Header> = Header::new("x-id").tagged("user");
-/// # let _ = key;
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Tagged<E> {
     inner: E,

@@ -111,14 +111,6 @@ where
 }
 
 /// A predicate that selects requests to a list of paths: made by [`paths`].
-///
-/// ```
-/// use http::Request;
-/// use tollgate::key::{Paths, Predicate, paths};
-///
-/// let probes: Paths = paths(["/health"]);
-/// assert!(!probes.matches(&Request::new(())));
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Paths {
     paths: BTreeSet<String>,
@@ -132,13 +124,6 @@ impl<B> Predicate<Request<B>> for Paths {
 
 /// An extractor that exempts some requests: made by
 /// [`exempt_if`](super::KeyExtractorExt::exempt_if).
-///
-/// ```
-/// use tollgate::key::{ExemptIf, Global, KeyExtractorExt, Paths, paths};
-///
-/// let key: ExemptIf<Global, Paths> = Global.exempt_if(paths(["/health"]));
-/// # let _ = key;
-/// ```
 #[derive(Clone, Copy)]
 pub struct ExemptIf<E, P> {
     inner: E,

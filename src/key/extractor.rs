@@ -338,16 +338,6 @@ where
 }
 
 /// An extractor that calls a closure: made by [`from_fn`].
-///
-/// ```
-/// use http::Request;
-/// use tollgate::key::{FromFn, Key, from_fn};
-///
-/// fn by_query() -> FromFn<fn(&Request<()>) -> Option<Key>> {
-///     from_fn(|req| req.uri().query().map(Key::from))
-/// }
-/// # let _ = by_query();
-/// ```
 #[derive(Clone, Copy)]
 pub struct FromFn<F> {
     function: F,

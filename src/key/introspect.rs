@@ -41,6 +41,6 @@
 //! errors of look-ups.
 
 pub use crate::introspect::{
-    BoxError, Claims, Endpoint, Introspect, IntrospectBuilder, IntrospectService, IntrospectStats,
-    Introspected, InvalidAnswer, LookUp, PlainClient, Token,
+    BoxError, Claims, Endpoint, Introspect, IntrospectBuilder, IntrospectStats, Introspected,
+    InvalidAnswer, LookUp, Token,
 };

@@ -44,11 +44,11 @@ pub use self::introspect::Introspect;
 #[cfg(feature = "axum")]
 pub use self::target::MatchedPath;
 pub use self::{
-    client_ip::{Forwarded, ForwardedFor, InNetworks, PeerIp},
-    combinators::{KeyExtractorExt, Labelled, Or, OrExempt, OrRefuse, OrShared, Tagged},
-    exempt::{ExemptIf, Paths, Predicate, cors_preflight, paths},
+    client_ip::{Forwarded, ForwardedFor, PeerIp},
+    combinators::KeyExtractorExt,
+    exempt::{Predicate, cors_preflight, paths},
     extension::Extension,
-    extractor::{Extracted, FromFn, Global, IntoKey, KeyExtractor, from_fn},
+    extractor::{Extracted, Global, IntoKey, KeyExtractor, from_fn},
     header::{BearerToken, Cookie, Header},
     missing_key::{MissingKey, OperatorHelp},
     target::{Host, Method, Path},

@@ -24,18 +24,6 @@ use crate::policy::Policy;
 /// | [`ProblemBody`] | types that are `From<Cow<'static, str>>` |
 /// | [`EmptyBody`] | types that are `Default` |
 /// | [`BodyFn`] | the type that its closure returns |
-///
-/// As a bound, for a function that takes any of the three:
-///
-/// ```
-/// use tollgate::respond::{Http, MakeBody};
-///
-/// fn check<M: MakeBody<String>>(_: &Http<M>) {}
-///
-/// check(&Http::new());
-/// check(&Http::empty());
-/// check(&Http::body(|refusal, _| refusal.to_string()));
-/// ```
 pub trait MakeBody<B>: sealed::Sealed {
     /// Returns the body of `refusal`, and sets the fields that describe it in `parts`.
     #[doc(hidden)]

@@ -109,14 +109,6 @@ impl<S> Layer<S> for SettleByBody {
 }
 
 /// Meters the bodies of an inner service's responses. Made by [`SettleByBody`].
-///
-/// ```
-/// use tollgate::respond::{SettleByBody, SettleByBodyService};
-/// use tower::Layer;
-///
-/// let service: SettleByBodyService<&str> = SettleByBody::frames().layer("the inner service");
-/// # let _ = service;
-/// ```
 #[derive(Clone, Debug)]
 #[must_use = "services do nothing unless called"]
 pub struct SettleByBodyService<S> {

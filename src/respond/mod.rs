@@ -58,9 +58,9 @@ pub use self::extract::MissingOutcome;
 pub(crate) use self::headers::value::base64;
 #[cfg(feature = "http-body")]
 #[cfg_attr(docsrs, doc(cfg(feature = "http-body")))]
-pub use self::metered::{MeteredBody, MeteredUnit, SettleByBody, SettleByBodyService};
+pub use self::metered::{MeteredBody, MeteredUnit, SettleByBody};
 pub use self::{
-    body::{BodyFn, EmptyBody, MakeBody, ProblemBody},
+    body::{BodyFn, EmptyBody, ProblemBody},
     grpc::{Grpc, grpc_code},
     headers::{EXPOSED_HEADERS, Fields, Headers, UpstreamFields},
     http::Http,

@@ -66,9 +66,6 @@ pub use super::{
 };
 pub use crate::decision::Decisions;
 
-#[cfg(feature = "memcached")]
-#[cfg_attr(docsrs, doc(cfg(feature = "memcached")))]
-pub use super::memcached::CasUnique;
 #[cfg(feature = "redis")]
 #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
 pub use super::script::{Evaluate, Program, ScriptStore};

@@ -7,7 +7,6 @@ mod peer;
 
 pub use self::{
     forwarded::{Forwarded, ForwardedFor},
-    networks::InNetworks,
     peer::PeerIp,
 };
 
@@ -93,7 +92,7 @@ macro_rules! address_settings {
         pub fn exempt_networks<I>(
             self,
             networks: I,
-        ) -> crate::key::ExemptIf<Self, crate::key::InNetworks<Self>>
+        ) -> crate::key::exempt::ExemptIf<Self, crate::key::client_ip::networks::InNetworks<Self>>
         where
             I: IntoIterator<Item: Into<ipnet::IpNet>>,
         {
@@ -110,7 +109,7 @@ macro_rules! address_settings {
         pub fn try_exempt_networks<I>(
             self,
             networks: I,
-        ) -> Result<crate::key::ExemptIf<Self, crate::key::InNetworks<Self>>, crate::Error>
+        ) -> Result<crate::key::exempt::ExemptIf<Self, crate::key::client_ip::networks::InNetworks<Self>>, crate::Error>
         where
             I: IntoIterator<Item: AsRef<str>>,
         {
@@ -125,11 +124,14 @@ macro_rules! address_settings {
         /// exempts nobody then, and nothing is logged. Where the exemption matters, use a closure
         /// that returns [`MissingKey::misconfigured`](crate::key::MissingKey::misconfigured) if
         /// [`client`](Self::client) is `None`.
-        pub fn in_networks<I>(self, networks: I) -> crate::key::InNetworks<Self>
+        ///
+        /// An IPv4 network does not contain the addresses that NAT64 has made of its own: any
+        /// client may connect through a translator.
+        pub fn in_networks<I>(self, networks: I) -> crate::key::client_ip::networks::InNetworks<Self>
         where
             I: IntoIterator<Item: Into<ipnet::IpNet>>,
         {
-            crate::key::InNetworks::new(self, networks.into_iter().collect())
+            crate::key::client_ip::networks::InNetworks::new(self, networks.into_iter().collect())
         }
 
         /// Returns a predicate that selects the requests of clients in these networks, each an
@@ -138,12 +140,24 @@ macro_rules! address_settings {
         /// # Errors
         ///
         /// Returns an error if one of them is neither.
-        pub fn try_in_networks<I>(self, networks: I) -> Result<crate::key::InNetworks<Self>, crate::Error>
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use tollgate::key::{ForwardedFor, Header, KeyExtractorExt};
+        ///
+        /// let office = ForwardedFor::try_trusting(["10.0.0.0/8"])?
+        ///     .try_in_networks(["192.0.2.0/24", "2001:db8::/32"])?;
+        /// let key = Header::new("x-api-key").exempt_if(office);
+        /// # let _ = key;
+        /// # Ok::<(), tollgate::Error>(())
+        /// ```
+        pub fn try_in_networks<I>(self, networks: I) -> Result<crate::key::client_ip::networks::InNetworks<Self>, crate::Error>
         where
             I: IntoIterator<Item: AsRef<str>>,
         {
             let networks = crate::key::client_ip::networks::Networks::parse(networks)?;
-            Ok(crate::key::InNetworks::new(self, networks))
+            Ok(crate::key::client_ip::networks::InNetworks::new(self, networks))
         }
 
         /// Reads the peer's address with `find`, for servers that store it in an extension of their

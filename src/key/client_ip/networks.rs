@@ -10,19 +10,6 @@ use crate::{error::Error, key::Predicate};
 
 /// A predicate that selects the requests of clients in some networks: made by `in_networks` of
 /// [`PeerIp`], [`ForwardedFor`] and [`Forwarded`].
-///
-/// An IPv4 network does not contain the addresses that NAT64 has made of its own: any client may
-/// connect through a translator.
-///
-/// ```
-/// use tollgate::key::{ForwardedFor, Header, KeyExtractorExt};
-///
-/// let office = ForwardedFor::try_trusting(["10.0.0.0/8"])?
-///     .try_in_networks(["192.0.2.0/24", "2001:db8::/32"])?;
-/// let key = Header::new("x-api-key").exempt_if(office);
-/// # let _ = key;
-/// # Ok::<(), tollgate::Error>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct InNetworks<E> {
     clients: E,

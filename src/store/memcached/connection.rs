@@ -85,18 +85,6 @@ impl MemcachedConnection {
 ///
 /// A server that restarts counts from 1 again, so two values could have the same cas unique. On one
 /// connection they cannot.
-///
-/// ```no_run
-/// use tollgate::store::{MemcachedConnection, StoreError};
-/// use tollgate::store::driver::{CasUnique, CompareAndSwap};
-///
-/// # async fn run(connection: MemcachedConnection) -> Result<(), StoreError> {
-/// let loaded = connection.load(b"key").await?;
-/// // `None` if the key has no value.
-/// let version: Option<CasUnique> = loaded.value.map(|(version, _)| version);
-/// # let _ = version;
-/// # Ok(()) }
-/// ```
 #[derive(Clone, Debug)]
 pub struct CasUnique {
     /// Index of the connection in the pool.

@@ -18,7 +18,7 @@ mod url;
 
 pub use self::{
     builder::{MemcachedBuilder, MemcachedConnectionBuilder, MemcachedCountersBuilder},
-    connection::{CasUnique, MemcachedConnection},
+    connection::MemcachedConnection,
 };
 use crate::{
     algorithm::{Algorithm, Codec, Counted},

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, future::Ready, task::Poll};
 
 use http::{Request, Response};
-use tollgate::key::introspect::{Introspect, IntrospectService, Introspected};
+use tollgate::key::introspect::{Introspect, Introspected};
 use tower::{Layer, Service, ServiceExt};
 
 /// Answers with the claims of the request.
@@ -32,7 +32,7 @@ impl Service<Request<()>> for Echo {
     }
 }
 
-pub(crate) type Subject = IntrospectService<Echo>;
+pub(crate) type Subject = <Introspect as Layer<Echo>>::Service;
 
 pub(crate) fn around(layer: &Introspect) -> Subject {
     layer.layer(Echo)

@@ -1,5 +1,5 @@
 //! An exemption of another request type than the service's.
-//~ error[E0277]: `ExemptIf<tollgate::key::PeerIp, {closure@cases/predicate_of_another_request.rs:
+//~ error[E0277]: `ExemptIf<PeerIp, {closure@predicate_of_another_request.rs:
 //~ a closure `|request: &http::Request<Body>| …`
 
 use axum::Router;
