@@ -5,9 +5,14 @@
 //! reference count.
 //!
 //! Outcomes do not depend on headers: operators that hide limits from clients still read the class
-//! in handlers. An outcome costs one allocation, and nobody can know whether a handler will ask for
-//! it, so it is on unless turned off. An exempt request has an empty outcome, because a handler
-//! must work for every request that reaches it.
+//! in handlers. An exempt request has an empty outcome, because a handler must work for every
+//! request that reaches it.
+//!
+//! An outcome costs an allocation, and nobody can know whether a handler will ask for it, so it is
+//! on unless [turned off](crate::respond::Http::outcome). It cannot be made when a handler asks:
+//! what it is made of must come along with the request, and `http::Extensions` boxes each value,
+//! so the allocation would be the same. A thread-local, set while the inner service is polled,
+//! would need none, but a handler behind a buffer or in a task of its own would find it empty.
 
 use std::{
     fmt, mem, slice,
