@@ -51,7 +51,7 @@ impl Course {
     /// A store under a rule; all that it is asked passes, if `passes` says so.
     fn contender<A>(&self, name: &'static str, rule: &str, passes: bool) -> Contender<'_>
     where
-        A: Algorithm<State: Send + Sync> + FromStr<Err = Error> + Sync + 'static,
+        A: Algorithm + FromStr<Err = Error> + Sync + 'static,
     {
         let rule: A = rule.parse().unwrap();
         let store: Local<A> = LocalBuilder::new()

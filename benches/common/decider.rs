@@ -55,7 +55,7 @@ impl<'a> Decider<'a> {
     /// Loads all keys into a store of ours.
     pub(crate) fn ours<A, K>(keys: &'a Keys<K>, rule: A, store: Local<A>) -> Self
     where
-        A: Algorithm<State: Send + Sync> + Clone + Sync + 'a,
+        A: Algorithm + 'a,
         K: BenchKey,
     {
         let policy = Policy::new("bench");

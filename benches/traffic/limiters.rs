@@ -128,7 +128,7 @@ fn parsed<A: FromStr<Err: Debug>>(text: &str) -> A {
 
 fn ours<'a, A, K>(keys: &'a Keys<K>, rule: A, capacity: usize) -> Limiter<'a>
 where
-    A: Algorithm<State: Send + Sync> + Clone + Sync + 'static,
+    A: Algorithm,
     K: BenchKey,
 {
     let store: Local<A> = LocalBuilder::new().capacity(capacity).build();

@@ -28,7 +28,7 @@ impl Handover {
     where
         S: Store<Rule, Error = store::StoreError> + Send + Sync + 'static,
         S::Done: Send,
-        Rule: Leasable + Send + Sync + 'static,
+        Rule: Leasable,
     {
         Self::task(move |within| {
             Box::pin(async move {
@@ -41,7 +41,7 @@ impl Handover {
     pub(crate) fn of_admissions<S, Rule>(synced: Synced<S, Rule>) -> Self
     where
         S: Store<Rule, Error = store::StoreError> + Send + Sync + 'static,
-        Rule: Syncable + Send + Sync + 'static,
+        Rule: Syncable,
     {
         Self::task(move |within| {
             Box::pin(async move {

@@ -29,7 +29,7 @@ pub(crate) fn app<Rule>(
     store: AnyStore<Rule>,
 ) -> Result<Router, tollgate::Error>
 where
-    Rule: Algorithm + Send + Sync + 'static,
+    Rule: Algorithm,
 {
     let limit = RateLimitLayer::try_new(rule)?
         .key(args.key.clone())

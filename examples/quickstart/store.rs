@@ -151,7 +151,7 @@ async fn any(remote: Remote<AnyRule>, is_there: bool, args: &Args) -> Result<Ope
 /// Adds background synchronisation if `--sync` is given.
 fn synced_or_not<Rule>(store: Guarded<Rule>, args: &Args) -> (Remote<Rule>, Handover)
 where
-    Rule: Syncable + Send + Sync + 'static,
+    Rule: Syncable,
 {
     match &args.sync {
         Some(config) => {
@@ -173,7 +173,7 @@ async fn guard<Rule>(
     ahead: impl FnOnce(Guarded<Rule>) -> (Remote<Rule>, Handover),
 ) -> Result<(AnyStore<Rule>, Handover), String>
 where
-    Rule: Algorithm<State: Send + Sync> + PartialEq + Send + Sync + 'static,
+    Rule: Algorithm + PartialEq,
 {
     // A rule that this store cannot run must fail at the start, not in every request.
     let policy = Policy::default();

@@ -109,7 +109,7 @@ algorithms!(seal);
 /// fn store<E, Rule>(data: E) -> ScriptStore<E, Rule>
 /// where
 ///     E: Evaluate,
-///     Rule: Scripted<State: Send> + Send + 'static,
+///     Rule: Scripted,
 /// {
 ///     ScriptStore::new(data)
 /// }

@@ -34,7 +34,7 @@ use crate::{error::Error, quota::Quota, time::Timestamp};
     note = "background synchronisation is for `TokenBucket`, `FixedWindow`, `SlidingWindow`, pairs of them, `AnyRule` and `CountedRule`; for another rule leave \
             `.synced(…)` out, so that the store decides each call"
 )]
-pub trait Syncable: Algorithm<State: Send + 'static> + PartialEq {
+pub trait Syncable: Algorithm + PartialEq {
     /// Checks that a node may decide by this rule alone.
     ///
     /// # Errors

@@ -226,7 +226,7 @@ impl<A: Algorithm, C> Clone for Pacer<A, C> {
     }
 }
 
-impl<A: Algorithm + fmt::Debug, C> fmt::Debug for Pacer<A, C> {
+impl<A: Algorithm, C> fmt::Debug for Pacer<A, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pacer")
             .field("rule", &self.shared.rule)

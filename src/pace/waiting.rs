@@ -281,7 +281,7 @@ impl<S: Stream, A: Algorithm, C, F> PacedStreamBy<S, A, C, F> {
 impl<S, A, C, F> Stream for PacedStreamBy<S, A, C, F>
 where
     S: Stream,
-    A: Algorithm<State: Send> + Send + Sync + 'static,
+    A: Algorithm,
     C: Clock + Send + Sync + 'static,
     F: FnMut(&S::Item) -> Cost,
 {
@@ -378,7 +378,7 @@ impl<S: Stream, A: Algorithm, C> PacedStream<S, A, C> {
 impl<S, A, C> Stream for PacedStream<S, A, C>
 where
     S: Stream,
-    A: Algorithm<State: Send> + Send + Sync + 'static,
+    A: Algorithm,
     C: Clock + Send + Sync + 'static,
 {
     type Item = S::Item;

@@ -72,7 +72,7 @@ trait ErasedStore<Rule, E>: Send + Sync {
     fn count_node(&self, policy: &Policy, period: u64) -> Option<BoxFuture<Result<NodeCounts, E>>>;
     fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, E>>
     where
-        Rule: Algorithm<State: Send + 'static>;
+        Rule: Algorithm;
 }
 
 /// Boxes the future of a check.
@@ -147,7 +147,7 @@ where
 
     fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, S::Error>>
     where
-        Rule: Algorithm<State: Send + 'static>,
+        Rule: Algorithm,
     {
         Store::sync(self, deltas)
     }
@@ -211,7 +211,7 @@ impl<Rule, E> Store<Rule> for BoxStore<Rule, E> {
 
     fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, E>>
     where
-        Rule: Algorithm<State: Send + 'static>,
+        Rule: Algorithm,
     {
         self.0.sync(deltas)
     }

@@ -169,7 +169,7 @@ pub trait Store<Rule>: Backend {
     /// Any of the deltas of a future that is dropped may have been added. They may be sent again.
     fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Self::Error>>
     where
-        Rule: Algorithm<State: Send + 'static>,
+        Rule: Algorithm,
     {
         let _ = deltas;
         None
@@ -368,7 +368,7 @@ impl<Rule, S: Store<Rule> + ?Sized> Store<Rule> for Arc<S> {
 
     fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Self::Error>>
     where
-        Rule: Algorithm<State: Send + 'static>,
+        Rule: Algorithm,
     {
         (**self).sync(deltas)
     }

@@ -159,7 +159,7 @@ impl<Rule, S: Store<Rule>> Store<Rule> for Alternating<S> {
 
     fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Self::Error>>
     where
-        Rule: Algorithm<State: Send + 'static>,
+        Rule: Algorithm,
     {
         self.next().sync(deltas)
     }

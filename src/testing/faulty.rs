@@ -175,7 +175,7 @@ where
 
     fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>>
     where
-        Rule: Algorithm<State: Send + 'static>,
+        Rule: Algorithm,
     {
         let syncing = self.store.sync(deltas)?;
         let syncing: SyncFuture<Rule, StoreError> = Box::pin(async move {

@@ -187,7 +187,7 @@ impl<A: Algorithm> Backend for Remote<A> {
 
 impl<A> Store<A> for Remote<A>
 where
-    A: Algorithm<State: Send + 'static> + Clone + Send + Sync + 'static,
+    A: Algorithm,
 {
     type Answer = Later<Decisions>;
     type Done = Later<()>;

@@ -33,7 +33,7 @@ fn still<R: Algorithm>() -> Local<R, ManualClock> {
 /// Checks all laws but one, because the time of `Remote` stands still.
 async fn conforms<R, S>(store: S, rules: [R; 2])
 where
-    R: Algorithm<State: Send + 'static> + fmt::Debug + Send + Sync + 'static,
+    R: Algorithm,
     S: Store<R, Answer: Send, Done: Send, Error: fmt::Debug + Send> + Clone + Send + Sync + 'static,
 {
     let suite = Suite::with_rules(store, rules)
@@ -47,7 +47,7 @@ where
 /// `tests/stores/conformance`.
 async fn conform<R>(rules: [R; 2])
 where
-    R: Algorithm<State: Send + Sync + 'static> + fmt::Debug + Send + Sync + 'static,
+    R: Algorithm,
 {
     let store = Remote::<R>::open;
     conforms(store(), rules.clone()).await;
@@ -186,7 +186,7 @@ async fn a_pair_delays_like_its_delaying_rule() {
 
 async fn exercise_over_http<R, S>(rule: R, store: S, remote: &Remote<R>)
 where
-    R: Algorithm<State: Send + 'static> + Clone + Send + Sync + 'static,
+    R: Algorithm,
     S: Store<R, Error: NeverFails> + Clone + Send + Sync + 'static,
 {
     let service = limited(rule, store);
@@ -306,8 +306,8 @@ impl<A: Algorithm, B: Algorithm> Apart<A, B> {
 /// Runs a pair beside its parts, which must agree at each event.
 fn together_as_apart<A, B>(a: A, b: B, events: Vec<Event>) -> Result<(), TestCaseError>
 where
-    A: Algorithm + Clone,
-    B: Algorithm + Clone,
+    A: Algorithm,
+    B: Algorithm,
 {
     let pair = (a.clone(), b.clone());
     let mut apart = Apart {

@@ -87,7 +87,7 @@ impl Service<Number> for Recorder {
 }
 
 /// A layer around a recorder, and its observable parts.
-struct Setup<A: Algorithm<State: Send + Sync> + Send + Sync + 'static> {
+struct Setup<A: Algorithm> {
     rule: A,
     store: Local<A, TokioClock>,
     inner: Recorder,
@@ -96,7 +96,7 @@ struct Setup<A: Algorithm<State: Send + Sync> + Send + Sync + 'static> {
     begun: Instant,
 }
 
-impl<A: Algorithm<State: Send + Sync> + Send + Sync + 'static> Setup<A> {
+impl<A: Algorithm> Setup<A> {
     fn new(rule: A) -> Self {
         let store = LocalBuilder::new().clock(TokioClock::new()).build();
         let layer = RateLimitLayer::new(rule.clone())

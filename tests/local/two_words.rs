@@ -63,7 +63,7 @@ fn at_the_capacity_new_keys_take_the_slots_of_expired_ones_only() {
 #[test]
 fn threads_that_insert_and_charge_admit_exactly_the_limit() {
     const KEYS: u64 = 5_000;
-    fn check<A: Algorithm<State: Send + Sync> + Sync>(rule: &A, limit: u64) {
+    fn check<A: Algorithm>(rule: &A, limit: u64) {
         for _ in 0..support::cases(4).max(2) {
             let (store, start) = (store(&ManualClock::default(), 1_000_000), Barrier::new(4));
             let calls = &|first: u64| {

@@ -57,7 +57,7 @@ async fn put(data: &impl CompareAndSwap, name: &str, state: &[u8]) {
 /// paces, from four, and from 64. The keys of the others begin at `first`, and must be new.
 async fn others_go_on<Rule, S>(store: &S, rule: &Rule, limit: u64, rounds: u64, first: u64)
 where
-    Rule: Algorithm + Send + Sync + 'static,
+    Rule: Algorithm,
     S: Store<Rule, Error = StoreError, Answer: Send> + Clone + Send + Sync + 'static,
 {
     let breaker = store

@@ -39,7 +39,7 @@ fn are_of_one_kind(one: &str, other: &str) -> bool {
 
 async fn is_admitted<Rule>(store: &Redis<Rule>, rule: &Rule, key: Key) -> bool
 where
-    Rule: Scripted<State: Send> + Send + Sync + 'static,
+    Rule: Scripted,
 {
     let ask = Ask::new(policy(), rule, key, Cost::ONE);
     store.acquire(&[ask]).await.unwrap().is_admitted()

@@ -313,7 +313,7 @@ where
 
 impl<A, C> Store<A> for Remote<A, C>
 where
-    A: Algorithm<State: Send + Sync + 'static> + Send + Sync + 'static,
+    A: Algorithm,
     C: Clock + Send + Sync + 'static,
 {
     type Answer = Later<Decisions>;

@@ -2,7 +2,7 @@
 //! in the documentation of `Fallback`, for every kind of rule that has shares, with any differences
 //! between the nodes' clocks.
 
-use std::{fmt, future::IntoFuture, time::Duration};
+use std::{future::IntoFuture, time::Duration};
 
 use futures_util::FutureExt;
 use num_traits::ToPrimitive;
@@ -22,8 +22,8 @@ type Line<R> = Remote<R, ManualClock>;
 
 type Falling<R> = Fallback<Line<R>, Local<R, ManualClock>, R>;
 
-trait Rule: Algorithm<State: Send + Sync> + fmt::Debug + Send + Sync + 'static {}
-impl<R: Algorithm<State: Send + Sync> + fmt::Debug + Send + Sync + 'static> Rule for R {}
+trait Rule: Algorithm {}
+impl<R: Algorithm> Rule for R {}
 
 /// A node: its clock, its connection to the shared store, and its wrapped store.
 struct Node<R: Rule> {

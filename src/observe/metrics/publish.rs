@@ -183,7 +183,7 @@ impl<A: Algorithm, C> Publish for Local<A, C> {
 impl<E, Rule> Publish for ScriptStore<E, Rule>
 where
     E: Evaluate,
-    Rule: Scripted<State: Send> + Send + 'static,
+    Rule: Scripted,
 {
     fn publish(&self, name: &str) {
         self.stats().publish(name);

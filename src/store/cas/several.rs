@@ -55,7 +55,7 @@ pub(super) async fn all_or_none<C, Rule, K>(
 ) -> Result<Decisions, StoreError>
 where
     C: CompareAndSwap,
-    Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    Rule: Algorithm<State: Codec>,
     K: Clock + Send + Sync + 'static,
 {
     let tried = at_once(&queue, &groups, Work::Probe).await;
@@ -83,7 +83,7 @@ async fn at_once<C, Rule, K>(
 ) -> Vec<Result<Answers, StoreError>>
 where
     C: CompareAndSwap,
-    Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    Rule: Algorithm<State: Codec>,
     K: Clock + Send + Sync + 'static,
 {
     let ask = |group: &KeyGroup<Rule>| queue.ask(group.key.clone(), work(group.asks.clone()));
@@ -105,7 +105,7 @@ async fn settle_back<C, Rule, K>(
     spent: &[Result<Answers, StoreError>],
 ) where
     C: CompareAndSwap,
-    Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    Rule: Algorithm<State: Codec>,
     K: Clock + Send + Sync + 'static,
 {
     let mut answers = Vec::new();

@@ -444,7 +444,7 @@ const MOST_BYTES: u64 = 64 * 1024;
 impl<C, Rule, K> Store<Rule> for CasStore<C, Rule, K>
 where
     C: CompareAndSwap,
-    Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    Rule: Algorithm<State: Codec>,
     K: Clock + Send + Sync + 'static,
 {
     type Answer = BoxFuture<Result<Decisions, StoreError>>;

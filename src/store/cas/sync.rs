@@ -61,7 +61,7 @@ pub(super) fn sync<C, Rule, K>(
 ) -> SyncFuture<Rule, StoreError>
 where
     C: CompareAndSwap,
-    Rule: Algorithm<State: Codec + Send + 'static> + Send + Sync + 'static,
+    Rule: Algorithm<State: Codec>,
     K: Clock + Send + Sync + 'static,
 {
     let mut by_kind: HashMap<(Box<[u8]>, StateKind), KindDeltas<Rule>> = HashMap::new();

@@ -102,7 +102,7 @@ impl<C, Rule, K> SwapQueue<C, Rule, K> {
 impl<C, Rule, K> SwapQueue<C, Rule, K>
 where
     C: CompareAndSwap,
-    Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    Rule: Algorithm<State: Codec>,
     K: Clock + Send + Sync + 'static,
 {
     /// Queues work on a key. It is done at once, or in the next batch if the key has a worker.
@@ -273,7 +273,7 @@ enum AttemptResult<V> {
 impl<C, Rule, K> SwapWorker<C, Rule, K>
 where
     C: CompareAndSwap,
-    Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    Rule: Algorithm<State: Codec>,
     K: Clock + Send + Sync + 'static,
 {
     fn new(queue: Arc<SwapQueue<C, Rule, K>>, key: Box<[u8]>, batch: Vec<Job<Rule>>) -> Self {

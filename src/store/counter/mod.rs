@@ -603,7 +603,7 @@ impl<I: Increment, Rule, K> Backend for CounterStore<I, Rule, K> {
 impl<I, Rule, K> Store<Rule> for CounterStore<I, Rule, K>
 where
     I: Increment,
-    Rule: Counted<State: Send> + Send + Sync + 'static,
+    Rule: Counted,
     K: Clock + Send + Sync + 'static,
 {
     type Answer = CounterStoreFuture;

@@ -159,7 +159,7 @@ impl<Rule, K> MemcachedBuilder<Rule, K> {
 
 impl<Rule, K> MemcachedBuilder<Rule, K>
 where
-    Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    Rule: Algorithm<State: Codec>,
 {
     /// Connects, and checks that the server supports the necessary commands.
     ///

@@ -163,7 +163,7 @@ impl<Rule> CasStore<MemcachedConnection, Rule> {
     /// See [`MemcachedBuilder::connect`].
     pub async fn connect(url: impl Into<String>) -> Result<Self, StoreError>
     where
-        Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+        Rule: Algorithm<State: Codec>,
     {
         Self::builder(url).connect().await
     }
@@ -175,7 +175,7 @@ impl<Rule> CasStore<MemcachedConnection, Rule> {
     /// See [`MemcachedBuilder::connect_lazy`].
     pub fn connect_lazy(url: impl Into<String>) -> Result<Self, StoreError>
     where
-        Rule: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+        Rule: Algorithm<State: Codec>,
     {
         Self::builder(url).connect_lazy()
     }

@@ -139,7 +139,7 @@ impl<Rule> RedisBuilder<Rule> {
     /// See [`connect_lazy`](Self::connect_lazy).
     pub async fn connect(self) -> Result<Redis<Rule>, StoreError>
     where
-        Rule: Scripted<State: Send> + Send + 'static,
+        Rule: Scripted,
     {
         let connection = self.settings.connection()?;
         connection.check().await?;
@@ -179,7 +179,7 @@ impl<Rule> RedisBuilder<Rule> {
     /// With a TLS URL, when [`rustls` has no cryptography provider](ScriptStore::builder).
     pub fn connect_lazy(self) -> Result<Redis<Rule>, StoreError>
     where
-        Rule: Scripted<State: Send> + Send + 'static,
+        Rule: Scripted,
     {
         Ok(ScriptStore::with_prefix(
             self.settings.connection()?,

@@ -153,7 +153,7 @@ impl<Rule> ScriptStore<RedisConnection, Rule> {
     /// See [`RedisBuilder::connect`].
     pub async fn connect(url: impl Into<String>) -> Result<Self, StoreError>
     where
-        Rule: Scripted<State: Send> + Send + 'static,
+        Rule: Scripted,
     {
         Self::builder(url).connect().await
     }
@@ -169,7 +169,7 @@ impl<Rule> ScriptStore<RedisConnection, Rule> {
     /// See [`RedisBuilder::connect_lazy`].
     pub fn connect_lazy(url: impl Into<String>) -> Result<Self, StoreError>
     where
-        Rule: Scripted<State: Send> + Send + 'static,
+        Rule: Scripted,
     {
         Self::builder(url).connect_lazy()
     }
@@ -242,7 +242,7 @@ impl<Rule> ScriptStore<RedisConnection, Rule> {
     /// When the server does not answer, or is too old.
     pub async fn from_connection(connection: impl Into<RedisConnection>) -> Result<Self, StoreError>
     where
-        Rule: Scripted<State: Send> + Send + 'static,
+        Rule: Scripted,
     {
         let connection = connection.into();
         connection.check().await?;

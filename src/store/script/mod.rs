@@ -117,7 +117,7 @@ impl<E: Evaluate, Rule> ScriptStore<E, Rule> {
     /// Creates a store whose keys begin with `tollgate`.
     pub fn new(data: E) -> Self
     where
-        Rule: Scripted<State: Send> + Send + 'static,
+        Rule: Scripted,
     {
         Self::with_prefix(data, "tollgate")
     }
@@ -125,7 +125,7 @@ impl<E: Evaluate, Rule> ScriptStore<E, Rule> {
     /// Creates a store whose keys begin with `prefix`.
     pub fn with_prefix(data: E, prefix: &str) -> Self
     where
-        Rule: Scripted<State: Send> + Send + 'static,
+        Rule: Scripted,
     {
         let data = Arc::new(data);
         Self {
@@ -140,7 +140,7 @@ impl<E: Evaluate, Rule> ScriptStore<E, Rule> {
 impl<E, Rule> ScriptStore<E, Rule>
 where
     E: Evaluate,
-    Rule: Scripted<State: Send> + Send + 'static,
+    Rule: Scripted,
 {
     /// Returns counters of this store and its clones.
     pub fn stats(&self) -> ScriptStats {
@@ -307,7 +307,7 @@ impl<E: Evaluate, Rule> Backend for ScriptStore<E, Rule> {
 impl<E, Rule> Store<Rule> for ScriptStore<E, Rule>
 where
     E: Evaluate,
-    Rule: Scripted<State: Send> + Send + Sync + 'static,
+    Rule: Scripted,
 {
     type Answer = BoxFuture<Result<Decisions, StoreError>>;
     type Done = BoxFuture<Result<(), StoreError>>;
@@ -376,7 +376,7 @@ where
 
     fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>>
     where
-        Rule: Scripted<State: Send + 'static>,
+        Rule: Scripted,
     {
         Some(self.send_deltas(deltas))
     }
@@ -387,7 +387,7 @@ where
 impl<E, Rule> ScriptStore<E, Rule>
 where
     E: Evaluate,
-    Rule: Scripted<State: Send> + Send + 'static,
+    Rule: Scripted,
 {
     /// Decides a call in a request of its own, at the time `now`.
     ///

@@ -128,7 +128,7 @@ impl<E, Rule> CallQueue<E, Rule> {
 impl<E, Rule> CallQueue<E, Rule>
 where
     E: Evaluate,
-    Rule: Scripted<State: Send> + Send + 'static,
+    Rule: Scripted,
 {
     /// Returns the decisions of a call. Once the future is polled, the call is sent at once, or in
     /// a batch as soon as a request has returned.

@@ -32,7 +32,7 @@ struct DeltaGroup<Rule> {
 impl<E, Rule> ScriptStore<E, Rule>
 where
     E: Evaluate,
-    Rule: Scripted<State: Send + 'static> + Send + Sync + 'static,
+    Rule: Scripted,
 {
     /// Adds deltas, with one request for each group of keys.
     pub(super) fn send_deltas(&self, deltas: &[Delta<'_, Rule>]) -> SyncFuture<Rule, StoreError> {

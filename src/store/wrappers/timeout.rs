@@ -255,7 +255,7 @@ impl<Rule, S: Store<Rule, Error = StoreError>> Store<Rule> for Timeout<S> {
 
     fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>>
     where
-        Rule: Algorithm<State: Send + 'static>,
+        Rule: Algorithm,
     {
         let syncing = self.store.sync(deltas)?;
         Some(Box::pin(self.deadline_of(syncing)))

@@ -1,7 +1,5 @@
 //! Calls of a store, compared with the decisions of its rule.
 
-use std::fmt::Debug;
-
 use super::{
     checker::{CheckResult, Checker, Subject, cost},
     model::in_words,
@@ -37,7 +35,7 @@ impl<'a, R> TestAsk<'a, R> {
 }
 
 /// Acquiring and looking.
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     /// Describes several asks for a message.
     fn line(&self, verb: &str, asked: &[TestAsk<'_, R>]) -> String {
         let each: Vec<_> = asked
@@ -262,7 +260,7 @@ pub(super) struct TestSettlement<'a, R> {
 }
 
 /// Settling and resetting.
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     /// Settles, and compares the state afterwards.
     pub(super) async fn settle(&mut self, corrected: &[TestSettlement<'_, R>]) -> CheckResult {
         let Some(first) = corrected.first() else {

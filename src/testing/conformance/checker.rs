@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    fmt::{self, Debug},
+    fmt,
     future::Future,
     hash::{BuildHasher, RandomState},
     time::Duration,
@@ -47,7 +47,7 @@ pub(super) fn cost(units: u64) -> Cost {
     Cost::new(units).unwrap_or(Cost::ONE)
 }
 
-impl<'a, R: Algorithm + Debug> Checker<'a, R> {
+impl<'a, R: Algorithm> Checker<'a, R> {
     pub(super) fn new(
         store: &'a dyn TestedStore<R>,
         suite: &'a SuiteSettings<R>,
@@ -164,7 +164,7 @@ const MAX_SLEEP: Duration = Duration::from_millis(500);
 const MAX_ADVANCE: Duration = Duration::from_secs(365 * 86_400);
 
 /// Waiting.
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     /// Awaits a future, with a timeout if the suite has a `sleep`.
     pub(super) async fn with_timeout<T>(
         &mut self,
@@ -239,7 +239,7 @@ pub(super) struct Burst {
 }
 
 /// Counting of admitted calls.
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     /// Spends all units in some 50 calls. Returns the answer to one more call.
     pub(super) async fn exhaust(
         &mut self,

@@ -127,7 +127,7 @@ impl<R, S> Suite<R, S> {
     /// A spawned task must run to its end even if `T` is dropped.
     pub fn spawn<T>(self, spawn: impl Fn(BoxFuture<()>) -> T + 'static) -> Self
     where
-        R: Algorithm + Send + Sync + 'static,
+        R: Algorithm,
         S: Store<R, Answer: Send, Done: Send, Error: Debug + Send> + Clone + Send + Sync + 'static,
     {
         Self {
@@ -200,7 +200,7 @@ impl<R, S> Suite<R, S> {
 
 impl<R, S> Suite<R, S>
 where
-    R: Algorithm<State: Send + 'static> + Debug,
+    R: Algorithm,
     S: Store<R, Error: Debug>,
 {
     /// Checks all laws that are not left out.
@@ -230,7 +230,7 @@ impl<R: Debug, S> Debug for Suite<R, S> {
 /// Checks all laws that are not left out.
 async fn check<R>(store: &dyn TestedStore<R>, settings: &SuiteSettings<R>) -> Result<Report, Broken>
 where
-    R: Algorithm<State: Send + 'static> + Debug,
+    R: Algorithm,
 {
     let (mut report, mut breaches) = (Report::default(), Vec::new());
     for law in Law::ALL {

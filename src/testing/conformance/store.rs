@@ -113,9 +113,7 @@ where
     }
 
     fn sync(&self, deltas: &[Delta<'_, R>]) -> Option<LocalSync<'_, R>>
-    where
-        R::State: Send + 'static,
-    {
+where {
         let syncing = self.store.sync(deltas)?;
         Some(Box::pin(async {
             let answers = syncing.await.map_err(ErrorText::new)?;
@@ -215,7 +213,7 @@ async fn refund<R, S: Store<R, Error: Debug>>(
 /// Creates the function that runs tasks from one that spawns a future.
 pub(super) fn spawn_tasks<R, S, T>(spawn: impl Fn(BoxFuture<()>) -> T + 'static) -> SpawnTasks<R, S>
 where
-    R: Algorithm + Send + Sync + 'static,
+    R: Algorithm,
     S: Store<R, Answer: Send, Done: Send, Error: Debug + Send> + Clone + Send + Sync + 'static,
 {
     Box::new(move |store, tasks| {

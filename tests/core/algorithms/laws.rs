@@ -134,7 +134,7 @@ fn bytes<S: Codec>(state: &Option<S>) -> Vec<u8> {
 /// Runs the timeline under the rules. Panics if a law is broken.
 pub(crate) fn hold<A>(rules: &[A], keeps: Keeps, begin: Timestamp, ops: &[Op])
 where
-    A: Algorithm + Debug,
+    A: Algorithm,
     A::State: Codec + Debug,
 {
     let mut rule = &rules[0];
@@ -216,7 +216,7 @@ where
 /// Makes a refused first call under another rule. It must not change any reported number.
 fn carry<A>(rule: &A, state: &mut Option<A::State>, now: Timestamp)
 where
-    A: Algorithm + Debug,
+    A: Algorithm,
     A::State: Debug,
 {
     let look = rule.look(state.as_ref(), now);
@@ -244,7 +244,7 @@ fn step<A>(
     cost: Cost,
 ) -> Decision
 where
-    A: Algorithm + Debug,
+    A: Algorithm,
     A::State: Codec + Debug,
 {
     let looked = rule.look(state.as_ref(), now);
@@ -330,7 +330,7 @@ where
 /// call. Its refund may restore more units than it cost, but not more than there were `before`.
 fn check_settlements<A>(rule: &A, state: &Option<A::State>, decision: &Decision, before: &Decision)
 where
-    A: Algorithm + Debug,
+    A: Algorithm,
     A::State: Codec + Debug,
 {
     let charge = { *decision }.take_charge().unwrap();
@@ -365,7 +365,7 @@ fn check_look<A>(
     now: Timestamp,
     newest: Timestamp,
 ) where
-    A: Algorithm + Debug,
+    A: Algorithm,
     A::State: Codec + Debug,
 {
     let look = rule.look(state.as_ref(), now);
@@ -444,7 +444,7 @@ fn check_look<A>(
 /// Checks that from `at` on, the state decides like no state.
 ///
 /// This excludes clocks that step back, because only a state keeps its last write.
-fn check_forgettable<A: Algorithm + Debug>(rule: &A, state: &Option<A::State>, at: Timestamp)
+fn check_forgettable<A: Algorithm>(rule: &A, state: &Option<A::State>, at: Timestamp)
 where
     A::State: Debug,
 {

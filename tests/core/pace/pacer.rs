@@ -27,10 +27,7 @@ fn passes<A: Algorithm>(
 
 /// Compares a pacer with its rule on a timeline of steps and costs. A cost of 0 stands for one unit
 /// by the short form.
-fn assert_follows<A: Algorithm + Clone>(
-    rule: A,
-    timeline: &[(i64, u64)],
-) -> Result<(), TestCaseError> {
+fn assert_follows<A: Algorithm>(rule: A, timeline: &[(i64, u64)]) -> Result<(), TestCaseError> {
     let pacer = Pacer::new(rule.clone());
     let (mut state, mut now) = (None, BASE);
     for &(step, units) in timeline {

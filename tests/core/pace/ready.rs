@@ -88,7 +88,7 @@ async fn a_burst_compensates_for_late_timers() {
 /// are served.
 async fn served<A>(rule: A, costs: &[u64]) -> Vec<(usize, u64)>
 where
-    A: Algorithm<State: Send> + Send + Sync + 'static,
+    A: Algorithm,
 {
     let clock = Paused::new();
     let pacer = Pacer::with_clock(rule, clock);

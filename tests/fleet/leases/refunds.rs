@@ -28,8 +28,7 @@ struct Fleet<R: Leasable> {
 
 impl<R> Fleet<R>
 where
-    R: Leasable + Send + Sync + 'static,
-    R::State: Send,
+    R: Leasable,
 {
     fn new(rule: R, nodes: usize, config: impl Fn() -> LeaseConfig) -> Self {
         let (clock, states) = (ManualClock::default(), MapStore::default());

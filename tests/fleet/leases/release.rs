@@ -16,8 +16,7 @@ use crate::leases::{
 
 async fn calls<R>(store: &Node<R>, rule: &R, count: u64) -> u64
 where
-    R: Leasable + Send + Sync + 'static,
-    R::State: Send,
+    R: Leasable,
 {
     let (policy, mut admitted) = (Policy::new("api"), 0);
     for _ in 0..count {
@@ -31,8 +30,7 @@ where
 
 async fn remaining<R>(store: &Node<R>, rule: &R) -> u64
 where
-    R: Leasable + Send + Sync + 'static,
-    R::State: Send,
+    R: Leasable,
 {
     let policy = Policy::new("api");
     let ask = Ask::new(&policy, rule, "alice".into(), Cost::ONE);
@@ -43,7 +41,6 @@ where
 async fn gives_back<R>(rule: R, if_others_leased: bool)
 where
     R: Leasable + std::fmt::Display + Send + Sync + 'static,
-    R::State: Send,
 {
     for others in [0, 1] {
         let (clock, states) = (ManualClock::default(), MapStore::default());

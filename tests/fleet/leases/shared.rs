@@ -14,8 +14,7 @@ pub(crate) type Node<R> = Leased<Server<R>, R, ManualClock>;
 /// Returns a node with leases on a server. Both have one clock.
 pub(crate) fn node<R>(states: &MapStore<R>, clock: &ManualClock, config: LeaseConfig) -> Node<R>
 where
-    R: Leasable + Send + Sync + 'static,
-    R::State: Send,
+    R: Leasable,
 {
     Transactional::with_clock(states.clone(), clock.clone()).leased(config.clock(clock.clone()))
 }

@@ -40,8 +40,7 @@ impl<R: Leasable> Backend for Slow<R> {
 
 impl<R> Store<R> for Slow<R>
 where
-    R: Leasable + Send + Sync + 'static,
-    R::State: Send,
+    R: Leasable,
 {
     type Answer = BoxFuture<Result<Decisions, StoreError>>;
     type Done = BoxFuture<Result<(), StoreError>>;

@@ -95,7 +95,7 @@ impl Wrapper {
 
     fn with_blocks<R>(self, server: BoxStore<Blockable<R>, StoreError>) -> BoxStore<R, StoreError>
     where
-        R: Algorithm<State: Send> + Send + Sync + 'static,
+        R: Algorithm,
     {
         let blocks = server.with_blocks().clock(clock());
         match self {
@@ -114,7 +114,7 @@ impl Wrapper {
         seed: u64,
     ) -> BoxStore<R, StoreError>
     where
-        R: Leasable + Syncable + Send + Sync + 'static,
+        R: Leasable + Syncable,
     {
         let clock = clock();
         let sync = SyncConfig::new().period(PERIOD).clock(clock).seed(seed);

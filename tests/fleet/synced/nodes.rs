@@ -44,7 +44,7 @@ impl Fleet {
     /// Returns the store as one node sees it.
     pub(crate) fn server<R>(&self) -> Server<R>
     where
-        R: Syncable<State: Codec> + Send + Sync + 'static,
+        R: Syncable<State: Codec>,
     {
         Faulty::new(self.reliable())
     }
@@ -52,7 +52,7 @@ impl Fleet {
     /// Returns the store without faults, which also counts nodes.
     pub(crate) fn reliable<R>(&self) -> CasStore<Memory, R, TokioClock>
     where
-        R: Syncable<State: Codec> + Send + Sync + 'static,
+        R: Syncable<State: Codec>,
     {
         let driver = CasStoreBuilder::new(self.memory.node(7)).clock(self.clock);
         driver.seed(1).build()
@@ -61,7 +61,7 @@ impl Fleet {
     /// Returns a node, and the switch of its link to the store.
     pub(crate) fn node<R>(&self, config: SyncConfig) -> (Node<R>, Faults)
     where
-        R: Syncable<State: Codec> + Send + Sync + 'static,
+        R: Syncable<State: Codec>,
     {
         let server = self.server();
         let faults = server.faults();

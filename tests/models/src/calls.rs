@@ -25,7 +25,7 @@ pub fn spend<A: Algorithm>(store: &Store<A>, rule: &A, key: u64, calls: u64) -> 
 }
 
 /// Runs `this`, and meanwhile `other` in a thread of its own.
-pub fn beside<A: Algorithm<State: Send> + 'static, T: 'static>(
+pub fn beside<A: Algorithm, T: 'static>(
     store: &Store<A>,
     other: impl FnOnce(&Store<A>) -> T + 'static,
     this: impl FnOnce(&Store<A>) -> T,

@@ -19,7 +19,7 @@ const RESPONSE: Duration = Duration::from_millis(200);
 
 async fn impatient<Rule>(url: String) -> Redis<Rule>
 where
-    Rule: tollgate::algorithm::Scripted<State: Send> + Send + Sync + 'static,
+    Rule: tollgate::algorithm::Scripted,
 {
     let builder = Redis::builder(url).response_timeout(RESPONSE);
     builder.connect().await.unwrap()

@@ -1,7 +1,5 @@
 //! Values that are not states of this program.
 
-use std::fmt::Debug;
-
 use support::value::{State, states, value_of};
 use tollgate::{
     AnyRule, Cost, Decision, Policy, TokenBucket,
@@ -23,7 +21,7 @@ fn a_store<R: Algorithm<State: Codec>>() -> Driver<R> {
 
 async fn acquire<R>(store: &Driver<R>, rule: &R) -> Result<Decision, StoreError>
 where
-    R: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    R: Algorithm<State: Codec>,
 {
     let policy = Policy::new("api");
     let ask = Ask::new(&policy, rule, "alice".into(), Cost::ONE);
@@ -34,7 +32,7 @@ where
 /// Returns the key and the value after one call, and its decision.
 async fn written<R>(store: &Driver<R>, rule: &R) -> (Vec<u8>, Vec<u8>, Decision)
 where
-    R: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    R: Algorithm<State: Codec>,
 {
     let first = acquire(store, rule).await.unwrap();
     assert!(first.is_admitted());
@@ -59,7 +57,7 @@ const RULES: [&str; 10] = [
 /// Asserts that the next admission replaces the damaged value, and decides as for a fresh key.
 async fn is_healed<R>(rule: &R, damage: impl Fn(Vec<u8>) -> Vec<Vec<u8>>)
 where
-    R: Algorithm<State: Codec + Send> + Debug + Send + Sync + 'static,
+    R: Algorithm<State: Codec>,
 {
     let store = a_store();
     let (key, value, first) = written(&store, rule).await;

@@ -1,6 +1,6 @@
 //! Compares the driver's decisions with those of its rule in memory.
 
-use std::{collections::HashMap, fmt::Debug, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use support::Random;
 use tollgate::{
@@ -41,7 +41,7 @@ fn keep<R: Algorithm<State: Codec>>(kept: &mut Kept<R::State>, rule: &R, state: 
 
 async fn a_timeline<R>(rules: &[R], ways: Ways, seed: u64)
 where
-    R: Algorithm<State: Codec + Send> + Debug + Send + Sync + 'static,
+    R: Algorithm<State: Codec>,
 {
     let clock = ManualClock::new(Timestamp::from_nanos(1_700_000_000_000_000_000));
     let store = driver::<R>(Memory::new(clock.clone(), ways));
@@ -133,7 +133,7 @@ fn all_ways() -> impl Iterator<Item = Ways> {
 
 async fn timelines<R>(rules: &[R])
 where
-    R: Algorithm<State: Codec + Send> + Debug + Send + Sync + 'static,
+    R: Algorithm<State: Codec>,
 {
     for (n, ways) in all_ways().enumerate() {
         for seed in 0..support::cases(3) {

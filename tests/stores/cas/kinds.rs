@@ -33,7 +33,7 @@ fn policy() -> Policy {
 
 async fn spend<R>(store: &Driver<R>, rule: &R) -> Result<Decision, StoreError>
 where
-    R: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    R: Algorithm<State: Codec>,
 {
     let answer = store
         .acquire(&[Ask::new(&policy(), rule, "alice".into(), Cost::ONE)])
@@ -44,7 +44,7 @@ where
 /// Makes calls as long as one passes.
 async fn drain<R>(store: &Driver<R>, rule: &R) -> u64
 where
-    R: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    R: Algorithm<State: Codec>,
 {
     let mut admitted = 0;
     while spend(store, rule).await.unwrap().is_admitted() {
@@ -57,7 +57,7 @@ where
 /// Returns the units that a rule admits for a fresh key at one instant.
 async fn alone<R>(rule: &R) -> u64
 where
-    R: Algorithm<State: Codec + Send> + Send + Sync + 'static,
+    R: Algorithm<State: Codec>,
 {
     drain(&driver(memory(Ways::default())), rule).await
 }

@@ -22,7 +22,7 @@ use crate::common::{custom::PerSecond, map_store::MapStore};
 /// Checks everything that can be checked on a store whose clock can be moved.
 async fn check<R, S>(suite: Suite<R, S>, clock: &ManualClock) -> Report
 where
-    R: Algorithm<State: Send + 'static> + Debug + Send + Sync + 'static,
+    R: Algorithm,
     S: Store<R, Answer: Send, Done: Send, Error: Debug + Send> + Clone + Send + Sync + 'static,
 {
     let suite = suite

@@ -1,7 +1,5 @@
 //! The conformance suite.
 
-use std::fmt::Debug;
-
 use tollgate::{
     FixedWindow, SlidingWindow,
     algorithm::{Counted, CountedRule},
@@ -16,7 +14,7 @@ use crate::conformance::timelines;
 /// Runs the suite with everything that it can use, on a cache with this many yields.
 async fn check<R>(rules: &[R], yields: u64, without: &[Law]) -> Report
 where
-    R: Counted<State: Send> + Debug + Send + Sync + 'static,
+    R: Counted,
 {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock).slow(11, yields);

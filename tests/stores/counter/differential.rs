@@ -1,6 +1,6 @@
 //! Runs equal timelines on counters and on the rule itself in memory: every number is equal.
 
-use std::{fmt::Debug, time::Duration};
+use std::time::Duration;
 
 use support::Random;
 use tollgate::{
@@ -17,7 +17,7 @@ use super::{ask, cache::Cache, node, only, policy};
 /// admitted and refused calls.
 async fn compare<Rule>(rule: &Rule, period: Duration, limit: u64, seed: u64) -> [u64; 2]
 where
-    Rule: Counted<State: Send> + Debug + Send + Sync + 'static,
+    Rule: Counted,
 {
     let mut random = Random::new(seed);
     let clock = ManualClock::default();
@@ -92,7 +92,7 @@ where
 /// Runs many timelines, with both admitted and refused calls.
 async fn compare_all<Rule>(rule: Rule, period: Duration, limit: u64)
 where
-    Rule: Counted<State: Send> + Debug + Send + Sync + 'static,
+    Rule: Counted,
 {
     let mut sum = [0; 2];
     let seeds = support::cases(25).max(6);

@@ -26,7 +26,7 @@ fn pass(clocks: [&ManualClock; 2], time: Duration) {
 async fn counters_expire_when_they_no_longer_count() {
     async fn check<Rule>(rule: Rule)
     where
-        Rule: Counted<State: Send> + Send + Sync + 'static,
+        Rule: Counted,
     {
         let clock = ManualClock::default();
         clock.advance(Duration::from_millis(34_567));

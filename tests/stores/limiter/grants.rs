@@ -16,7 +16,7 @@ const NANOS: u64 = 1_000_000_000;
 
 fn agrees<A>(rule: A, make: impl Fn(u64) -> Box<dyn Oracle>)
 where
-    A: Algorithm + Clone,
+    A: Algorithm,
     Local<A, ManualClock>: Store<
             A,
             Error = std::convert::Infallible,

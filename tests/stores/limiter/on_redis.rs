@@ -14,7 +14,7 @@ use super::{SECOND, cost, kept, policy, shared};
 
 async fn connect<A>(server: &servers::Redis) -> Redis<A>
 where
-    A: Scripted<State: Send> + Send + Sync + 'static,
+    A: Scripted,
 {
     Redis::connect(server.url()).await.unwrap()
 }

@@ -4,7 +4,7 @@
     allow(dead_code, reason = "used with servers")
 )]
 
-use std::{fmt::Debug, sync::atomic::Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use tollgate::{
     AnyRule, Decision, Limiter,
@@ -77,7 +77,7 @@ pub(crate) async fn grants<S: Store<AnyRule, Error = StoreError> + Clone>(store:
 /// Blocks a key on one node, and expects another node to refuse it until the end.
 pub(crate) async fn blocks<A, S>(rule: A, node: &S, other: &S)
 where
-    A: Algorithm + Debug,
+    A: Algorithm,
     S: Store<Blockable<A>, Error = StoreError> + Clone,
 {
     let limiter = |store: &S| {

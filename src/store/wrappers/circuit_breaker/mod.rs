@@ -428,7 +428,7 @@ where
 
     fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>>
     where
-        Rule: Algorithm<State: Send + 'static>,
+        Rule: Algorithm,
     {
         let first = deltas.first();
         let shard = first.map_or(0, |delta| self.store.shard(delta.policy(), delta.key()));

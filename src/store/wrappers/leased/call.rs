@@ -49,7 +49,7 @@ enum Part<Rule> {
 pub(super) struct Call<S, Rule, C>
 where
     S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
-    Rule: Leasable + Send + Sync + 'static,
+    Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
     inner: Arc<Inner<S, Rule, C>>,
@@ -89,7 +89,7 @@ impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
 impl<S, Rule, C> Inner<S, Rule, C>
 where
     S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
-    Rule: Leasable + Send + Sync + 'static,
+    Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
     /// Returns how keys stand in the store, under the limits as they are written.
@@ -193,7 +193,7 @@ where
 impl<S, Rule, C> Call<S, Rule, C>
 where
     S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
-    Rule: Leasable + Send + Sync + 'static,
+    Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
     /// Begins a call of several asks.
@@ -408,7 +408,7 @@ where
 impl<S, Rule, C> Inner<S, Rule, C>
 where
     S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
-    Rule: Leasable + Send + Sync + 'static,
+    Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
     fn part(self: &Arc<Self>, ask: &Ask<'_, Rule>, tried: Tried<Rule>) -> Part<Rule> {
@@ -448,7 +448,7 @@ impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
 impl<S, Rule, C> Drop for Call<S, Rule, C>
 where
     S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
-    Rule: Leasable + Send + Sync + 'static,
+    Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
     fn drop(&mut self) {

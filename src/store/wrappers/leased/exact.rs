@@ -86,7 +86,7 @@ where
 impl<S, Rule, C> Inner<S, Rule, C>
 where
     S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
-    Rule: Leasable + Send + Sync + 'static,
+    Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
     /// Asks the store for the cost of a call.

@@ -332,7 +332,7 @@ where
         + Send
         + Sync
         + 'static,
-    Rule: Leasable + Send + Sync + 'static,
+    Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
     type Answer = BoxFuture<Result<Decisions, StoreError>>;

@@ -28,7 +28,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 impl<S, Rule, C> Inner<S, Rule, C>
 where
     S: Send + Sync + 'static,
-    Rule: Leasable + Send + Sync + 'static,
+    Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
     /// Lets a task forget keys whose units have ended, as long as there are keys.

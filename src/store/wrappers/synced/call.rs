@@ -106,7 +106,7 @@ fn no_part(is_closed: bool) -> StoreError {
 impl<S, Rule, C> Inner<S, Rule, C>
 where
     S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
-    Rule: Syncable + Send + Sync + 'static,
+    Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
     fn asked<'a>(&self, ask: &Ask<'a, Rule>) -> Asked<'a, Rule> {

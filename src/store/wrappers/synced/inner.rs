@@ -109,7 +109,7 @@ impl<Rule> Told<Rule> {
 struct Telling<'a, S, Rule, C>
 where
     S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
-    Rule: Syncable + Send + Sync + 'static,
+    Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
     inner: &'a Inner<S, Rule, C>,
@@ -120,7 +120,7 @@ where
 impl<S, Rule, C> Drop for Telling<'_, S, Rule, C>
 where
     S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
-    Rule: Syncable + Send + Sync + 'static,
+    Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
     fn drop(&mut self) {
@@ -285,7 +285,7 @@ pub(super) fn undershoot(rule: &impl Algorithm, period: Duration, staleness: Dur
 impl<S, Rule, C> Inner<S, Rule, C>
 where
     S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
-    Rule: Syncable + Send + Sync + 'static,
+    Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
     /// Lets a task tell the store what keys of a line have to tell, as long as there are clones of
@@ -564,7 +564,7 @@ pub(super) fn is_unreachable(error: &StoreError) -> bool {
 async fn serve<S, Rule, C>(inner: Weak<Inner<S, Rule, C>>, line: Arc<Line>, _running: Running)
 where
     S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
-    Rule: Syncable + Send + Sync + 'static,
+    Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
     loop {

@@ -195,7 +195,7 @@ impl<S, Rule: Syncable, C: Clock> Synced<S, Rule, C> {
 impl<S, Rule, C> Synced<S, Rule, C>
 where
     S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
-    Rule: Syncable + Send + Sync + 'static,
+    Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
     /// Tells the store all that it does not know, for at most this time; for a clean shutdown.
@@ -304,7 +304,7 @@ where
         + Send
         + Sync
         + 'static,
-    Rule: Syncable + Send + Sync + 'static,
+    Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
     type Answer = BoxFuture<Result<Decisions, StoreError>>;

@@ -1,7 +1,7 @@
 //! Checks that each key, policy and kind of rule has a state of its own, also after a reset or a
 //! change of the rule.
 
-use std::{fmt::Debug, net::IpAddr};
+use std::net::IpAddr;
 
 use super::super::{
     calls::TestAsk,
@@ -17,7 +17,7 @@ use crate::{
 const FLOOD: u64 = 256;
 
 /// Checks of similar keys, and of floods of keys.
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     pub(crate) async fn keys(&mut self) -> CheckResult {
         for (n, rule) in self.suite.rules.iter().enumerate() {
             self.begin(rule);
@@ -137,7 +137,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
 }
 
 /// Checks of several asks in one call.
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     pub(crate) async fn several_asks(&mut self) -> CheckResult {
         let rules = &self.suite.rules;
         for (n, rule) in rules.iter().enumerate() {
@@ -181,7 +181,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
 }
 
 /// Checks of resets.
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     pub(crate) async fn resets(&mut self) -> CheckResult {
         for rule in &self.suite.rules {
             self.begin(rule);
@@ -213,7 +213,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
 const MAX_CHANGES: usize = 40;
 
 /// Checks of changes of the rule.
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     pub(crate) async fn change(&mut self) -> CheckResult {
         let rules = &self.suite.rules;
         if rules.len() < 2 {
@@ -243,7 +243,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
 const EXHAUSTING_CALLS: u64 = 4;
 
 /// Checks of rules of several kinds on one key, for example of two releases.
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     pub(crate) async fn kinds(&mut self) -> CheckResult {
         // The first rule of each kind.
         let mut rules: Vec<&R> = Vec::new();

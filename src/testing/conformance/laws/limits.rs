@@ -1,6 +1,6 @@
 //! Checks of what one key may spend: its limit, its waits, its settlements.
 
-use std::{fmt::Debug, time::Duration};
+use std::time::Duration;
 
 use super::{
     super::{
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Checks of the limit, and of refusals, excessive costs and looks.
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     pub(crate) async fn limit(&mut self) -> CheckResult {
         for rule in &self.suite.rules {
             self.begin(rule);
@@ -109,7 +109,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
 }
 
 /// Checks of the waits of an answer: until a retry, until more units, until a full quota.
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     pub(crate) async fn wait(&mut self) -> CheckResult {
         if self.suite.clock.is_none() && self.suite.sleep.is_none() {
             return Err(self.unchecked(
@@ -216,7 +216,7 @@ impl<R: Algorithm + Debug> Checker<'_, R> {
 }
 
 /// Checks of settlements.
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     pub(crate) async fn settles(&mut self) -> CheckResult {
         let unsettled = self.store.unsettled();
         let mut checked = 0;

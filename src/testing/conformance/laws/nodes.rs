@@ -21,7 +21,7 @@ const NODES: [usize; 6] = [1, 8, 3, 0, 2, 2];
 const FIRST: u64 = 1000;
 
 /// Checks of counted nodes.
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     /// Checks that each node is counted once, in its period and policy. A store that cannot count
     /// has nothing to check.
     pub(crate) async fn nodes(&mut self) -> CheckResult {
@@ -94,7 +94,7 @@ struct Sent {
 }
 
 /// Checks of deltas.
-impl<R: Algorithm<State: Send + 'static> + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     /// Checks that each delta is added once. A store that takes none has nothing to check.
     pub(crate) async fn syncs(&mut self) -> CheckResult {
         if self.store.sync(&[]).is_none() {

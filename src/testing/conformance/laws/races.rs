@@ -1,6 +1,6 @@
 //! Checks of calls that run concurrently, are dropped, or meet a fault.
 
-use std::{fmt::Debug, future::IntoFuture, time::Duration};
+use std::{future::IntoFuture, time::Duration};
 
 use super::{
     super::{
@@ -28,7 +28,7 @@ struct RaceResult {
 }
 
 /// Checks of concurrent callers.
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     pub(crate) async fn race(&mut self) -> CheckResult {
         let mut checked = 0;
         for rule in &self.suite.rules {
@@ -247,7 +247,7 @@ fn refunds_in_full<R: Algorithm>(rule: &R, burst: &Burst) -> bool {
 const MAX_DROPS: u64 = 8;
 
 /// Checks of dropped calls.
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     pub(crate) async fn cancel(&mut self) -> CheckResult {
         let mut checked = 0;
         for rule in &self.suite.rules {
@@ -336,7 +336,7 @@ const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Checks of faults.
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     pub(crate) async fn faults(&mut self) -> CheckResult {
         let Some(fault) = &self.suite.fault else {
             return Ok(());

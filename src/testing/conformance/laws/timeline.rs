@@ -1,6 +1,6 @@
 //! Checks of random sequences of calls.
 
-use std::{fmt::Debug, time::Duration};
+use std::time::Duration;
 
 use super::{
     super::{
@@ -76,7 +76,7 @@ impl<R: Algorithm> Timeline<'_, R> {
     }
 }
 
-impl<R: Algorithm + Debug> Checker<'_, R> {
+impl<R: Algorithm> Checker<'_, R> {
     pub(crate) async fn timelines(&mut self) -> CheckResult {
         for n in 0..self.suite.timelines {
             let seed = self.suite.seed.wrapping_add(n);

@@ -78,7 +78,7 @@ pub(crate) trait Oracle<S: ?Sized> {
 
 /// Runs a timeline on the rules and on their oracle. Switches to another rule where the timeline
 /// says so.
-pub(crate) fn equals<S, A: Algorithm + Debug>(
+pub(crate) fn equals<S, A: Algorithm>(
     settings: &[S],
     select_rule: impl Fn(&S) -> A,
     mut oracle: impl Oracle<S>,

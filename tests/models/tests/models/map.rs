@@ -46,7 +46,7 @@ fn spend<A: Algorithm>(store: &Store<A>, rule: &A, key: u64, calls: u64) -> u64 
 }
 
 /// Runs `other` in a thread of its own beside `this`.
-fn beside<A: Algorithm<State: Send> + 'static, T: 'static, U>(
+fn beside<A: Algorithm, T: 'static, U>(
     store: &Store<A>,
     other: impl FnOnce(&Store<A>) -> T + 'static,
     this: impl FnOnce(&Store<A>) -> U,
