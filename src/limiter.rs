@@ -16,7 +16,7 @@ use crate::{
     decision::{Charge, Cost, Decision, Decisions},
     error::Error,
     key::Key,
-    live_rule::{HeldRule, LiveRule, OwnRule, Watch},
+    live_rule::{LiveRule, OwnRule, RequestRule},
     policy::Policy,
     store::{
         Ask, BlockFuture, Blocks, Check, MayFail, NeverWaits, Progress, Settlement, Steps,
@@ -111,8 +111,6 @@ struct LimiterParts<Rule, S> {
     policy: Policy,
     rule: OwnRule<Rule>,
     store: S,
-    /// Check later rules for the store.
-    _watches: Vec<Watch>,
 }
 
 impl<Rule, S> Clone for Limiter<Rule, S> {
@@ -151,7 +149,7 @@ impl<Rule, S: Store<Rule>> Limiter<Rule, S> {
     /// When the rule does not [fit](Store::fits) the store.
     pub fn try_new(policy: Policy, rule: Rule, store: S) -> Result<Self, Error> {
         store.fits(&rule)?;
-        Ok(Self::of(policy, OwnRule::Fixed(rule), store, Vec::new()))
+        Ok(Self::of(policy, OwnRule::Fixed(rule), store))
     }
 
     /// Creates a limiter of a rule that may change at any time. A rule that does not fit the store
@@ -181,10 +179,20 @@ impl<Rule, S: Store<Rule>> Limiter<Rule, S> {
     where
         S: Clone + Send + Sync + 'static,
     {
-        let watched = store.clone();
-        let watch = rule.watch(move |rule| watched.fits(rule))?;
-        let rule = OwnRule::Live(rule.clone());
-        Ok(Self::of(policy, rule, store, vec![watch]))
+        let (name, watched) = (policy.clone(), store.clone());
+        let fits = move |rule: &Rule| {
+            watched.fits(rule).map_err(|error| {
+                Error::new(format!(
+                    "the store cannot run the rule of the limiter `{name}`: expected a rule that fits the store: {error}; or keep \
+                     the current rule"
+                ))
+            })
+        };
+        let rule = OwnRule::Live {
+            _watch: rule.watch(fits)?,
+            rule: rule.clone(),
+        };
+        Ok(Self::of(policy, rule, store))
     }
 }
 
@@ -194,12 +202,11 @@ impl<Rule, S> Limiter<Rule, S> {
         &self.0.policy
     }
 
-    pub(crate) fn of(policy: Policy, rule: OwnRule<Rule>, store: S, watches: Vec<Watch>) -> Self {
+    fn of(policy: Policy, rule: OwnRule<Rule>, store: S) -> Self {
         Self(Arc::new(LimiterParts {
             policy,
             rule,
             store,
-            _watches: watches,
         }))
     }
 
@@ -218,11 +225,11 @@ impl<Rule, S> Limiter<Rule, S> {
 
     fn ask<'a>(
         &'a self,
-        held: &'a mut HeldRule<Rule>,
+        storage: &'a mut RequestRule<Rule>,
         key: impl Into<Key>,
         cost: Cost,
     ) -> [Ask<'a, Rule>; 1] {
-        let rule = held.or_current(&self.0.rule);
+        let rule = storage.or_current(&self.0.rule);
         [Ask::new(self.policy(), rule, key.into(), cost)]
     }
 }
@@ -234,8 +241,8 @@ impl<Rule, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
     ///
     /// A future that is dropped is charged once at most.
     pub fn check(&self, key: impl Into<Key>, cost: Cost) -> Check<LimiterFuture<S::Answer>> {
-        let mut held = HeldRule::default();
-        call(self.store().acquire(&self.ask(&mut held, key, cost)))
+        let mut storage = RequestRule::default();
+        call(self.store().acquire(&self.ask(&mut storage, key, cost)))
     }
 
     /// Returns the decision that one unit of a key would get. Changes nothing.
@@ -248,8 +255,8 @@ impl<Rule, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
     /// assert_eq!(limiter.look("alice").at_once().remaining(), Some(99));
     /// ```
     pub fn look(&self, key: impl Into<Key>) -> Check<LimiterFuture<S::Answer>> {
-        let mut held = HeldRule::default();
-        call(self.store().look(&self.ask(&mut held, key, Cost::ONE)))
+        let mut storage = RequestRule::default();
+        call(self.store().look(&self.ask(&mut storage, key, Cost::ONE)))
     }
 
     /// Removes the states of a key. Its next call is that of a new key.
@@ -281,6 +288,9 @@ impl<Rule, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     ///
+    /// A limiter of a [`LiveRule`] settles by the current rule, and the charge of a rule of another
+    /// kind is no charge of that one: do not change the kind while charges are open.
+    ///
     /// # Errors
     ///
     /// When another policy made the charge, as [`Settlement::new`] does.
@@ -294,8 +304,8 @@ impl<Rule, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
         charge: Charge,
         actual: u64,
     ) -> Result<Check<LimiterFuture<S::Done>>, Error> {
-        let mut held = HeldRule::default();
-        let rule = held.or_current(&self.0.rule);
+        let mut storage = RequestRule::default();
+        let rule = storage.or_current(&self.0.rule);
         let settlement = Settlement::new(self.policy(), rule, key.into(), charge, actual)?;
         Ok(call(self.store().settle(vec![settlement])))
     }
@@ -388,6 +398,8 @@ where
 /// Refunds units to a key by a settlement, between two looks.
 pub struct Grant<Rule, S> {
     limiter: Limiter<Rule, S>,
+    /// The same from the first look to the last, even if the limiter's rule changes.
+    rule: Rule,
     key: Key,
     units: u64,
     /// The remaining units before the settlement.
@@ -397,6 +409,7 @@ pub struct Grant<Rule, S> {
 impl<Rule: Algorithm, S: Store<Rule>> Grant<Rule, S> {
     fn new(limiter: Limiter<Rule, S>, key: Key, units: u64) -> Self {
         Self {
+            rule: limiter.rule(),
             limiter,
             key,
             units,
@@ -406,9 +419,8 @@ impl<Rule: Algorithm, S: Store<Rule>> Grant<Rule, S> {
 
     /// Looks at the key.
     fn look(&self) -> Progress<Self> {
-        let mut held = HeldRule::default();
-        let ask = self.limiter.ask(&mut held, self.key, Cost::ONE);
-        Progress::Answer(self.limiter.store().look(&ask))
+        let ask = Ask::new(self.limiter.policy(), &self.rule, self.key, Cost::ONE);
+        Progress::Answer(self.limiter.store().look(&[ask]))
     }
 
     /// Goes on after a look.
@@ -417,8 +429,7 @@ impl<Rule: Algorithm, S: Store<Rule>> Grant<Rule, S> {
             // Undecided: the caller sees that, and nothing is granted.
             return Progress::Finished(Ok(look));
         };
-        let mut held = HeldRule::default();
-        let rule = held.or_current(&self.limiter.0.rule);
+        let rule = &self.rule;
         let at = rule.grant_at(&look);
         if let Some(before) = self.before {
             // A log refunds one entry at a time.

@@ -14,12 +14,17 @@ use crate::{algorithm::Algorithm, error::Error};
 ///
 /// Give it to [`Limit::live`](crate::Limit::live) or [`Limiter::live`](crate::Limiter::live), keep
 /// a clone, and [`set`](Self::set) another rule at any time: after a file has changed, or from an
-/// admin console. A request is decided by the rule that is current when it arrives, and its charge
-/// is settled by the same rule. Requests read it without a lock.
+/// admin console. A limit reads the rule once for each request, without a lock, after the key and
+/// the cost. A layer settles the charge of a request by the rule that made it.
 ///
-/// Clients keep their usage if both rules have the same
-/// [kind of state](crate::algorithm::Algorithm::state_kind), so nobody who is exhausted gets a new
-/// allowance from a rule with other numbers. Under a rule of another kind, each client begins anew.
+/// Clients keep their usage if both rules have the same [kind of
+/// state](crate::algorithm::Algorithm::state_kind): a higher limit admits the difference, and an
+/// equal or lower one nothing more. Under a rule of another kind, each client begins anew. A
+/// `CounterStore` counts windows of each length by
+/// themselves, and at most 64 lengths.
+///
+/// After the first change, the rate limit fields of a layer cost some more: their policy is
+/// formatted for each response.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -89,15 +94,20 @@ impl<Rule: Algorithm> LiveRule<Rule> {
     /// # Errors
     ///
     /// When the rule does not [fit](crate::store::Store::fits) the store of a layer or limiter that
-    /// uses this one, or [may delay](Algorithm::may_delay) requests and the crate was built without
-    /// the feature `tokio`. Then nothing is changed.
+    /// uses this one. In a build without the feature `tokio`, also when a limit uses this one, and
+    /// the rule [may delay](Algorithm::may_delay) requests. Then nothing is changed.
+    ///
+    /// A [`fits`](crate::store::Store::fits) of a store of your own must not set a rule itself.
     pub fn set(&self, rule: Rule) -> Result<(), Error> {
-        check_delays(&rule)?;
+        // Dropped after the lock: the last user and the old rule may be dropped here, and their
+        // stores may do anything then.
+        let (fits, old): (Vec<_>, _);
         let users = self.users();
-        for fits in users.iter().filter_map(Weak::upgrade) {
-            fits(&rule)?;
-        }
-        self.0.current.store(Arc::new(rule));
+        fits = users.iter().filter_map(Weak::upgrade).collect();
+        fits.iter().try_for_each(|fits| fits(&rule))?;
+        old = self.0.current.swap(Arc::new(rule));
+        drop(users);
+        drop((fits, old));
         Ok(())
     }
 }
@@ -144,10 +154,23 @@ pub(crate) fn check_delays(rule: &impl Algorithm) -> Result<(), Error> {
 }
 
 /// The rule of a limit for requests without a rule of their own.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum OwnRule<Rule> {
     Fixed(Rule),
-    Live(LiveRule<Rule>),
+    Live {
+        rule: LiveRule<Rule>,
+        /// Has later rules checked for the limit.
+        _watch: Watch,
+    },
+}
+
+impl<Rule: fmt::Debug> fmt::Debug for OwnRule<Rule> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(rule) => rule.fmt(f),
+            Self::Live { rule, .. } => rule.fmt(f),
+        }
+    }
 }
 
 impl<Rule> OwnRule<Rule> {
@@ -155,7 +178,7 @@ impl<Rule> OwnRule<Rule> {
     pub(crate) fn fixed(&self) -> Option<&Rule> {
         match self {
             Self::Fixed(rule) => Some(rule),
-            Self::Live(_) => None,
+            Self::Live { .. } => None,
         }
     }
 }
@@ -163,7 +186,7 @@ impl<Rule> OwnRule<Rule> {
 impl<Rule: Clone> OwnRule<Rule> {
     /// Returns a copy of the current rule.
     pub(crate) fn get(&self) -> Rule {
-        HeldRule::default().or_current(self).clone()
+        RequestRule::default().or_current(self).clone()
     }
 }
 
@@ -171,12 +194,12 @@ impl<Rule: Clone> OwnRule<Rule> {
 // Public because a hidden trait names it.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct HeldRule<Rule> {
+pub struct RequestRule<Rule> {
     pub(crate) of_request: Option<Rule>,
     current: Option<Guard<Arc<Rule>>>,
 }
 
-impl<Rule> Default for HeldRule<Rule> {
+impl<Rule> Default for RequestRule<Rule> {
     #[inline]
     fn default() -> Self {
         Self {
@@ -186,19 +209,19 @@ impl<Rule> Default for HeldRule<Rule> {
     }
 }
 
-impl<Rule> HeldRule<Rule> {
+impl<Rule> RequestRule<Rule> {
     /// Returns the rule of the request, or else the current rule of its limit.
     #[inline(always)]
     pub(crate) fn or_current<'a>(&'a mut self, own: &'a OwnRule<Rule>) -> &'a Rule {
         match (&self.of_request, own) {
             (Some(rule), _) | (None, OwnRule::Fixed(rule)) => rule,
-            (None, OwnRule::Live(rule)) => hold(&mut self.current, rule),
+            (None, OwnRule::Live { rule, .. }) => hold(&mut self.current, rule),
         }
     }
 }
 
 // Of its own, to keep the reader's bookkeeping out of the path of fixed rules.
 #[inline(never)]
-fn hold<'a, Rule>(held: &'a mut Option<Guard<Arc<Rule>>>, rule: &LiveRule<Rule>) -> &'a Rule {
-    held.insert(rule.read())
+fn hold<'a, Rule>(storage: &'a mut Option<Guard<Arc<Rule>>>, rule: &LiveRule<Rule>) -> &'a Rule {
+    storage.insert(rule.read())
 }

@@ -80,7 +80,16 @@ async fn delayed_requests_are_held_with_any_framework() {
 fn without_a_runtime_a_rule_that_delays_is_refused_when_its_layer_is_built() {
     for text in DELAYING {
         assert!(rule(text).may_delay(), "{text}");
+        let live = tollgate::LiveRule::new(rule("token-bucket 1/1h"));
+        let limit = Limit::live(&live);
+        let refused = live.set(rule(text)).err();
+        drop(limit);
+        // A limiter leaves the wait to its caller, and a limit finds that it begins with such a
+        // rule.
+        live.set(rule(text)).unwrap();
         let errors = [
+            refused,
+            Limit::try_live(&live).err(),
             RateLimitLayer::try_new(rule(text)).err(),
             Limit::try_new(rule(text)).err(),
             RateLimitLayer::try_new((TokenBucket::per_second(1), rule(text))).err(),

@@ -47,10 +47,10 @@ impl Limits {
         Ok(limits)
     }
 
-    /// Changes all rules, or none. Routes stay as they are.
+    /// Takes the rules over. Routes stay as they are, and the store in memory runs any rule.
     fn reload(&self, file: &File) -> Result<()> {
         let new = self.rules.keys().map(|name| file.rules.get(name));
-        let new = new.collect::<Option<Vec<_>>>().ok_or("a rule has gone")?;
+        let new = new.collect::<Option<Vec<_>>>().ok_or("a rule is missing")?;
         let mut changes = self.rules.values().zip(new);
         changes.try_for_each(|(rule, new)| Ok(rule.set(new.clone())?))
     }

@@ -8,7 +8,11 @@ use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 
 use super::*;
 
-const FILE: &str = include_str!("limits.toml");
+/// The file, with rules that refill nothing during the test, whenever it begins.
+fn file() -> String {
+    let text = include_str!("limits.toml").replace("/1m", "/1000h");
+    text.replace("fixed-window 3/1h", "fixed-window 3/1h from=first-call")
+}
 
 /// A server that reads a file of the test.
 struct Server {
@@ -26,7 +30,7 @@ impl Server {
     async fn start() -> Self {
         let name = format!("tollgate-limits-{}.toml", std::process::id());
         let path = env::temp_dir().join(name).to_str().unwrap().to_owned();
-        fs::write(&path, FILE).unwrap();
+        fs::write(&path, file()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(serve(path.clone(), listener));
@@ -73,19 +77,19 @@ async fn rules_change_on_sighup_and_nobody_who_is_exhausted_begins_anew() {
     assert_eq!(server.admitted("/search").await, 10);
     // 13 of `total` are spent: refused requests were charged to neither.
 
-    // A file that cannot be read changes nothing, nor does one without a rule.
-    server.change("[rules]\ntotal = \"token-bucket 20\"");
-    server.change(&FILE.replace("search = \"token-bucket 10/1m\"\n", ""));
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(server.admitted("/upload").await, 0);
+    // A rule that is none, and a file without a rule: nothing is changed.
+    let higher = file().replace("fixed-window 3/1h", "fixed-window 7/1h");
+    let wrong = higher.replace("token-bucket 10/1000h", "token-bucket 10");
+    let missing = higher.replace("search = \"token-bucket 10/1000h\"\n", "");
+    for bad in [wrong, missing] {
+        assert_ne!(bad, higher);
+        server.change(&bad);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(server.admitted("/upload").await, 0);
+    }
 
-    // With the same rule again, who is exhausted stays so.
-    server.change(FILE);
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(server.admitted("/upload").await, 0);
-
-    // A higher limit of one route: 4 more uploads, of which `total` admits all.
-    server.change(&FILE.replace("fixed-window 3/1h", "fixed-window 7/1h"));
+    // A higher limit of one route admits the difference, and `total` has room for it.
+    server.change(&higher);
     let mut admitted = 0;
     for _ in 0..500 {
         admitted += server.admitted("/upload").await;
@@ -100,7 +104,7 @@ async fn rules_change_on_sighup_and_nobody_who_is_exhausted_begins_anew() {
 
 #[test]
 fn a_route_with_an_unknown_rule_is_an_error() {
-    let file: File = toml::from_str(&FILE.replace("\"upload\"]", "\"uploads\"]")).unwrap();
+    let file: File = toml::from_str(&file().replace("\"upload\"]", "\"uploads\"]")).unwrap();
     let error = Limits::new(file).err().unwrap().to_string();
     assert!(error.contains("`uploads`"), "{error}");
 }

@@ -198,7 +198,7 @@ impl<L: Limits, S, R> Config<L, S, R> {
         let decided = asked.zip(decisions.as_slice());
         for ((policy, key, _), decision) in decided.clone() {
             if let Some((limit, dry_run)) = self.dry_run_of(policy, key, decision) {
-                let live = limit.live().and_then(|live| {
+                let live = limit.compared().and_then(|live| {
                     let mut others = decided.clone();
                     others.find(|((policy, ..), _)| policy.digest() == live.digest())
                 });

@@ -16,7 +16,7 @@ use crate::{
     dry_run::{DryRun, DryRunReport},
     error::Error,
     limiter::Limiter,
-    live_rule::Watch,
+    live_rule::{OwnRule, Watch},
     observe::Observer,
     policy::Policy,
     store::{Backend, NeverFails, Store},
@@ -115,7 +115,8 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
 
     /// Keeps the state in another store.
     ///
-    /// The store must run the rule's type and be cheap to clone; an [`Arc`] of a store is. For a
+    /// The store must run the rule's type, be cheap to clone (an [`Arc`] of a store is), and be
+    /// shared between threads. For a
     /// store that can fail, first choose what happens then, by
     /// [`fail_open`](crate::store::StoreExt::fail_open) or
     /// [`fail_closed`](crate::store::StoreExt::fail_closed).
@@ -124,7 +125,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     ///
     /// When the rule of a limit does not [fit](Store::fits) the store; see
     /// [`try_store`](Self::try_store). Rules that are [selected per request](Self::rule) are
-    /// checked when they are used.
+    /// checked when they are used, and those of a [`LiveRule`](crate::LiveRule) when they are set.
     #[track_caller]
     // The bound stands here rather than on `Layer` alone, so that the compiler's message about it
     // points at this call.
@@ -379,7 +380,8 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// is counted while its services are in use. The feature `tracing` logs both rules once. To
     /// separate limits, [name](Self::named) each.
     ///
-    /// Limits with a rule [for each request](Self::rule) are not compared. A clone with another
+    /// Limits with a rule [for each request](Self::rule), and those by a
+    /// [`LiveRule`](crate::LiveRule), are not compared. A clone with another
     /// limit or store than this layer has is a limit of its own, with its own number.
     ///
     /// ```
@@ -431,7 +433,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     pub fn limiter(&self, policy: &str) -> Result<Limiter<L::Rule, S>, Error>
     where
         L: Limits<Rule: Clone>,
-        S: Store<L::Rule> + Clone,
+        S: Store<L::Rule> + Clone + Send + Sync + 'static,
     {
         let mut list = Vec::new();
         self.limits.list(&mut list);
@@ -446,9 +448,11 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
                 names.join(", ")
             )));
         };
-        let (policy, rule) = (limit.policy.clone(), limit.rule.clone());
-        let store = self.store.clone();
-        Ok(Limiter::of(policy, rule, store, self.watches.clone()))
+        let (policy, store) = (limit.policy.clone(), self.store.clone());
+        match &limit.rule {
+            OwnRule::Fixed(rule) => Limiter::try_new(policy, rule.clone(), store),
+            OwnRule::Live { rule, .. } => Limiter::try_live(policy, rule, store),
+        }
     }
 
     /// Returns the counts of the [dry run](crate::Limit::dry_run) of the limit of this name; `None`

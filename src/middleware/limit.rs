@@ -63,7 +63,7 @@ pub struct Limit<Rule, B = By<Global>, T = ()> {
 pub struct LimitSettings<Rule> {
     pub(super) policy: Policy,
     pub(super) rule: OwnRule<Rule>,
-    /// Set if all requests are decided by one rule that never changes.
+    /// Set if no other rule is selected for a request.
     pub(super) is_fixed: bool,
     pub(super) when: When,
     /// `None` if all decisions have effect.
@@ -128,7 +128,7 @@ impl<Rule> LimitSettings<Rule> {
     }
 
     /// Returns the policy of the limit that this one is compared with, if it is on a dry run.
-    pub(super) fn live(&self) -> Option<&Policy> {
+    pub(super) fn compared(&self) -> Option<&Policy> {
         let live = self.compared_with.as_ref();
         live.filter(|_| self.dry_run.is_some())
     }
@@ -168,23 +168,26 @@ impl<Rule: Algorithm> Limit<Rule> {
         Self::try_live(rule).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Returns a limit by a rule from configuration that may change at any time.
+    /// Returns a limit by a rule from configuration that may change at any time, named `default`,
+    /// with one key for all requests and a cost of 1.
     ///
     /// # Errors
     ///
     /// When the current rule [may delay](Algorithm::may_delay) requests, and the crate was built
     /// without the feature `tokio`, which delays need.
     pub fn try_live(rule: &LiveRule<Rule>) -> Result<Self, Error> {
-        check_delays(&rule.get())?;
-        Ok(Self::of(OwnRule::Live(rule.clone())))
+        Ok(Self::of(OwnRule::Live {
+            _watch: rule.watch(check_delays)?,
+            rule: rule.clone(),
+        }))
     }
 
     fn of(rule: OwnRule<Rule>) -> Self {
         Self {
             settings: LimitSettings {
                 policy: Policy::default(),
-                is_fixed: rule.fixed().is_some(),
                 rule,
+                is_fixed: true,
                 when: When::AtOnce,
                 dry_run: None,
                 is_shown: false,

@@ -15,7 +15,7 @@ use crate::{
     decision::Cost,
     error::Error,
     key::{Key, MissingKey},
-    live_rule::{HeldRule, OwnRule, Watch},
+    live_rule::{OwnRule, RequestRule, Watch},
     policy::Policy,
     store::{Ask, Store},
 };
@@ -190,7 +190,7 @@ pub trait AskEach<Req>: Limits<Rule: Algorithm> {
     /// Storage for the rules of one request that are not the limits' for good.
     // Beside the asks, because an ask that contained a rule would be moved with the largest
     // possible rule.
-    type Held: Default;
+    type Rules: Default;
 
     /// Adds the ask for `req` to an empty list if its key is [at
     /// hand](crate::key::KeyExtractor::key_at_hand). Otherwise returns `false`, and adds none.
@@ -198,10 +198,10 @@ pub trait AskEach<Req>: Limits<Rule: Algorithm> {
     fn add_asks_at_hand<'a>(
         &'a self,
         req: &Req,
-        held: &'a mut Self::Held,
+        rules: &'a mut Self::Rules,
         asks: &mut Self::Asks<'a>,
     ) -> bool {
-        let _ = (req, held, asks);
+        let _ = (req, rules, asks);
         false
     }
 
@@ -215,7 +215,7 @@ pub trait AskEach<Req>: Limits<Rule: Algorithm> {
     fn add_asks<'a>(
         &'a self,
         req: &Req,
-        held: &'a mut Self::Held,
+        rules: &'a mut Self::Rules,
         asks: &mut Self::Asks<'a>,
     ) -> Result<(), MissingKey>;
 }
@@ -261,17 +261,17 @@ where
     where
         Self: 'a,
         Rule: 'a;
-    type Held = HeldRule<Rule>;
+    type Rules = RequestRule<Rule>;
 
     #[inline(always)]
     fn add_asks_at_hand<'a>(
         &'a self,
         req: &Req,
-        held: &'a mut HeldRule<Rule>,
+        rules: &'a mut RequestRule<Rule>,
         asks: &mut OneAsk<'a, Rule>,
     ) -> bool {
-        let read = self.by.read_at_hand(req, &mut held.of_request);
-        asks.0 = read.map(|(key, cost)| self.settings.ask(held, key, cost));
+        let read = self.by.read_at_hand(req, &mut rules.of_request);
+        asks.0 = read.map(|(key, cost)| self.settings.ask(rules, key, cost));
         asks.0.is_some()
     }
 
@@ -279,12 +279,12 @@ where
     fn add_asks<'a>(
         &'a self,
         req: &Req,
-        held: &'a mut HeldRule<Rule>,
+        rules: &'a mut RequestRule<Rule>,
         asks: &mut OneAsk<'a, Rule>,
     ) -> Result<(), MissingKey> {
-        match self.by.read(req, &mut held.of_request) {
+        match self.by.read(req, &mut rules.of_request) {
             Ok(read) => {
-                asks.0 = read.map(|(key, cost)| self.settings.ask(held, key, cost));
+                asks.0 = read.map(|(key, cost)| self.settings.ask(rules, key, cost));
                 Ok(())
             }
             Err(missing) => self.settings.without_key(missing),
@@ -295,8 +295,8 @@ where
 impl<Rule> LimitSettings<Rule> {
     /// Returns the ask about a key, by the rule of the request if it has one.
     #[inline(always)]
-    fn ask<'a>(&'a self, held: &'a mut HeldRule<Rule>, key: Key, cost: Cost) -> Ask<'a, Rule> {
-        Ask::new(&self.policy, held.or_current(&self.rule), key, cost)
+    fn ask<'a>(&'a self, rules: &'a mut RequestRule<Rule>, key: Key, cost: Cost) -> Ask<'a, Rule> {
+        Ask::new(&self.policy, rules.or_current(&self.rule), key, cost)
     }
 
     /// Logs a fault of the server, and counts the request on a dry run.
@@ -334,17 +334,17 @@ where
     where
         Self: 'a,
         L::Rule: 'a;
-    type Held = (L::Held, M::Held);
+    type Rules = (L::Rules, M::Rules);
 
     fn add_asks<'a>(
         &'a self,
         req: &Req,
-        held: &'a mut Self::Held,
+        rules: &'a mut Self::Rules,
         asks: &mut Self::Asks<'a>,
     ) -> Result<(), MissingKey> {
         let (mut first, mut second) = Default::default();
-        L::add_asks(&self.0, req, &mut held.0, &mut first)?;
-        M::add_asks(&self.1, req, &mut held.1, &mut second)?;
+        L::add_asks(&self.0, req, &mut rules.0, &mut first)?;
+        M::add_asks(&self.1, req, &mut rules.1, &mut second)?;
         asks.extend(first.into_iter().chain(second));
         Ok(())
     }
@@ -356,21 +356,21 @@ impl<Req, L: AskEach<Req>> AskEach<Req> for Vec<L> {
     where
         Self: 'a,
         L::Rule: 'a;
-    type Held = SmallVec<[L::Held; 4]>;
+    type Rules = SmallVec<[L::Rules; 4]>;
 
     #[inline(always)]
     fn add_asks_at_hand<'a>(
         &'a self,
         req: &Req,
-        held: &'a mut Self::Held,
+        rules: &'a mut Self::Rules,
         asks: &mut Self::Asks<'a>,
     ) -> bool {
         let [limit] = self.as_slice() else {
             return false;
         };
-        held.push(L::Held::default());
+        rules.push(L::Rules::default());
         let mut of_limit = L::Asks::default();
-        let is_at_hand = limit.add_asks_at_hand(req, &mut held[0], &mut of_limit);
+        let is_at_hand = limit.add_asks_at_hand(req, &mut rules[0], &mut of_limit);
         asks.extend(of_limit);
         is_at_hand
     }
@@ -378,13 +378,13 @@ impl<Req, L: AskEach<Req>> AskEach<Req> for Vec<L> {
     fn add_asks<'a>(
         &'a self,
         req: &Req,
-        held: &'a mut Self::Held,
+        rules: &'a mut Self::Rules,
         asks: &mut Self::Asks<'a>,
     ) -> Result<(), MissingKey> {
-        held.resize_with(self.len(), L::Held::default);
-        for (limit, held) in self.iter().zip(held.iter_mut()) {
+        rules.resize_with(self.len(), L::Rules::default);
+        for (limit, rules) in self.iter().zip(rules.iter_mut()) {
             let mut of_limit = L::Asks::default();
-            limit.add_asks(req, held, &mut of_limit)?;
+            limit.add_asks(req, rules, &mut of_limit)?;
             asks.extend(of_limit);
         }
         Ok(())
@@ -409,7 +409,7 @@ pub(super) fn check_names(limits: &impl Limits) -> Result<(), Error> {
                  keeps the state of a limit under its name; name one of them with `.named(…)`"
             )));
         }
-        let Some(live) = limit.live() else {
+        let Some(live) = limit.compared() else {
             continue;
         };
         let mut others = list
@@ -443,7 +443,7 @@ where
         let policy = &limit.policy;
         match &limit.rule {
             OwnRule::Fixed(rule) => check_rule(policy, rule, store)?,
-            OwnRule::Live(rule) => {
+            OwnRule::Live { rule, .. } => {
                 let (policy, store) = (policy.clone(), store.clone());
                 watches.push(rule.watch(move |rule| check_rule(&policy, rule, &store))?);
             }

@@ -99,10 +99,10 @@ where
     // passed on is copied once more.
     fn call(&mut self, req: Req) -> Self::Future {
         let Self { inner, config } = self;
-        let mut held = L::Held::default();
+        let mut rules = L::Rules::default();
         let mut asks = L::Asks::default();
         let limits = &config.limits;
-        if limits.add_asks_at_hand(&req, &mut held, &mut asks) {
+        if limits.add_asks_at_hand(&req, &mut rules, &mut asks) {
             ResponseFuture::ask(inner, config, req, asks)
         } else {
             ResponseFuture::extract_and_ask(inner, config, req)
@@ -123,9 +123,9 @@ where
     /// Extracts the keys of a request, and asks the store.
     #[inline(never)]
     fn extract_and_ask(inner: &mut Svc, config: &Arc<Config<L, S, R>>, mut req: Req) -> Self {
-        let mut held = L::Held::default();
+        let mut rules = L::Rules::default();
         let mut asks = L::Asks::default();
-        if let Err(missing) = config.limits.add_asks(&req, &mut held, &mut asks) {
+        if let Err(missing) = config.limits.add_asks(&req, &mut rules, &mut asks) {
             drop(take_ready(inner));
             if let Some(observer) = &config.observer {
                 observer.missing_key(&missing);

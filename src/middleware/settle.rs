@@ -277,7 +277,7 @@ where
         // One that is enforced for this key is a charge like any other.
         let limit = limits.find(handle.policy());
         let limit = limit.filter(|limit| limit.role(handle.key()) == Role::DryRun);
-        let Some(live) = limit.and_then(LimitSettings::live) else {
+        let Some(live) = limit.and_then(LimitSettings::compared) else {
             continue;
         };
         let is_live = |handle: &ChargeHandle| handle.policy().digest() == live.digest();

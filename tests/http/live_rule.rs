@@ -1,12 +1,14 @@
 //! Rules that change while layers and limiters decide by them.
 
 use std::{
+    any::Any,
     convert::Infallible,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use http::{Request, Response};
@@ -14,7 +16,11 @@ use proptest::prelude::*;
 use tollgate::{
     AnyRule, ChargeHandle, Cost, FixedWindow, Limit, Limiter, LiveRule, Policy,
     prelude::*,
-    store::{LocalBuilder, OnFailure, driver::CasStore},
+    store::{
+        Backend, LocalBuilder, OnFailure, Store,
+        driver::CasStore,
+        driver::{Ask, Check, Decisions, Never, Settlement},
+    },
     time::ManualClock,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -157,6 +163,33 @@ fn a_limiter_decides_by_the_current_rule() {
     assert_eq!(limiter.grant("alice", 100).at_once().remaining(), Some(30));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_grant_has_one_rule_from_its_first_look_to_its_last() {
+    let log = rule("sliding-log 10/1h");
+    for other in ["sliding-log 10/1m", "fixed-window 10/1h"] {
+        let live = LiveRule::new(log.clone());
+        let delay = Some(Duration::from_millis(10));
+        let ways = Ways {
+            delay,
+            ..Ways::default()
+        };
+        let store = driver(Memory::new(ManualClock::default(), ways)).fail_closed();
+        let limiter = Limiter::live(Policy::new("jobs"), &live, store);
+        for _ in 0..10 {
+            assert!(limiter.check("alice", Cost::ONE).await.is_admitted());
+        }
+        let change = async {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            live.set(rule(other)).unwrap();
+        };
+        let (granted, ()) = tokio::join!(limiter.grant("alice", 5).into_future(), change);
+        assert_eq!(granted.remaining(), Some(5), "{other}");
+        live.set(log.clone()).unwrap();
+        let left = limiter.look("alice").await.remaining();
+        assert_eq!(left, Some(5), "{other}");
+    }
+}
+
 #[test]
 fn a_rule_that_does_not_fit_a_store_in_use_is_refused_when_it_is_set() {
     let uses: [(&str, fn(&LiveRule<AnyRule>) -> Box<dyn Send>); 5] = [
@@ -211,6 +244,61 @@ fn a_store_that_a_layer_has_given_up_is_not_asked() {
     live.set(rule(TOO_LONG)).unwrap();
 }
 
+/// The last layer may go while a rule is set, and its store may do anything then.
+#[test]
+fn a_store_that_is_dropped_while_a_rule_is_set_may_set_one() {
+    /// A store that drops its layer when it is asked about a rule, and sets one when it is dropped.
+    #[derive(Clone)]
+    struct Last {
+        layer: Arc<Mutex<Option<Box<dyn Any + Send>>>>,
+        _dropped: Arc<Dropped>,
+    }
+    struct Dropped(LiveRule<AnyRule>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.set(rule("token-bucket 3/1h")).unwrap();
+        }
+    }
+    impl Backend for Last {
+        type Error = Infallible;
+    }
+    impl Store<AnyRule> for Last {
+        type Answer = Never<Result<Decisions, Infallible>>;
+        type Done = Never<Result<(), Infallible>>;
+
+        fn acquire(&self, _: &[Ask<'_, AnyRule>]) -> Check<Self::Answer> {
+            unreachable!("no call")
+        }
+
+        fn look(&self, _: &[Ask<'_, AnyRule>]) -> Check<Self::Answer> {
+            unreachable!("no call")
+        }
+
+        fn settle(&self, _: Vec<Settlement<'_, AnyRule>>) -> Check<Self::Done> {
+            unreachable!("no call")
+        }
+
+        fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {
+            unreachable!("no call")
+        }
+
+        fn fits(&self, _: &AnyRule) -> Result<(), tollgate::Error> {
+            drop(self.layer.lock().unwrap().take());
+            Ok(())
+        }
+    }
+    let live = LiveRule::new(rule("token-bucket 1/1h"));
+    let layer = Arc::new(Mutex::new(None));
+    let store = Last {
+        layer: layer.clone(),
+        _dropped: Arc::new(Dropped(live.clone())),
+    };
+    let user = RateLimitLayer::from(Limit::live(&live)).store(store);
+    *layer.lock().unwrap() = Some(Box::new(user));
+    live.set(rule("token-bucket 2/1h")).unwrap();
+    assert_eq!(live.get(), rule("token-bucket 3/1h"));
+}
+
 /// Calls while two rules take turns: each is decided by one of them, none by a mixture.
 #[test]
 fn each_of_many_calls_sees_one_of_the_rules() {
@@ -225,24 +313,27 @@ fn each_of_many_calls_sees_one_of_the_rules() {
         .map(|caller| {
             let (limiter, is_over) = (limiter.clone(), is_over.clone());
             thread::spawn(move || {
-                let mut calls = 0_u64;
-                while !is_over.load(Ordering::Relaxed) || calls < 1000 {
+                let (mut calls, mut seen) = (0_u64, [false; 2]);
+                while !is_over.load(Ordering::Relaxed) {
                     let limit = limiter
                         .check(caller + 2 * calls, Cost::ONE)
                         .at_once()
                         .limit();
-                    assert!(limit == Some(10) || limit == Some(20), "{limit:?}");
+                    let rule = [Some(10), Some(20)].iter().position(|one| *one == limit);
+                    seen[rule.expect("one of the rules")] = true;
                     calls += 1;
                 }
+                seen
             })
         })
         .collect();
-    for turn in 0..2000 {
+    for turn in 0..200 {
         live.set(rules[turn % 2].clone()).unwrap();
+        thread::sleep(Duration::from_millis(1));
     }
     is_over.store(true, Ordering::Relaxed);
     for caller in callers {
-        caller.join().unwrap();
+        assert_eq!(caller.join().unwrap(), [true; 2]);
     }
 }
 

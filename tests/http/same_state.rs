@@ -41,6 +41,7 @@ type Shared = BoxStore<AnyRule, Infallible>;
 
 /// Stores that answer at once and later, behind wrappers that pass their identity on.
 fn stores() -> Vec<(&'static str, Shared)> {
+    #[allow(unused_mut, reason = "features add stores")]
     let mut stores = vec![
         ("memory", Local::new().boxed()),
         ("blocks", Local::new().with_blocks().boxed()),
