@@ -18,10 +18,12 @@ use crate::{algorithm::Algorithm, error::Error};
 /// the cost. A layer settles the charge of a request by the rule that made it.
 ///
 /// Clients keep their usage if both rules have the same [kind of
-/// state](crate::algorithm::Algorithm::state_kind): a higher limit admits the difference, and an
-/// equal or lower one nothing more. Under a rule of another kind, each client begins anew. A
-/// `CounterStore` counts windows of each length by
-/// themselves, and at most 64 lengths.
+/// state](crate::algorithm::Algorithm::state_kind). A higher limit of a window admits the
+/// difference. Buckets and queues keep times, so what was spent counts at the new rate: an empty
+/// bucket stays empty, and a queue of one-second slots has more room with slots of a minute.
+///
+/// Under a rule of another kind, each client begins anew. A `CounterStore` counts windows of each
+/// length by themselves, and at most 64 lengths.
 ///
 /// After the first change, the rate limit fields of a layer cost some more: their policy is
 /// formatted for each response.
