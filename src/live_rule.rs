@@ -93,13 +93,13 @@ impl<Rule: Algorithm> LiveRule<Rule> {
 
     /// Changes the rule for all requests that arrive from now on.
     ///
+    /// The [`fits`](crate::store::Store::fits) of a store of your own must not set the rule itself.
+    ///
     /// # Errors
     ///
     /// When the rule does not [fit](crate::store::Store::fits) the store of a layer or limiter that
     /// uses this one. In a build without the feature `tokio`, also when a limit uses this one, and
     /// the rule [may delay](Algorithm::may_delay) requests. Then nothing is changed.
-    ///
-    /// A [`fits`](crate::store::Store::fits) of a store of your own must not set a rule itself.
     pub fn set(&self, rule: Rule) -> Result<(), Error> {
         // Dropped after the lock: the last user and the old rule may be dropped here, and their
         // stores may do anything then.
