@@ -205,7 +205,7 @@ fn verdict(shared: &TokenCache, found: Option<TokenAnswer>) -> Result<Introspect
 }
 
 pin_project! {
-    /// The future of an [`IntrospectService`]'s response.
+    /// The future of a response behind [`Introspect`](crate::key::introspect::Introspect).
     #[must_use = "futures do nothing unless polled"]
     pub struct IntrospectFuture<S: Service<Request<B>>, B, R> {
         #[pin]

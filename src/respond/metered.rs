@@ -154,7 +154,7 @@ where
 }
 
 pin_project! {
-    /// The future of a [`SettleByBodyService`]'s response.
+    /// The future of a response behind [`SettleByBody`](crate::respond::SettleByBody).
     #[must_use = "futures do nothing unless polled"]
     pub struct SettleByBodyFuture<F> {
         #[pin]
