@@ -398,7 +398,7 @@ where
 /// Refunds units to a key by a settlement, between two looks.
 pub struct Grant<Rule, S> {
     limiter: Limiter<Rule, S>,
-    /// The same from the first look to the last, even if the limiter's rule changes.
+    /// The rule when the grant began: the limiter's may change between two looks.
     rule: Rule,
     key: Key,
     units: u64,

@@ -311,7 +311,7 @@ impl PackedKind {
     }
 }
 
-/// What this crate knows of a rule of its own, as [`Algorithm::built_in`] returns it.
+/// A rule of this crate, as [`Algorithm::built_in`] shows it to the crate's own stores.
 ///
 /// It has no methods: only the stores and wrappers of this crate read it.
 pub struct BuiltIn<'a, S> {
@@ -404,7 +404,7 @@ impl<S> fmt::Debug for BuiltIn<'_, S> {
     }
 }
 
-/// What the store in memory reads of a rule's [`BuiltIn`].
+/// The packed form of a rule, which the store in memory reads from its [`BuiltIn`].
 pub trait InMemory: Algorithm {
     /// Returns the rule as a [`PackedRule`] if its states fit into a word each.
     #[inline(always)]
