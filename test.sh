@@ -293,8 +293,8 @@ step_slow_cases() {
 }
 
 step_slow_schedules() {
-  LEASE_SCHEDULES=1000000 cargo test --release --locked --all-features --lib lease::proof
-  SYNC_SCHEDULES=5000000 cargo test --release --locked --all-features --lib synced::proof
+  LEASE_SCHEDULES=1000000 cargo test --release --locked --all-features --lib fleet::lease::proof
+  SYNC_SCHEDULES=5000000 cargo test --release --locked --all-features --lib fleet::sync::proof
 }
 
 step_slow_figures() {

@@ -196,12 +196,12 @@ mod charging;
 mod decision;
 mod dry_run;
 mod error;
+#[cfg(feature = "tokio")]
+mod fleet;
 pub mod future;
 #[cfg(feature = "introspect")]
 mod introspect;
 pub mod key;
-#[cfg(feature = "tokio")]
-mod lease;
 mod limiter;
 mod live_rule;
 #[cfg(feature = "tracing")]
@@ -219,8 +219,6 @@ mod stats;
 pub mod store;
 mod striped;
 mod sync;
-#[cfg(feature = "tokio")]
-mod synced;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
 pub mod time;

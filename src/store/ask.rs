@@ -151,7 +151,7 @@ impl<'a, Rule> Ask<'a, Rule> {
 
 /// Returns the digests of the policies of asks, to be recorded in their decisions.
 #[cfg(feature = "tokio")]
-pub(super) fn policies<Rule>(asks: &[Ask<'_, Rule>]) -> SmallVec<[u64; 1]> {
+pub(crate) fn policies<Rule>(asks: &[Ask<'_, Rule>]) -> SmallVec<[u64; 1]> {
     asks.iter().map(|ask| ask.policy.digest()).collect()
 }
 

@@ -76,7 +76,7 @@ trait ErasedStore<Rule, E>: Send + Sync {
 }
 
 /// Boxes the future of a check.
-pub(super) fn boxed<T, F>(check: Check<F>) -> Check<BoxFuture<T>>
+pub(crate) fn boxed<T, F>(check: Check<F>) -> Check<BoxFuture<T>>
 where
     F: Future<Output = T> + Send + 'static,
 {

@@ -136,7 +136,7 @@ impl StoreError {
     /// Returns an equal error, for another caller that waited for the same answer. Its cause is the
     /// text of this one's.
     #[cfg(feature = "tokio")]
-    pub(super) fn duplicate(&self) -> Self {
+    pub(crate) fn duplicate(&self) -> Self {
         Self {
             kind: self.kind,
             cause: self.cause.as_ref().map(|_| Causes(self).to_string().into()),

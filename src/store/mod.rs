@@ -51,7 +51,7 @@
 [`Increment`]: crate#features"
 )]
 
-mod ask;
+pub(crate) mod ask;
 pub(crate) mod boxed;
 #[cfg(feature = "tokio")]
 mod cas;
@@ -60,9 +60,9 @@ pub(crate) mod check;
 pub(crate) mod counter;
 mod delta;
 pub mod driver;
-mod engine;
+pub(crate) mod engine;
 mod error;
-mod local;
+pub(crate) mod local;
 #[cfg(feature = "memcached")]
 mod memcached;
 mod node_counts;
@@ -88,11 +88,10 @@ pub use self::{
 };
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
-pub use self::{
-    cas::CasStats,
-    counter::CounterStats,
-    wrappers::{LeaseConfig, LeaseStats, Leased, SyncConfig, SyncStats, Synced, Timeout},
-};
+pub use self::{cas::CasStats, counter::CounterStats, wrappers::Timeout};
+#[cfg(feature = "tokio")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+pub use crate::fleet::{LeaseConfig, LeaseStats, Leased, SyncConfig, SyncStats, Synced};
 
 #[cfg(feature = "memcached")]
 #[cfg_attr(docsrs, doc(cfg(feature = "memcached")))]

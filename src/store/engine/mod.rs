@@ -30,10 +30,12 @@ pub(crate) use self::steps::{Progress, Steps, StepsFuture, run};
 #[cfg(any(feature = "redis", feature = "memcached"))]
 pub(super) use self::task::SingleFlight;
 #[cfg(feature = "tokio")]
+pub(crate) use self::task::{runtime, runtime_gone};
+#[cfg(feature = "tokio")]
 pub(super) use self::{
     all_or_nothing::Answers,
     queue::{CombiningQueue, QueueTurn},
-    task::{concurrently, each_delta, runtime, runtime_gone, spawn_detached},
+    task::{concurrently, each_delta, spawn_detached},
 };
 pub(super) use self::{
     all_or_nothing::{Entry, States},

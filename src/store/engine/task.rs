@@ -26,7 +26,7 @@ use crate::store::{BoxFuture, Check, Pulled, StoreError};
 /// # Errors
 ///
 /// When there is none: a mistake in the program, not a failure of the server.
-pub(in crate::store) fn runtime() -> Result<Handle, StoreError> {
+pub(crate) fn runtime() -> Result<Handle, StoreError> {
     Handle::try_current().map_err(|error| {
         StoreError::unsupported(format!(
             "{error}: expected a call within a runtime of tokio; call the store from a task"
@@ -49,7 +49,7 @@ pub(in crate::store) fn spawn_detached<T: Send + 'static>(
 }
 
 /// Returns the error of a call whose runtime shut down before its task had ended.
-pub(in crate::store) fn runtime_gone() -> StoreError {
+pub(crate) fn runtime_gone() -> StoreError {
     StoreError::unavailable(
         "the tokio runtime of this call has shut down: expected it to outlive the call; shut it down after the last answer",
     )

@@ -510,13 +510,13 @@ impl Deref for LazyTable {
 /// one of 64 bits, and four words of the process) are secret, and no decision reveals a bit of a
 /// hash. So a client can neither aim at the key of another client nor fill one shard.
 #[derive(Clone, Copy)]
-pub(super) struct Fingerprinter {
+pub(crate) struct Fingerprinter {
     own: u64,
     process: &'static SharedSeed,
 }
 
 impl Fingerprinter {
-    pub(super) fn random() -> Self {
+    pub(crate) fn random() -> Self {
         // The standard library's keys come from the operating system.
         let own = RandomState::new().hash_one(0_u64);
         Self {
@@ -528,7 +528,7 @@ impl Fingerprinter {
     /// Creates a fingerprinter that is equal in each process. For simulations and tests, where no
     /// client aims at the key of another.
     #[cfg(feature = "tokio")]
-    pub(super) fn seeded(seed: u64) -> Self {
+    pub(crate) fn seeded(seed: u64) -> Self {
         Self {
             own: seed,
             process: SharedSeed::global_fixed(),
@@ -536,7 +536,7 @@ impl Fingerprinter {
     }
 
     #[inline]
-    pub(super) fn fingerprint(self, policy: &Policy, key: &Key, kind: StateKind) -> u64 {
+    pub(crate) fn fingerprint(self, policy: &Policy, key: &Key, kind: StateKind) -> u64 {
         // A typed rule's kind is a constant.
         let seed = self.own ^ policy.digest() ^ kind.as_u64();
         let mut hasher = FoldHasher::with_seed(seed, self.process);

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 pub(crate) use self::acquiring::BlockFuture;
 #[cfg(feature = "tokio")]
-pub(super) use self::unblocked::Unblocked;
+pub(crate) use self::unblocked::Unblocked;
 use self::{
     acquiring::{AcquirePhase, Acquiring, Blockage, is_any_blocked, times_left},
     block_after::{AfterRefusals, BlockAfter},
@@ -338,7 +338,7 @@ impl<S, C> Blocks<S, C> {
 ///
 /// When there are: calls that the wrapper admits would not see a block.
 #[cfg(feature = "tokio")]
-pub(in crate::store) fn no_blocks_inside(store: &impl Backend, wrapper: &str) -> Result<(), Error> {
+pub(crate) fn no_blocks_inside(store: &impl Backend, wrapper: &str) -> Result<(), Error> {
     if store.refuses_beyond_rules() {
         return Err(Error::new(format!(
             "blocks inside of `.{wrapper}(…)`: expected them outside, because calls that are admitted from memory would not see a block; write \

@@ -33,7 +33,7 @@ const WAYS: usize = 4;
 /// A look is good for the lag. After half of it, a call has the key looked at again in the
 /// background; one that comes later than that waits for a look of its own. So a block of another
 /// node is noticed within the lag, and a busy key costs no call a round trip.
-pub(in crate::store::wrappers) struct Unblocked {
+pub(crate) struct Unblocked {
     sets: OnceLock<Box<[Mutex<[UnblockedSlot; WAYS]>]>>,
     fingerprinter: Fingerprinter,
     lag: Duration,
@@ -69,7 +69,7 @@ const NO_BLOCK: u64 = 0;
 type Fingerprints = SmallVec<[u64; 2]>;
 
 impl Unblocked {
-    pub(in crate::store::wrappers) fn new(lag: Duration) -> Arc<Self> {
+    pub(crate) fn new(lag: Duration) -> Arc<Self> {
         Arc::new(Self {
             sets: OnceLock::new(),
             fingerprinter: Fingerprinter::random(),
@@ -142,7 +142,7 @@ impl Unblocked {
     }
 
     /// Makes a call that may write blocks. After it, the keys are looked at anew.
-    pub(in crate::store::wrappers) fn write<Rule, F>(
+    pub(crate) fn write<Rule, F>(
         self: &Arc<Self>,
         asks: &[Ask<'_, Rule>],
         write: Check<F>,
@@ -168,7 +168,7 @@ impl Unblocked {
 
     /// Looks at keys in the store, except those that are known not to be blocked and the limits
     /// that `known` decides.
-    pub(in crate::store::wrappers) fn look<Rule, S>(
+    pub(crate) fn look<Rule, S>(
         self: &Arc<Self>,
         (store, asks, now): (&S, &[Ask<'_, Rule>], Timestamp),
         known: impl Fn(&Ask<'_, Rule>) -> Option<Decision>,

@@ -1,0 +1,460 @@
+//! A call that the leases cannot decide alone.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use super::{
+    LeaseConfig,
+    book::Book,
+    lease::{Asked, Tried},
+};
+use crate::{
+    algorithm::Leasable,
+    decision::{Decision, Decisions},
+    fleet::{lease::limit_as_written, nodes::Nodes},
+    policy::Policy,
+    store::{
+        Ask, Backend, BoxFuture, Check, OwnedAsks, Store, StoreError,
+        ask::policies,
+        engine::{runtime, runtime_gone},
+        wrappers::blocks::Unblocked,
+    },
+    time::Clock,
+};
+
+/// The parts that the clones of the wrapper share.
+pub(super) struct Inner<S, Rule, C> {
+    pub(super) store: S,
+    pub(super) book: Book<Rule>,
+    pub(super) nodes: Nodes,
+    pub(super) unblocked: Arc<Unblocked>,
+    pub(super) config: LeaseConfig<C>,
+}
+
+/// The most times that a call waits for the answer of another one, before it asks the store by
+/// itself.
+const MOST_WAITS: usize = 4;
+
+/// One ask of a call.
+enum Part<Rule> {
+    Decided(Decision),
+    Ask(Asked<Rule>),
+    Wait(oneshot::Receiver<Result<(), StoreError>>),
+}
+
+/// A call with the units that it has spent so far. They are refunded when it is dropped, unless
+/// it was [finished](Self::finish).
+pub(super) struct Call<S, Rule, C>
+where
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
+    Rule: Leasable,
+    C: Clock + Send + Sync + 'static,
+{
+    inner: Arc<Inner<S, Rule, C>>,
+    asks: OwnedAsks<Rule>,
+    parts: SmallVec<[Part<Rule>; 1]>,
+}
+
+/// A request that no call waits for.
+struct Ahead<S, Rule: Leasable, C> {
+    inner: Arc<Inner<S, Rule, C>>,
+    asks: OwnedAsks<Rule>,
+    /// `None` once it was answered.
+    asked: Option<Box<Asked<Rule>>>,
+}
+
+impl<S, Rule: Leasable, C> Drop for Ahead<S, Rule, C> {
+    fn drop(&mut self) {
+        if let Some(asked) = &self.asked {
+            self.inner.book.failed(asked, &Ok(()));
+        }
+    }
+}
+
+impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
+    /// Decides an ask as far as that is possible without the store.
+    #[inline]
+    pub(super) fn try_one(
+        &self,
+        ask: &Ask<'_, Rule>,
+        is_again: bool,
+    ) -> Result<Tried<Rule>, crate::Error> {
+        let now = self.config.clock.now();
+        self.book.acquire(ask, now, is_again, &self.config)
+    }
+}
+
+impl<S, Rule, C> Inner<S, Rule, C>
+where
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
+    Rule: Leasable,
+    C: Clock + Send + Sync + 'static,
+{
+    /// Returns how keys stand in the store, under the limits as they are written.
+    pub(super) fn look(
+        &self,
+        asks: &[Ask<'_, Rule>],
+    ) -> Check<BoxFuture<Result<Decisions, StoreError>>> {
+        // Blocks are not leased.
+        let held = asks.iter().map(|ask| match ask.policy().is_of_blocks() {
+            true => Ok(ask.rule().clone()),
+            false => self.config.held(ask.rule()),
+        });
+        let held: Vec<_> = match held.collect::<Result<_, _>>() {
+            Ok(held) => held,
+            Err(error) => return Check::Ready(Err(StoreError::unsupported(error))),
+        };
+        let limits: SmallVec<[_; 1]> = asks
+            .iter()
+            .map(|ask| limit_as_written(ask.rule()))
+            .collect();
+        let as_written = move |looked: Decisions| -> Decisions {
+            let looks = looked.as_slice().iter().zip(limits);
+            looks
+                .map(|(look, limit)| look.with_limit_as_written(limit))
+                .collect()
+        };
+        let asks: Vec<_> = asks
+            .iter()
+            .zip(&held)
+            .map(|(ask, held)| Ask::new(ask.policy(), held, *ask.key(), ask.cost()))
+            .collect();
+        match self.store.look(&asks) {
+            Check::Ready(looked) => Check::Ready(looked.map(as_written)),
+            Check::Pending(looked) => {
+                Check::Pending(Box::pin(async move { looked.await.map(as_written) }))
+            }
+        }
+    }
+
+    /// Counts this node in the store if that is due, beside a call to the store.
+    pub(super) fn count_node(self: &Arc<Self>, policy: &Policy) {
+        let Some(period) = self.nodes.due(policy) else {
+            return;
+        };
+        let (Some(counting), Ok(runtime)) = (self.store.count_node(policy, period), runtime())
+        else {
+            return;
+        };
+        let (inner, policy) = (Arc::clone(self), policy.clone());
+        runtime.spawn(async move {
+            match counting.await {
+                Ok(counts) => inner.nodes.counted(&policy, counts),
+                Err(_) => inner.book.failed.add(1),
+            }
+        });
+    }
+
+    /// Asks the store for units that later calls will need.
+    pub(super) fn prefetch(self: &Arc<Self>, ask: &Ask<'_, Rule>, ahead: Box<Asked<Rule>>) {
+        let asks = OwnedAsks::new(&[*ask]);
+        let Ok(runtime) = runtime() else {
+            // Without a runtime nothing can go on behind this call. The next call that lacks units
+            // asks.
+            self.book.failed(&ahead, &Ok(()));
+            return;
+        };
+        self.count_node(ask.policy());
+        self.sweep();
+        // If the task ends without an answer, with its runtime or by a panic of the store, others
+        // can ask.
+        let mut ahead = Ahead {
+            inner: Arc::clone(self),
+            asks,
+            asked: Some(ahead),
+        };
+        runtime.spawn(async move {
+            let Ahead { inner, asks, asked } = &mut ahead;
+            for ask in asks.iter() {
+                let Some(request) = asked.as_ref() else {
+                    return;
+                };
+                let answer = inner.store.acquire(&[request.ask(&ask)]);
+                let answer = answer.await;
+                let now = inner.config.clock.now();
+                let answer = answer.map(|decisions| decisions.as_slice().first().copied());
+                let Some(asked) = asked.take() else { return };
+                let place = (ask.policy(), ask.key());
+                match answer {
+                    Ok(Some(answer)) => {
+                        inner.nodes.note_answer(&answer);
+                        inner.book.answered(&asked, place, answer, now);
+                    }
+                    Ok(None) => inner.book.failed(&asked, &Ok(())),
+                    Err(error) => inner.book.failed(&asked, &Err(error)),
+                }
+            }
+        });
+    }
+}
+
+impl<S, Rule, C> Call<S, Rule, C>
+where
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
+    Rule: Leasable,
+    C: Clock + Send + Sync + 'static,
+{
+    /// Begins a call of several asks.
+    pub(super) fn new(
+        inner: &Arc<Inner<S, Rule, C>>,
+        asks: &[Ask<'_, Rule>],
+    ) -> Result<Self, crate::Error> {
+        let mut call = Self {
+            inner: Arc::clone(inner),
+            asks: OwnedAsks::new(asks),
+            parts: SmallVec::new(),
+        };
+        for ask in asks {
+            let tried = inner.try_one(ask, false)?;
+            call.push(ask, tried);
+        }
+        Ok(call)
+    }
+
+    /// Begins a call whose first ask was tried.
+    pub(super) fn of_one(
+        inner: &Arc<Inner<S, Rule, C>>,
+        ask: &Ask<'_, Rule>,
+        tried: Tried<Rule>,
+    ) -> Self {
+        let mut call = Self {
+            inner: Arc::clone(inner),
+            asks: OwnedAsks::new(&[*ask]),
+            parts: SmallVec::new(),
+        };
+        call.push(ask, tried);
+        call
+    }
+
+    fn push(&mut self, ask: &Ask<'_, Rule>, tried: Tried<Rule>) {
+        let part = self.inner.part(ask, tried);
+        self.parts.push(part);
+    }
+
+    /// Returns `true` if all asks are decided, without the store.
+    pub(super) fn is_decided(&self) -> bool {
+        let is_decided = |part: &Part<Rule>| matches!(part, Part::Decided(_));
+        self.parts.iter().all(is_decided) && !self.is_refused()
+    }
+
+    fn is_refused(&self) -> bool {
+        let refused = |part: &Part<Rule>| match part {
+            Part::Decided(decision) => !decision.is_admitted(),
+            Part::Ask(_) | Part::Wait(_) => false,
+        };
+        self.parts.iter().any(refused)
+    }
+
+    /// Returns the decisions. The units stay spent.
+    pub(super) fn finish(mut self) -> Decisions {
+        let decided = |part| match part {
+            Part::Decided(decision) => Some(decision),
+            Part::Ask(_) | Part::Wait(_) => None,
+        };
+        let decisions: Decisions = self.parts.drain(..).filter_map(decided).collect();
+        let asks = self.asks.to_list();
+        decisions.of_policies(policies(&asks))
+    }
+
+    /// Decides the call. A caller that no longer waits takes nothing: what was spent is refunded.
+    /// Only a request for more than the call's own cost goes on then, because others wait for its
+    /// answer.
+    pub(super) async fn decide(mut self) -> Result<Decisions, StoreError> {
+        let mut waits = 0;
+        while !self.is_refused() {
+            let is_waiting = |part: &Part<Rule>| matches!(part, Part::Wait(_));
+            let Some(index) = self.parts.iter().position(is_waiting) else {
+                return self.ask_to_the_end().await.map(Self::finish);
+            };
+            waits += 1;
+            self.wait(index, waits > MOST_WAITS).await?;
+        }
+        self.refuse().await.map(Self::finish)
+    }
+
+    /// Asks the store for what is lacking. Then all asks are decided.
+    async fn ask_to_the_end(self) -> Result<Self, StoreError> {
+        let is_ahead = |part: &Part<Rule>| match part {
+            Part::Ask(asked) => !asked.request.is_exact(),
+            Part::Wait(_) | Part::Decided(_) => false,
+        };
+        let is_ahead = self.parts.iter().any(is_ahead);
+        let Some(Ok(runtime)) = is_ahead.then(runtime) else {
+            return self.ask().await;
+        };
+        let (reply, answer) = oneshot::channel();
+        runtime.spawn(async move {
+            // Dropped here if the caller no longer waits.
+            let _ = reply.send(self.ask().await);
+        });
+        let gone = |_| Err(runtime_gone());
+        answer.await.unwrap_or_else(gone)
+    }
+
+    /// Waits until another call has its answer, and tries again.
+    async fn wait(&mut self, index: usize, is_last: bool) -> Result<(), StoreError> {
+        if let Part::Wait(receiver) = &mut self.parts[index] {
+            // A sender that is gone has forgotten the key.
+            receiver.await.unwrap_or(Ok(()))?;
+        }
+        let Some(ask) = self.asks.iter().nth(index) else {
+            return Ok(());
+        };
+        let tried = self
+            .inner
+            .try_one(&ask, true)
+            .map_err(StoreError::unsupported)?;
+        let part = self.inner.part(&ask, tried);
+        let part = match part {
+            Part::Wait(_) if is_last => {
+                let Inner { book, config, .. } = &*self.inner;
+                let asked = book.beside(&ask, config.clock.now(), config);
+                Part::Ask(asked.map_err(StoreError::unsupported)?)
+            }
+            part => part,
+        };
+        self.parts[index] = part;
+        Ok(())
+    }
+
+    /// Asks the store for all that is lacking, at once.
+    async fn ask(mut self) -> Result<Self, StoreError> {
+        let answer = {
+            let asks = self.asks.iter().zip(&self.parts);
+            let lacking = asks.filter_map(|(ask, part)| match part {
+                Part::Ask(asked) => Some(asked.ask(&ask)),
+                Part::Decided(_) | Part::Wait(_) => None,
+            });
+            let lacking: SmallVec<[_; 1]> = lacking.collect();
+            if lacking.is_empty() {
+                drop(lacking);
+                return Ok(self);
+            }
+            for ask in &lacking {
+                self.inner.count_node(ask.policy());
+            }
+            self.inner.store.acquire(&lacking)
+        };
+        let answer = answer.await;
+        let now = self.inner.config.clock.now();
+        let decisions = match answer {
+            Ok(decisions) => decisions,
+            Err(error) => {
+                let inner = Arc::clone(&self.inner);
+                for part in &mut self.parts {
+                    if let Part::Ask(asked) = part {
+                        inner.book.failed(asked, &Err(error.duplicate()));
+                        *part = Part::Decided(Decision::undecided(false, now, None));
+                    }
+                }
+                return Err(error);
+            }
+        };
+        let is_admitted = decisions.is_admitted();
+        let mut decisions = decisions.as_slice().iter();
+        let inner = Arc::clone(&self.inner);
+        for (ask, part) in self.asks.iter().zip(&mut self.parts) {
+            let Part::Ask(asked) = part else { continue };
+            let Some(answer) = decisions.next() else {
+                continue;
+            };
+            inner.nodes.note_answer(answer);
+            *part = Part::Decided(if is_admitted || !answer.is_admitted() {
+                let place = (ask.policy(), ask.key());
+                inner.book.answered(asked, place, *answer, now)
+            } else {
+                inner.book.failed(asked, &Ok(()));
+                answer.with_limit_as_written(asked.rule.terms.limit)
+            });
+        }
+        if is_admitted {
+            return Ok(self);
+        }
+        self.refuse().await
+    }
+
+    /// Refunds what was spent. The asks that are not refused are answered by looks.
+    async fn refuse(mut self) -> Result<Self, StoreError> {
+        let inner = Arc::clone(&self.inner);
+        let mut unknown = SmallVec::<[usize; 2]>::new();
+        for (index, (ask, part)) in self.asks.iter().zip(&mut self.parts).enumerate() {
+            match part {
+                Part::Decided(decision) if !decision.is_admitted() => {}
+                Part::Decided(decision) if decision.charge().is_none() => {}
+                _ => {
+                    inner.undo(&ask, part);
+                    unknown.push(index);
+                }
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(self);
+        }
+        let looked = {
+            let asks = self.asks.to_vec();
+            let asks: Vec<_> = unknown.iter().map(|index| asks[*index]).collect();
+            inner.look(&asks)
+        };
+        let looked = looked.await?;
+        for (index, look) in unknown.into_iter().zip(looked.as_slice()) {
+            self.parts[index] = Part::Decided(*look);
+        }
+        Ok(self)
+    }
+}
+
+impl<S, Rule, C> Inner<S, Rule, C>
+where
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
+    Rule: Leasable,
+    C: Clock + Send + Sync + 'static,
+{
+    fn part(self: &Arc<Self>, ask: &Ask<'_, Rule>, tried: Tried<Rule>) -> Part<Rule> {
+        match tried {
+            Tried::Admitted(parts, ahead) => {
+                if let Some(ahead) = ahead {
+                    self.prefetch(ask, ahead);
+                }
+                Part::Decided(parts.admission(ask.cost()))
+            }
+            Tried::Refused(parts, wait) => Part::Decided(parts.refusal(ask.cost(), wait)),
+            Tried::Ask(asked) => Part::Ask(asked),
+            Tried::Wait(receiver) => Part::Wait(receiver),
+        }
+    }
+}
+
+impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
+    /// Refunds what a part has taken.
+    fn undo(&self, ask: &Ask<'_, Rule>, part: &mut Part<Rule>) {
+        match part {
+            Part::Decided(decision) => {
+                let charge = decision.take_charge();
+                if let Some(charge) = charge.filter(|charge| charge.is_of_lease()) {
+                    let place = (ask.policy(), ask.key(), ask.rule());
+                    let now = self.config.clock.now();
+                    self.book
+                        .give_back(place, charge.cost, charge.position, now, &self.config);
+                }
+            }
+            Part::Ask(asked) => self.book.failed(asked, &Ok(())),
+            Part::Wait(_) => {}
+        }
+    }
+}
+
+impl<S, Rule, C> Drop for Call<S, Rule, C>
+where
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
+    Rule: Leasable,
+    C: Clock + Send + Sync + 'static,
+{
+    fn drop(&mut self) {
+        for (ask, part) in self.asks.iter().zip(&mut self.parts) {
+            self.inner.undo(&ask, part);
+        }
+        self.inner.sweep();
+    }
+}

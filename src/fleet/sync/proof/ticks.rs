@@ -1,0 +1,148 @@
+//! B7: a tick makes one call of bounded size, however many keys have something to tell, and none of
+//! them is left behind.
+
+use std::time::Duration;
+
+use super::{bounded::schedules, rules::bucket};
+use crate::{
+    TokenBucket,
+    decision::Cost,
+    fleet::sync::{Account, Agenda, Bound, Due, MOST_TOGETHER, Tried, together},
+    random::Random,
+    time::Timestamp,
+};
+
+const PERIOD: u64 = 100_000_000;
+const TICK: u64 = PERIOD / 20;
+
+/// Many keys of one node, each with what the agenda knows of it.
+struct Node {
+    rule: TokenBucket,
+    bound: Bound,
+    keys: Vec<(Account<TokenBucket>, Due)>,
+    agenda: Agenda<usize>,
+    number: u64,
+}
+
+/// The calls of a schedule.
+#[derive(Debug, Default)]
+struct Calls {
+    /// The most deltas of a call.
+    deltas: usize,
+    /// Reads that were sent before a write of the same call.
+    early_reads: usize,
+    /// The longest time, in ticks, from the instant at which a key was due to its call.
+    ticks_late: u64,
+}
+
+fn at(nanos: u64) -> Timestamp {
+    Timestamp::from_nanos(1_000_000_000 + nanos)
+}
+
+impl Node {
+    fn new(keys: usize) -> Self {
+        let (rule, _) = bucket(10, 100);
+        let account = |_| (Account::new(rule, at(0)), Due::NEVER);
+        Self {
+            keys: (0..keys).map(account).collect(),
+            bound: Bound {
+                number: 0,
+                most: 50,
+                period: Duration::from_nanos(PERIOD),
+                nodes: Some(2),
+                is_closed: false,
+            },
+            agenda: Agenda::default(),
+            number: 0,
+            rule,
+        }
+    }
+
+    /// Does something with a key, and notes when it is due.
+    fn with<T>(
+        &mut self,
+        key: usize,
+        change: impl FnOnce(&mut Account<TokenBucket>, &TokenBucket, &Bound) -> T,
+    ) -> T {
+        let (account, noted) = &mut self.keys[key];
+        let result = change(account, &self.rule, &self.bound);
+        let due = Due {
+            at: account.due(),
+            is_write: account.unsynced() > 0,
+        };
+        self.agenda.change(key, *noted, due);
+        *noted = due;
+        result
+    }
+
+    fn call(&mut self, key: usize, now: u64) -> Tried {
+        self.with(key, |account, rule, bound| {
+            account.acquire(rule, at(now), (Cost::ONE, false), bound)
+        })
+    }
+
+    /// Makes the call of a tick, which is answered at once.
+    fn tick(&mut self, now: u64, most: usize, calls: &mut Calls) {
+        let mut sent = Vec::new();
+        let (mut has_read, mut deltas) = (false, 0);
+        let keys = together(most, || {
+            let (due, key) = self.agenda.take(at(now))?;
+            self.keys[key].1 = Due::NEVER;
+            let late = at(now).nanos_since(due) / TICK;
+            calls.ticks_late = calls.ticks_late.max(late);
+            self.number += 1;
+            let number = self.number;
+            let account = &mut self.keys[key].0;
+            account.clear_due();
+            let told = account.send(at(now), || number).len();
+            calls.early_reads += usize::from(told > 0 && has_read);
+            has_read |= told == 0;
+            deltas += told.max(1);
+            sent.push(key);
+            Some((key, told.max(1)))
+        });
+        assert_eq!(keys, sent);
+        calls.deltas = calls.deltas.max(deltas);
+        for key in keys {
+            self.with(key, |account, _, bound| {
+                account.answered((at(now), at(now), at(now)), None, bound);
+            });
+        }
+    }
+}
+
+fn play(seed: u64, most: usize) -> (usize, Calls) {
+    let mut random = Random::new(seed);
+    let keys = 1 + (random.up_to(3000) >> random.up_to(6)) as usize;
+    let (mut node, mut calls, mut now) = (Node::new(keys), Calls::default(), 0);
+    for _ in 0..20 {
+        for _ in 0..random.up_to(keys as u64) {
+            let key = random.up_to(keys as u64 - 1) as usize;
+            let _ = node.call(key, now);
+        }
+        now += TICK;
+        node.tick(now, most, &mut calls);
+        assert!(node.agenda.len() <= keys, "seed {seed}");
+    }
+    (keys, calls)
+}
+
+#[test]
+fn a_tick_is_one_call_of_bounded_size() {
+    for seed in 0..schedules(1) / 4 {
+        let (keys, calls) = play(seed, MOST_TOGETHER);
+        assert!(calls.deltas <= MOST_TOGETHER + 16, "seed {seed}: {calls:?}");
+        assert_eq!(calls.early_reads, 0, "seed {seed}");
+        // As soon as all keys before it are told: those that tell may be told twice meanwhile.
+        let turns = (2 * keys).div_ceil(MOST_TOGETHER) as u64;
+        assert!(
+            calls.ticks_late <= turns,
+            "seed {seed}: {keys} keys, {calls:?}"
+        );
+    }
+    let is_too_large = |seed| play(seed, usize::MAX).1.deltas > MOST_TOGETHER + 16;
+    assert!(
+        (0..100).any(is_too_large),
+        "a call of all keys is not noticed"
+    );
+}

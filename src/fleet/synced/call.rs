@@ -1,0 +1,533 @@
+//! A call, decided here, by the store, or here after the store was told.
+
+use std::sync::{Arc, MutexGuard};
+
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use super::{
+    accounts::{Accounts, Known, Shard},
+    inner::{Inner, is_unreachable},
+    line::Line,
+};
+use crate::{
+    algorithm::Syncable,
+    decision::{Decision, Decisions, Position},
+    fleet::sync::{Account, Bound, Found, Tried},
+    store::{Ask, Backend, OwnedAsks, Settlement, Store, StoreError, ask::policies},
+    time::{Clock, Timestamp},
+};
+
+/// The most times that a call waits until the store was told, before the store decides it.
+const PATIENCE: usize = 4;
+/// The most times that it waits for that.
+const MOST_WAITS: usize = 64;
+
+/// The outcome of a call.
+pub(super) enum Outcome<S, Rule: Syncable, C> {
+    Decided(Decisions),
+    /// The store has to be told or asked first.
+    Wait(Waiting),
+    Store(InStore<S, Rule, C>),
+    Unreachable,
+    /// The rule is not one by which a node may decide alone.
+    Unsupported(StoreError),
+}
+
+/// A call that waits for the store.
+pub(super) struct Waiting {
+    answer: oneshot::Receiver<Result<(), StoreError>>,
+    line: Arc<Line>,
+}
+
+/// A call that the store decides. Nothing is admitted here for its keys until it is dropped.
+pub(super) struct InStore<S, Rule: Syncable, C> {
+    inner: Arc<Inner<S, Rule, C>>,
+    fingerprints: SmallVec<[u64; 1]>,
+}
+
+impl<S, Rule: Syncable, C> Drop for InStore<S, Rule, C> {
+    fn drop(&mut self) {
+        for fingerprint in &self.fingerprints {
+            let mut shard = self.inner.accounts.shard_of(*fingerprint);
+            if let Some(known) = shard.book.end_in_store(*fingerprint) {
+                known.wake(&Ok(()));
+            }
+        }
+    }
+}
+
+/// A decision that was made here.
+struct Decided {
+    decision: Decision,
+    is_cut_off: bool,
+    /// The line of the key if no task serves it.
+    unserved: Option<Arc<Line>>,
+}
+
+/// The outcome of one ask.
+enum Part {
+    Decided(Decided),
+    Wait(Waiting),
+    /// The store decides, and the call has begun.
+    Store,
+    /// The store decides, and this node never admits calls under such a rule.
+    StoreAlways,
+    Unreachable,
+    Unsupported(StoreError),
+}
+
+/// An ask with the rule as its key meets it.
+struct Asked<'a, Rule> {
+    ask: Ask<'a, Rule>,
+    own: Option<Rule>,
+    fingerprint: u64,
+}
+
+impl<Rule> Asked<'_, Rule> {
+    fn rule(&self) -> &Rule {
+        self.own.as_ref().unwrap_or(self.ask.rule())
+    }
+}
+
+/// The error of a call that cannot reach the store while this node may not decide.
+fn no_part(is_closed: bool) -> StoreError {
+    StoreError::unavailable(match is_closed {
+        true => {
+            "the store cannot be reached, and this node was flushed: expected no more calls after `Synced::flush`; stop taking requests before it"
+        }
+        false => {
+            "the store cannot be reached, and this node has no part of the limit: expected a known number of nodes that is not above the limit; set \
+             `SyncConfig::nodes`, or raise the limit"
+        }
+    })
+}
+
+impl<S, Rule, C> Inner<S, Rule, C>
+where
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
+    Rule: Syncable,
+    C: Clock + Send + Sync + 'static,
+{
+    fn asked<'a>(&self, ask: &Ask<'a, Rule>) -> Asked<'a, Rule> {
+        let own = ask.rule_for_key();
+        let rule = own.as_ref().unwrap_or(ask.rule());
+        let fingerprint = self.accounts.fingerprint(ask.policy(), ask.key(), rule);
+        Asked {
+            ask: *ask,
+            own,
+            fingerprint,
+        }
+    }
+
+    /// Decides a call as far as that is possible without the store.
+    #[inline]
+    pub(super) fn acquire(
+        self: &Arc<Self>,
+        asks: &[Ask<'_, Rule>],
+        must_ask: bool,
+    ) -> Outcome<S, Rule, C> {
+        let now = self.config.clock.now();
+        let [ask] = asks else {
+            return self.acquire_all(asks, (now, must_ask));
+        };
+        let asked = self.asked(ask);
+        let mut shard = self.accounts.shard_of(asked.fingerprint);
+        let part = self.part(&mut shard, &asked, (now, must_ask));
+        if let Part::Decided(decided) = &part {
+            shard.counts.add(&decided.decision, decided.is_cut_off);
+        }
+        drop(shard);
+        match part {
+            Part::Decided(Decided {
+                decision, unserved, ..
+            }) => {
+                self.serve_all(unserved);
+                Outcome::Decided(ask.charged(decision).into())
+            }
+            Part::Wait(waiting) => Outcome::Wait(waiting),
+            Part::Store => Outcome::Store(self.in_store([asked.fingerprint])),
+            Part::StoreAlways => Outcome::Store(self.in_store([])),
+            Part::Unreachable => Outcome::Unreachable,
+            Part::Unsupported(error) => Outcome::Unsupported(error),
+        }
+    }
+
+    /// Calls that have begun in the store.
+    fn in_store(self: &Arc<Self>, begun: impl IntoIterator<Item = u64>) -> InStore<S, Rule, C> {
+        InStore {
+            inner: Arc::clone(self),
+            fingerprints: begun.into_iter().collect(),
+        }
+    }
+
+    /// Lets tasks serve lines that have none.
+    fn serve_all(self: &Arc<Self>, lines: impl IntoIterator<Item = Arc<Line>>) {
+        for line in lines {
+            // Without a runtime the units stay here until a call has one: the node is never further
+            // ahead than it may be.
+            let _ = self.serve(&line);
+        }
+    }
+
+    /// Decides one ask as far as that is possible without the store.
+    #[inline]
+    fn part(
+        &self,
+        shard: &mut Shard<Rule>,
+        asked: &Asked<'_, Rule>,
+        (now, must_ask): (Timestamp, bool),
+    ) -> Part {
+        let Asked {
+            ask, fingerprint, ..
+        } = asked;
+        let rule = asked.rule();
+        let mut bound = shard.bound(rule, self.nodes(), &self.config);
+        if !shard.is_syncable() {
+            return match rule.check_sync() {
+                Err(error) if !self.config.is_exact() => {
+                    Part::Unsupported(StoreError::unsupported(error))
+                }
+                _ => Part::StoreAlways,
+            };
+        }
+        if self.is_off() {
+            (bound.most, bound.is_closed) = (0, self.is_closed());
+        }
+        let line = || self.line(self.store.shard(ask.policy(), ask.key()));
+        let known = match shard.find(*fingerprint, ((ask, rule), &bound), now, line) {
+            Found::Known(known) => known,
+            Found::Added(known) => {
+                self.added(known, asked, now, &bound);
+                known
+            }
+            Found::Store => return Part::Store,
+            Found::Crowded => {
+                self.counters.crowded.add(1);
+                return Part::Store;
+            }
+        };
+        let call = (ask.cost(), must_ask);
+        let tried = known.with((*fingerprint, self.idle), |account| {
+            account.acquire(rule, now, call, &bound)
+        });
+        match tried {
+            Tried::Decided(decision) => {
+                let is_served = known.line.task.is_running();
+                Part::Decided(Decided {
+                    decision,
+                    is_cut_off: known.account.is_cut_off(),
+                    unserved: (!is_served).then(|| Arc::clone(&known.line)),
+                })
+            }
+            Tried::Sync => Part::Wait(Waiting {
+                answer: known.wait(),
+                line: Arc::clone(&known.line),
+            }),
+            Tried::Store => Part::Store,
+            Tried::Unreachable => Part::Unreachable,
+        }
+    }
+
+    /// Begins with a key that was added.
+    #[cold]
+    fn added(
+        &self,
+        known: &mut Known<Rule>,
+        asked: &Asked<'_, Rule>,
+        now: Timestamp,
+        bound: &Bound,
+    ) {
+        self.accounts.note_kind(asked.rule().state_kind());
+        if known.line.is_down() {
+            known.with((asked.fingerprint, self.idle), |account| {
+                account.failed(now, true, bound);
+            });
+        }
+    }
+
+    /// Decides several asks: all of them spend, or none.
+    fn acquire_all(
+        self: &Arc<Self>,
+        asks: &[Ask<'_, Rule>],
+        (now, must_ask): (Timestamp, bool),
+    ) -> Outcome<S, Rule, C> {
+        let all: SmallVec<[_; 2]> = asks.iter().map(|ask| self.asked(ask)).collect();
+        let mut shards = Locked::new(&self.accounts, all.iter().map(|asked| asked.fingerprint));
+        let mut all_decided: SmallVec<[Decided; 2]> = SmallVec::new();
+        let mut former: SmallVec<[Option<Account<Rule>>; 2]> = SmallVec::new();
+        let mut otherwise = None;
+        for asked in &all {
+            let shard = shards.of(asked.fingerprint);
+            let before = shard.get(asked.fingerprint);
+            former.push(before.map(|known| known.account.clone()));
+            match self.part(shard, asked, (now, must_ask)) {
+                Part::Decided(decided) => all_decided.push(decided),
+                part => {
+                    otherwise = Some(part);
+                    break;
+                }
+            }
+        }
+        let mut decisions = all_decided.iter().map(|decided| decided.decision);
+        let is_admitted = decisions.all(|decision| decision.is_admitted());
+        if otherwise.is_some() || !is_admitted {
+            if let Some(Part::Store) = otherwise
+                && let Some(asked) = all.get(former.len() - 1)
+            {
+                // It begins again with the others.
+                let _ = shards
+                    .of(asked.fingerprint)
+                    .book
+                    .end_in_store(asked.fingerprint);
+            }
+            // The last one first, because two asks may be about one key.
+            for (asked, former) in all.iter().zip(former).rev() {
+                let shard = shards.of(asked.fingerprint);
+                match (shard.get(asked.fingerprint), former) {
+                    (Some(known), Some(former)) => known.account.undo(former, now),
+                    (Some(known), None) if known.waiting.is_empty() => {
+                        shard.remove(asked.fingerprint);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        match otherwise {
+            Some(Part::Wait(waiting)) => return Outcome::Wait(waiting),
+            Some(Part::Store | Part::StoreAlways) => {
+                return self.begin_in_store(&all, &mut shards, now);
+            }
+            Some(Part::Unreachable) => return Outcome::Unreachable,
+            Some(Part::Unsupported(error)) => return Outcome::Unsupported(error),
+            Some(Part::Decided(_)) | None => {}
+        }
+        for (asked, decided) in all.iter().zip(&mut all_decided) {
+            let shard = shards.of(asked.fingerprint);
+            if !is_admitted
+                && decided.decision.is_admitted()
+                && let Some(known) = shard.get(asked.fingerprint)
+                && let Some(look) = known.account.look(asked.rule(), now)
+            {
+                decided.decision = look;
+            }
+            shard.counts.add(&decided.decision, decided.is_cut_off);
+        }
+        drop(shards);
+        let decisions: Decisions = all_decided.iter().map(|decided| decided.decision).collect();
+        self.serve_all(
+            all_decided
+                .into_iter()
+                .filter_map(|decided| decided.unserved),
+        );
+        Outcome::Decided(decisions.of_policies(policies(asks)))
+    }
+
+    /// Begins a call of several asks that the store decides.
+    fn begin_in_store(
+        self: &Arc<Self>,
+        all: &[Asked<'_, Rule>],
+        shards: &mut Locked<'_, Rule>,
+        now: Timestamp,
+    ) -> Outcome<S, Rule, C> {
+        let mut begun: SmallVec<[u64; 1]> = SmallVec::new();
+        for Asked { fingerprint, .. } in all {
+            let shard = shards.of(*fingerprint);
+            let Some(known) = shard.get(*fingerprint) else {
+                shard.book.begin_in_store(*fingerprint);
+                begun.push(*fingerprint);
+                continue;
+            };
+            let has_begun = known.with((*fingerprint, self.idle), |account| {
+                account.begin_in_store(now)
+            });
+            if has_begun {
+                begun.push(*fingerprint);
+                continue;
+            }
+            let waiting = Waiting {
+                answer: known.wait(),
+                line: Arc::clone(&known.line),
+            };
+            for fingerprint in begun {
+                let _ = shards.of(fingerprint).book.end_in_store(fingerprint);
+            }
+            return Outcome::Wait(waiting);
+        }
+        Outcome::Store(self.in_store(begun))
+    }
+
+    /// Returns how a key stands, if this node knows that.
+    pub(super) fn look(&self, ask: &Ask<'_, Rule>) -> Option<Decision> {
+        let asked = self.asked(ask);
+        let mut shard = self.accounts.shard_of(asked.fingerprint);
+        let _ = shard.bound(asked.rule(), self.nodes(), &self.config);
+        let is_syncable = shard.is_syncable();
+        let known = shard.get(asked.fingerprint).filter(|_| is_syncable)?;
+        known.account.look(asked.rule(), self.config.clock.now())
+    }
+
+    /// Corrects a charge. Returns the settlement of what the store has to correct.
+    pub(super) fn settle<'a>(
+        &self,
+        settlement: Settlement<'a, Rule>,
+    ) -> Option<Settlement<'a, Rule>> {
+        let own = settlement.rule_for_key();
+        let rule = own.as_ref().unwrap_or(settlement.rule);
+        let Settlement { policy, key, .. } = settlement;
+        let fingerprint = self.accounts.fingerprint(policy, &key, rule);
+        let now = self.config.clock.now();
+        let mut shard = self.accounts.shard_of(fingerprint);
+        let bound = shard.bound(rule, self.nodes(), &self.config);
+        let (cost, actual) = (settlement.charge.cost, settlement.actual);
+        // After a flush nobody may tell what is added here.
+        let is_here = shard.is_syncable() && (actual <= cost || !self.is_closed());
+        let known = shard.get(fingerprint);
+        if let Some(known) = known.filter(|known| is_here && known.account.knows()) {
+            let charge = &settlement.charge;
+            let less = known.with((fingerprint, self.idle), |account| {
+                account.settle(rule, charge, actual, now, &bound)
+            });
+            if less == 0 {
+                return None;
+            }
+            let actual = cost.saturating_sub(less);
+            return Some(Settlement {
+                actual,
+                ..without_position(settlement)
+            });
+        }
+        if bound.most == 0 {
+            // The store made the charge.
+            return Some(settlement);
+        }
+        Some(without_position(settlement))
+    }
+
+    /// Decides a call that waits for the store.
+    pub(super) async fn decide(
+        self: Arc<Self>,
+        asks: OwnedAsks<Rule>,
+        mut outcome: Outcome<S, Rule, C>,
+    ) -> Result<Decisions, StoreError> {
+        let mut failure = None;
+        for waits in 1..=MOST_WAITS {
+            match outcome {
+                Outcome::Decided(decisions) => return Ok(decisions),
+                Outcome::Store(in_store) => return self.ask_store(asks, in_store).await,
+                Outcome::Unreachable => {
+                    return Err(failure.unwrap_or_else(|| no_part(self.is_closed())));
+                }
+                Outcome::Unsupported(error) => return Err(error),
+                Outcome::Wait(Waiting { answer, line }) => {
+                    self.serve(&line)?;
+                    self.counters.waited.add(1);
+                    match answer.await {
+                        Ok(Err(error)) if !is_unreachable(&error) || self.is_closed() => {
+                            return Err(error);
+                        }
+                        Ok(Err(error)) => failure = Some(error),
+                        // A sender that is gone has forgotten the key.
+                        Ok(Ok(())) | Err(_) => {}
+                    }
+                }
+            }
+            outcome = self.acquire(&asks.to_list(), waits >= PATIENCE);
+        }
+        Err(failure.unwrap_or_else(StoreError::contended))
+    }
+
+    /// Has the store decide a call. If it cannot be reached, this node decides alone.
+    pub(super) async fn ask_store(
+        self: Arc<Self>,
+        asks: OwnedAsks<Rule>,
+        in_store: InStore<S, Rule, C>,
+    ) -> Result<Decisions, StoreError> {
+        let answer = {
+            let asks = asks.to_list();
+            for ask in &asks {
+                self.count_node(ask.policy());
+            }
+            self.counters.in_store.add(1);
+            self.store.acquire(&asks)
+        };
+        let answer = answer.await;
+        drop(in_store);
+        if let Ok(decisions) = &answer {
+            let decisions = decisions.as_slice().iter();
+            decisions.for_each(|answer| self.nodes.note_answer(answer));
+        }
+        match answer {
+            Err(error) if is_unreachable(&error) && !self.is_closed() => {
+                self.decide_alone(&asks.to_list(), error)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Decides a call that did not reach the store.
+    pub(super) fn decide_alone(
+        self: &Arc<Self>,
+        asks: &[Ask<'_, Rule>],
+        error: StoreError,
+    ) -> Result<Decisions, StoreError> {
+        let now = self.config.clock.now();
+        for ask in asks {
+            let asked = self.asked(ask);
+            let mut shard = self.accounts.shard_of(asked.fingerprint);
+            let bound = shard.bound(asked.rule(), self.nodes(), &self.config);
+            if !shard.is_syncable() {
+                continue;
+            }
+            let line = || self.line(self.store.shard(ask.policy(), ask.key()));
+            let place = (ask, asked.rule());
+            let known = shard.get_or_add(asked.fingerprint, place, now, line);
+            let Some(known) = known else { continue };
+            self.accounts.note_kind(asked.rule().state_kind());
+            known.with((asked.fingerprint, self.idle), |account| {
+                account.failed(now, true, &bound);
+            });
+        }
+        match self.acquire(asks, false) {
+            Outcome::Decided(decisions) => Ok(decisions),
+            Outcome::Unsupported(error) => Err(error),
+            Outcome::Wait(_) | Outcome::Store(_) | Outcome::Unreachable => Err(error),
+        }
+    }
+}
+
+/// Takes the position from a charge, because it is one on the time axis of a view, and not of the
+/// store.
+fn without_position<Rule>(mut settlement: Settlement<'_, Rule>) -> Settlement<'_, Rule> {
+    let position = &mut settlement.charge.position;
+    // A lease inside knows its own.
+    *position =
+        position.filter(|position| *position == Position::SEVERAL || position.is_of_lease());
+    settlement
+}
+
+/// Several shards, locked in their order, so that no two calls wait for each other.
+struct Locked<'a, Rule: Syncable> {
+    shards: SmallVec<[(usize, MutexGuard<'a, Shard<Rule>>); 2]>,
+}
+
+impl<'a, Rule: Syncable> Locked<'a, Rule> {
+    fn new(accounts: &'a Accounts<Rule>, fingerprints: impl Iterator<Item = u64>) -> Self {
+        let mut indexes: SmallVec<[usize; 2]> = fingerprints.map(Accounts::<Rule>::index).collect();
+        indexes.sort_unstable();
+        indexes.dedup();
+        let locked = indexes
+            .into_iter()
+            .map(|index| (index, accounts.shard(index)));
+        Self {
+            shards: locked.collect(),
+        }
+    }
+
+    /// Returns the shard of a key, which must be one of those that were locked.
+    fn of(&mut self, fingerprint: u64) -> &mut Shard<Rule> {
+        let index = Accounts::<Rule>::index(fingerprint);
+        let place = self.shards.iter().position(|(locked, _)| *locked == index);
+        &mut self.shards[place.unwrap_or(0)].1
+    }
+}

@@ -1,0 +1,598 @@
+//! The parts that the clones of the wrapper share, and the task that tells the store.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use smallvec::SmallVec;
+
+use super::{
+    SyncConfig, SyncStats,
+    accounts::Accounts,
+    line::{Line, Next},
+    recent_most::RecentMost,
+    shares::Shares,
+};
+use crate::{
+    algorithm::{Algorithm, Syncable},
+    fleet::{
+        nodes::Nodes,
+        one_task::Running,
+        sync::{Bound, MOST_TOGETHER, Unsent, together},
+    },
+    key::Key,
+    policy::Policy,
+    random::Random,
+    stats::Counter,
+    store::{
+        Backend, Batch, Delta, Pulled, Store, StoreError,
+        engine::{runtime, runtime_gone},
+        wrappers::blocks::Unblocked,
+    },
+    time::{Clock, Timestamp},
+};
+
+/// The shortest time between two calls that nobody waits for, as a part of a period.
+const TICKS: u32 = 20;
+
+/// The parts that the clones of the wrapper share.
+pub(super) struct Inner<S, Rule: Syncable, C> {
+    pub(super) store: S,
+    pub(super) accounts: Accounts<Rule>,
+    pub(super) config: SyncConfig<C>,
+    pub(super) idle: Duration,
+    pub(super) counters: Counters,
+    /// `true` once the store has answered that it cannot take in deltas.
+    pub(super) cannot_sync: AtomicBool,
+    pub(super) is_closed: AtomicBool,
+    pub(super) nodes: Nodes,
+    pub(super) unblocked: Arc<Unblocked>,
+    /// The number of nodes; 0 while it is not known.
+    number_of_nodes: AtomicU64,
+    /// Draws no number twice: a node that is started again is another one.
+    node: u64,
+    batch: AtomicU64,
+    lines: Mutex<HashMap<u32, Arc<Line>>>,
+}
+
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) waited: Counter,
+    pub(super) in_store: Counter,
+    pub(super) crowded: Counter,
+    pub(super) dropped: Counter,
+    syncs: Counter,
+    failed: Counter,
+    told: Counter,
+    lost: Counter,
+    drift: Mutex<RecentMost>,
+}
+
+/// The units of a key that are pushed to the store. If there are none, the state alone is asked
+/// for.
+struct Told<Rule> {
+    fingerprint: u64,
+    generation: u64,
+    policy: Policy,
+    key: Key,
+    rule: Rule,
+    node: u64,
+    /// The number of a delta of nothing.
+    number: u64,
+    unsent: SmallVec<[Unsent<Rule>; 1]>,
+}
+
+impl<Rule> Told<Rule> {
+    fn deltas(&self, now: Timestamp) -> impl Iterator<Item = Delta<'_, Rule>> {
+        let delta = move |rule, number, age, units| {
+            let batch = Batch {
+                node: self.node,
+                number,
+            };
+            Delta::new(&self.policy, rule, self.key, batch, (age, units))
+        };
+        let read = self
+            .unsent
+            .is_empty()
+            .then(|| delta(&self.rule, self.number, Duration::ZERO, 0));
+        let told = self.unsent.iter().map(move |unsent| {
+            let age = now.saturating_since(unsent.at);
+            delta(&*unsent.rule, unsent.number, age, unsent.units)
+        });
+        told.chain(read)
+    }
+}
+
+/// Keys that tell the store something. If that ends without an answer, with its runtime or by a
+/// panic of the store, they tell it again.
+struct Telling<'a, S, Rule, C>
+where
+    S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
+    Rule: Syncable,
+    C: Clock + Send + Sync + 'static,
+{
+    inner: &'a Inner<S, Rule, C>,
+    told: Vec<Told<Rule>>,
+    has_ended: bool,
+}
+
+impl<S, Rule, C> Drop for Telling<'_, S, Rule, C>
+where
+    S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
+    Rule: Syncable,
+    C: Clock + Send + Sync + 'static,
+{
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let (now, gone) = (self.inner.config.clock.now(), Err(runtime_gone()));
+            for told in &self.told {
+                self.inner
+                    .failed(told.fingerprint, Some(told.generation), now, (false, &gone));
+            }
+        }
+    }
+}
+
+impl<S, Rule: Syncable, C> Drop for Inner<S, Rule, C> {
+    /// Ends the tasks.
+    fn drop(&mut self) {
+        let lines = self.lines.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for line in lines.values() {
+            line.wake.notify_one();
+        }
+    }
+}
+
+impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
+    pub(super) fn new(store: S, config: SyncConfig<C>) -> Self
+    where
+        S: Backend,
+    {
+        /// Scripts count by such numbers.
+        const NODES: u64 = (1 << 53) - 1;
+        let seed = config.seed.unwrap_or_else(crate::random::seed);
+        let cannot_sync = store.refuses_beyond_rules();
+        Self {
+            store,
+            accounts: Accounts::new(config.keys, config.seed),
+            idle: config.idle(),
+            counters: Counters::default(),
+            // Blocks have to see each call.
+            cannot_sync: AtomicBool::new(cannot_sync),
+            is_closed: AtomicBool::new(false),
+            nodes: Nodes::new(config.nodes),
+            // A node that may not be ahead is the store, call for call.
+            unblocked: Unblocked::new(match config.is_exact() {
+                true => Duration::ZERO,
+                false => config.usual_period(),
+            }),
+            number_of_nodes: AtomicU64::new(config.nodes.unwrap_or(0)),
+            node: Random::new(seed).up_to(NODES),
+            batch: AtomicU64::new(1),
+            lines: Mutex::default(),
+            config,
+        }
+    }
+
+    pub(super) fn nodes(&self) -> Option<u64> {
+        let nodes = self.number_of_nodes.load(Ordering::Relaxed);
+        (nodes > 0).then_some(nodes)
+    }
+
+    /// Returns `true` if the store decides all calls of keys that have nothing to tell.
+    pub(super) fn is_off(&self) -> bool {
+        self.cannot_sync.load(Ordering::Relaxed) || self.is_closed()
+    }
+
+    /// Returns `true` after a flush: nothing is admitted here any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn line(&self, shard: u32) -> Arc<Line> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(lines.entry(shard).or_default())
+    }
+
+    /// Returns the counters, but for the bound.
+    pub(super) fn stats(&self, now: Timestamp) -> SyncStats {
+        let counters = &self.counters;
+        let mut stats = SyncStats {
+            waited: counters.waited.get(),
+            in_store: counters.in_store.get(),
+            crowded: counters.crowded.get(),
+            syncs: counters.syncs.get(),
+            failed: counters.failed.get(),
+            told: counters.told.get(),
+            dropped: counters.dropped.get(),
+            lost: counters.lost.get(),
+            drift: self.drift().most(now),
+            nodes: self.nodes().unwrap_or(0),
+            ..SyncStats::default()
+        };
+        let (mut shares, mut rules) = (Shares::default(), Vec::new());
+        for shard in self.accounts.each() {
+            let counts = shard.counts;
+            stats.admitted += counts.admitted;
+            stats.refused += counts.refused;
+            stats.cut_off += counts.cut_off;
+            if let Some((rule, bound)) = shard.last_rule() {
+                stats.overshoot_bound = stats.overshoot_bound.max(overshoot(bound));
+                rules.push((rule.clone(), bound.period));
+            }
+            stats.keys += shard.book.all().len() as u64;
+            for (_, known) in shard.book.all() {
+                let account = &known.account;
+                stats.unsynced += account.unsynced();
+                stats.staleness_nanos = stats.staleness_nanos.max(age(account.oldest(), now));
+                stats.cut_off_bound = stats.cut_off_bound.max(account.cut_off_bound());
+                account
+                    .share_permille()
+                    .into_iter()
+                    .for_each(|share| shares.add(share));
+            }
+        }
+        let staleness = Duration::from_nanos(stats.staleness_nanos);
+        let undershoots = rules
+            .iter()
+            .map(|(rule, period)| undershoot(rule, *period, staleness));
+        stats.undershoot_bound = undershoots.max().unwrap_or(0);
+        (stats.least_share, stats.mean_share, stats.most_share) = shares.summary();
+        stats
+    }
+
+    /// Returns the age of the oldest unit that the store may not know yet.
+    pub(super) fn staleness(&self, now: Timestamp) -> Duration {
+        let ages = self.accounts.each().map(|shard| {
+            let ages = shard
+                .book
+                .all()
+                .map(|(_, known)| age(known.account.oldest(), now));
+            ages.max().unwrap_or(0)
+        });
+        Duration::from_nanos(ages.max().unwrap_or(0))
+    }
+
+    fn drift(&self) -> MutexGuard<'_, RecentMost> {
+        self.counters
+            .drift
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn age(oldest: Option<Timestamp>, now: Timestamp) -> u64 {
+    oldest.map_or(0, |oldest| now.nanos_since(oldest))
+}
+
+/// Returns how many units all nodes together may admit above a rule.
+pub(super) fn overshoot(bound: &Bound) -> u64 {
+    let others = bound.nodes.map_or(0, |nodes| nodes.saturating_sub(1));
+    bound.most.saturating_mul(others)
+}
+
+/// Returns how many units a rule refills before all of a key is told: after four periods, or later
+/// if the store takes in less than is admitted.
+pub(super) fn undershoot(rule: &impl Algorithm, period: Duration, staleness: Duration) -> u64 {
+    let look = rule.look(None, Timestamp::default());
+    look.quota().map_or(0, |quota| {
+        let units = u128::from(quota.amount()) * (period * 4).max(staleness).as_nanos();
+        u64::try_from(units.div_ceil(quota.period().as_nanos())).unwrap_or(u64::MAX)
+    })
+}
+
+impl<S, Rule, C> Inner<S, Rule, C>
+where
+    S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
+    Rule: Syncable,
+    C: Clock + Send + Sync + 'static,
+{
+    /// Lets a task tell the store what keys of a line have to tell, as long as there are clones of
+    /// the wrapper.
+    ///
+    /// # Errors
+    ///
+    /// Outside of a runtime of tokio, if there is no such task.
+    pub(super) fn serve(self: &Arc<Self>, line: &Arc<Line>) -> Result<(), StoreError> {
+        line.task
+            .spawn(|running| serve(Arc::downgrade(self), Arc::clone(line), running))
+    }
+
+    /// Counts this node in the store if that is due, beside a call to the store.
+    pub(super) fn count_node(self: &Arc<Self>, policy: &Policy) {
+        let Some(period) = self.nodes.due(policy) else {
+            return;
+        };
+        let counting = self.store.count_node(policy, period);
+        let (Some(counting), Ok(runtime)) = (counting, runtime()) else {
+            return;
+        };
+        let (inner, policy) = (Arc::clone(self), policy.clone());
+        runtime.spawn(async move {
+            match counting.await {
+                Ok(counts) => {
+                    inner.nodes.counted(&policy, counts);
+                    let nodes = inner.nodes.number().unwrap_or(0);
+                    inner.number_of_nodes.store(nodes, Ordering::Relaxed);
+                }
+                Err(_) => inner.counters.failed.add(1),
+            }
+        });
+    }
+
+    /// Takes out what the next key of a line has to tell now, and returns its number of deltas.
+    fn next_told(&self, line: &Arc<Line>, now: Timestamp) -> Option<(Told<Rule>, usize)> {
+        while let Some(next) = line.take(now) {
+            let (due, fingerprint) = match next {
+                Next::Sync(due, fingerprint) => (due, fingerprint),
+                Next::Idle(fingerprint) => {
+                    self.forget_if_idle(fingerprint, now);
+                    continue;
+                }
+            };
+            let mut shard = self.accounts.shard_of(fingerprint);
+            let Some(known) = shard.get(fingerprint) else {
+                continue;
+            };
+            if known.account.due() != due {
+                continue;
+            }
+            let (policy, key) = &*known.place;
+            let at = self.line(self.store.shard(policy, key));
+            if !Arc::ptr_eq(&at, line) {
+                // The store has moved the key.
+                known.move_to(at, fingerprint);
+                continue;
+            }
+            let mut number = || self.batch.fetch_add(1, Ordering::Relaxed);
+            known.clear_due(fingerprint);
+            let unsent = known
+                .account
+                .send(now, &mut number)
+                .iter()
+                .cloned()
+                .collect();
+            let told = Told {
+                fingerprint,
+                generation: known.generation,
+                policy: known.place.0.clone(),
+                key: known.place.1,
+                rule: known.account.rule().clone(),
+                // The store keeps the last number of a node and key, and kinds of rules are told
+                // apart from each other.
+                node: (self.node ^ known.account.rule().state_kind().as_u64()) & ((1 << 53) - 1),
+                number: number(),
+                unsent,
+            };
+            let deltas = told.unsent.len().max(1);
+            return Some((told, deltas));
+        }
+        None
+    }
+
+    fn forget_if_idle(&self, fingerprint: u64, now: Timestamp) {
+        let mut shard = self.accounts.shard_of(fingerprint);
+        let Some(known) = shard.get(fingerprint) else {
+            return;
+        };
+        let idle_at = known.account.last_used().saturating_add(self.idle);
+        if idle_at > now {
+            known.note_idle(fingerprint, idle_at);
+        } else if known.account.is_settled() && known.waiting.is_empty() {
+            shard.remove(fingerprint);
+        } else {
+            let again = now.saturating_add(self.idle);
+            known.note_idle(fingerprint, again);
+        }
+    }
+
+    /// Tells the store what keys have to tell now. Returns `None` if there was nothing, and else if
+    /// the store has taken it in.
+    async fn sync(self: &Arc<Self>, line: &Arc<Line>) -> Option<bool> {
+        let sent = self.config.clock.now();
+        let mut telling = Telling {
+            inner: &**self,
+            told: together(MOST_TOGETHER, || self.next_told(line, sent)),
+            has_ended: false,
+        };
+        let first = telling.told.first()?;
+        self.count_node(&first.policy);
+        let syncing = {
+            let told = telling.told.iter();
+            let deltas: Vec<_> = told.flat_map(|told| told.deltas(sent)).collect();
+            self.store.sync(&deltas)
+        };
+        let Some(syncing) = syncing else {
+            // The store cannot take in deltas, so nothing was admitted here, unless the node was
+            // cut off.
+            self.cannot_sync.store(true, Ordering::Relaxed);
+            telling.has_ended = true;
+            for told in &telling.told {
+                let mut shard = self.accounts.shard_of(told.fingerprint);
+                self.counters.lost.add(shard.remove(told.fingerprint));
+            }
+            return Some(true);
+        };
+        self.counters.syncs.add(1);
+        let answer = syncing.await;
+        telling.has_ended = true;
+        let told = &telling.told;
+        let now = self.config.clock.now();
+        match answer {
+            Ok(pulled) => {
+                line.is_down.store(false, Ordering::Relaxed);
+                if !self.answered(told, pulled, (sent, now)) {
+                    self.counters.failed.add(1);
+                }
+                Some(true)
+            }
+            Err(error) => {
+                self.counters.failed.add(1);
+                let is_unreachable = is_unreachable(&error);
+                let result = Err(error);
+                for told in told {
+                    let generation = Some(told.generation);
+                    self.failed(told.fingerprint, generation, now, (is_unreachable, &result));
+                }
+                if is_unreachable {
+                    line.is_down.store(true, Ordering::Relaxed);
+                    // The others need not find out one after the other.
+                    while let Some(next) = line.take(now) {
+                        match next {
+                            Next::Sync(_, fingerprint) => {
+                                self.failed(fingerprint, None, now, (true, &result));
+                            }
+                            Next::Idle(fingerprint) => self.forget_if_idle(fingerprint, now),
+                        }
+                    }
+                }
+                Some(false)
+            }
+        }
+    }
+
+    /// Takes in the results of all deltas. Returns `false` if one of them failed that can be told
+    /// again.
+    fn answered(
+        &self,
+        told: &[Told<Rule>],
+        pulled: Vec<Result<Pulled<Rule::State>, StoreError>>,
+        (sent, now): (Timestamp, Timestamp),
+    ) -> bool {
+        let (mut pulled, mut is_whole) = (pulled.into_iter(), true);
+        for told in told {
+            let results = pulled.by_ref().take(told.unsent.len().max(1));
+            let mut taken_in = 0;
+            // The last state of a key contains all its deltas.
+            let last = results.enumerate().map(|(n, result)| {
+                let unsent = told.unsent.get(n).filter(|_| result.is_ok());
+                taken_in += unsent.map_or(0, |unsent| unsent.units);
+                result
+            });
+            let Pulled { at, state } = match last.reduce(Result::and) {
+                Some(Ok(pulled)) => pulled,
+                Some(Err(error)) if error.is_unsupported() => {
+                    self.leave_to_store(told, now, taken_in);
+                    continue;
+                }
+                failed => {
+                    let error = failed.and_then(Result::err).unwrap_or_else(|| {
+                        StoreError::other(
+                            "the store returned fewer states than it was asked for: expected one for each delta; nothing was taken in",
+                        )
+                    });
+                    // The other keys were answered, so the store can be reached.
+                    is_whole = false;
+                    let is_unreachable = is_unreachable(&error);
+                    let generation = Some(told.generation);
+                    self.failed(
+                        told.fingerprint,
+                        generation,
+                        now,
+                        (is_unreachable, &Err(error)),
+                    );
+                    continue;
+                }
+            };
+            self.nodes.note_clock(at);
+            let mut shard = self.accounts.shard_of(told.fingerprint);
+            let bound = shard.bound(&told.rule, self.nodes(), &self.config);
+            // After a reset it is another account, and the units were counted as dropped.
+            let known = shard.get(told.fingerprint);
+            let Some(known) = known.filter(|known| known.generation == told.generation) else {
+                continue;
+            };
+            let others = known.with((told.fingerprint, self.idle), |account| {
+                account.answered((sent, at, now), state, &bound)
+            });
+            known.wake(&Ok(()));
+            self.drift().note(others, now);
+            self.counters.told.add(taken_in);
+        }
+        is_whole
+    }
+
+    /// Has the store decide the calls of a key for a while, because it cannot take in the units of
+    /// the key.
+    fn leave_to_store(&self, told: &Told<Rule>, now: Timestamp, taken_in: u64) {
+        let mut shard = self.accounts.shard_of(told.fingerprint);
+        let known = shard.get(told.fingerprint);
+        let Some(known) = known.filter(|known| known.generation == told.generation) else {
+            return;
+        };
+        let unsynced = known.account.leave_to_store(now.saturating_add(self.idle));
+        known.wake(&Ok(()));
+        self.counters.told.add(taken_in);
+        self.counters.dropped.add(unsynced.saturating_sub(taken_in));
+    }
+
+    /// Notes that a key could not be told, or that what was sent of one generation of it got no
+    /// answer.
+    fn failed(
+        &self,
+        fingerprint: u64,
+        generation: Option<u64>,
+        now: Timestamp,
+        (is_unreachable, result): (bool, &Result<(), StoreError>),
+    ) {
+        let mut shard = self.accounts.shard_of(fingerprint);
+        let known = shard
+            .get(fingerprint)
+            .filter(|known| generation.is_none_or(|generation| known.generation == generation));
+        let Some(rule) = known.map(|known| known.account.rule().clone()) else {
+            return;
+        };
+        let bound = shard.bound(&rule, self.nodes(), &self.config);
+        let Some(known) = shard.get(fingerprint) else {
+            return;
+        };
+        known.clear_due(fingerprint);
+        known.with((fingerprint, self.idle), |account| {
+            account.failed(now, is_unreachable, &bound);
+        });
+        known.wake(result);
+    }
+}
+
+/// Returns `true` if an error says nothing about the call, so that the node goes on alone.
+pub(super) fn is_unreachable(error: &StoreError) -> bool {
+    !error.is_contended() && !error.is_unsupported()
+}
+
+/// Tells the store what keys of a line have to tell, until all clones of the wrapper are gone.
+async fn serve<S, Rule, C>(inner: Weak<Inner<S, Rule, C>>, line: Arc<Line>, _running: Running)
+where
+    S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
+    Rule: Syncable,
+    C: Clock + Send + Sync + 'static,
+{
+    loop {
+        let Some(strong) = inner.upgrade() else {
+            return;
+        };
+        let period = strong.config.usual_period();
+        let synced = strong.sync(&line).await;
+        let now = strong.config.clock.now();
+        drop(strong);
+        match synced {
+            Some(true) => {
+                // Many keys are told together, unless somebody waits.
+                let _ = tokio::time::timeout(period / TICKS, line.hurry.notified()).await;
+            }
+            Some(false) => tokio::time::sleep(period).await,
+            None => {
+                let Some(next) = line.next() else {
+                    line.wake.notified().await;
+                    continue;
+                };
+                let wait = next.saturating_since(now).max(Duration::from_micros(1));
+                let _ = tokio::time::timeout(wait, line.wake.notified()).await;
+            }
+        }
+    }
+}
