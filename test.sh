@@ -289,6 +289,7 @@ step_slow_cases() {
   local -x PROPTEST_CASES=256 LEASE_SCHEDULES=100000 SYNC_SCHEDULES=100000
   step_tests
   timed "${members[@]}" --test charges
+  timed "${members[@]}" --test redis -- crafted::
   step_differential
 }
 

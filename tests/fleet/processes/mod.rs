@@ -5,7 +5,7 @@ mod meter;
 mod synced;
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::Duration,
 };
 
@@ -23,10 +23,16 @@ use crate::common::fleet;
 
 const TIME: Duration = Duration::from_secs(6);
 
-/// Waits for other fleets: each of them needs the processors.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+static FLEETS: RwLock<()> = RwLock::new(());
+
+/// Waits for other fleets, because this one needs the processors.
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    FLEETS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for fleets that need the processors. Fleets that mostly wait run beside each other.
+fn beside() -> RwLockReadGuard<'static, ()> {
+    FLEETS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Does nothing, except in a process that a fleet starts.

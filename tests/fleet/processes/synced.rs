@@ -374,7 +374,7 @@ fn check_known(fleet: &Fleet, admitted: u64, killed: u64) {
 
 #[test]
 fn links_that_are_cut_lose_and_double_nothing() {
-    let _alone = crate::processes::alone();
+    let _beside = crate::processes::beside();
     let mut fleet = Fleet::new("cut", 5);
     let mut faults = 0;
     let journals = fleet.run(|fleet, nodes| {
@@ -389,7 +389,7 @@ fn links_that_are_cut_lose_and_double_nothing() {
 
 #[test]
 fn nodes_that_are_killed_take_what_they_may_be_ahead() {
-    let _alone = crate::processes::alone();
+    let _beside = crate::processes::beside();
     let mut fleet = Fleet::new("killed", 6);
     let mut killed = 0;
     let journals = fleet.run(|fleet, nodes| {
@@ -403,7 +403,7 @@ fn nodes_that_are_killed_take_what_they_may_be_ahead() {
 
 #[test]
 fn all_faults_together_keep_the_bound() {
-    let _alone = crate::processes::alone();
+    let _beside = crate::processes::beside();
     // It writes each change to its disk before it answers.
     let redis = servers::Redis::options().durable().start();
     let mut fleet = Fleet::on(redis, "all", 7);
@@ -429,7 +429,7 @@ fn all_faults_together_keep_the_bound() {
 
 /// Plays a fleet that has parts of the hot key. In the middle its store is silent for 1.5 s.
 fn silence(nodes: u64, gap: u64) {
-    let _alone = crate::processes::alone();
+    let _beside = crate::processes::beside();
     let mut fleet = Fleet::new(&format!("silent-{nodes}-{gap}"), 8);
     (fleet.nodes, fleet.parts, fleet.gap) = (nodes, nodes, gap);
     let mut turn = 0;

@@ -68,6 +68,7 @@ impl StoredKey {
 
 #[tokio::test]
 async fn a_settlement_on_a_random_value_is_not_an_error() {
+    let cases = support::cases(1200);
     for text in RULES {
         let stored = StoredKey::of(text).await;
         let bytes = stored.bytes();
@@ -77,19 +78,19 @@ async fn a_settlement_on_a_random_value_is_not_an_error() {
             for form in [Form::Short, Form::Wide] {
                 let context = format!("{what} in {state:?}");
                 let bytes = value.bytes(form);
-                written += u32::from(stored.settle_odd(&bytes, &mut random, &context).await);
+                written += u64::from(stored.settle_odd(&bytes, &mut random, &context).await);
             }
         }
         let kinds = kinds(text);
-        for n in 0..300 {
+        for n in 0..cases {
             let now = stored.acquire_by(8, text).await.at().as_nanos() as i64 / 1000;
             let value = random.value(&kinds, now);
             let context = format!("value {n}: {value:?}");
             let bytes = value.bytes(Form::Short);
-            written += u32::from(stored.settle_odd(&bytes, &mut random, &context).await);
+            written += u64::from(stored.settle_odd(&bytes, &mut random, &context).await);
         }
         // A warm-up corrects only its last second, and few of these values belong to it.
-        let least = if stored.goes_by_seconds() { 0 } else { 20 };
+        let least = u64::from(!stored.goes_by_seconds()) * cases / 15;
         assert!(written >= least, "{text}: {written}");
         assert_eq!(stored.store.stats().unsettled, 0, "{text}");
         stored.server.command(&[&b"DEL"[..], &stored.name[..]]);
