@@ -18,13 +18,23 @@
 //!
 //! A refusal makes a push due at once, but not twice in half a period: a key at its limit is
 //! admitted and refused by turns, and each refusal after an admission is a first one.
+//!
+//! A delta from which units are taken back counts from its last unit on. It may have begun with
+//! those units; from the first one on, the store would refill the others before they were spent.
+//! Which units remain is not known, so later is right for the limit, and costs what is refilled
+//! meanwhile if the bucket was full.
+//!
+//! A refund is taken only from a delta that its charge can be part of. Charges that are not later
+//! than the last one that was sent are left to the store, because a clock that steps may let them
+//! seem later. A charge above the estimate begins a delta if the bucket was full before it.
 
 use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
 use super::{
-    cut_off::CutOff, pressure::Pressure, store_clock::StoreClock, traffic::Traffic, unsent::Unsent,
+    cut_off::CutOff,
+    estimates::{StoreClock, Traffic},
 };
 use crate::{
     algorithm::Syncable,
@@ -111,6 +121,40 @@ pub(crate) struct Account<Rule: Syncable> {
     has_refused: bool,
     /// When a refusal was told last.
     refusal_told: Option<Timestamp>,
+}
+
+/// Units that were admitted here, and that the store does not know yet. They are told to it as one
+/// delta.
+#[derive(Clone, Debug)]
+pub(crate) struct Unsent<Rule> {
+    /// The rule that admitted them.
+    pub(crate) rule: Arc<Rule>,
+    /// The instant from which on the units count, by the clock of this node: that of the first
+    /// unit, or of the last one if some were taken back.
+    pub(crate) at: Timestamp,
+    /// The instant of the first unit, by the clock of this node.
+    pub(super) first: Timestamp,
+    /// That instant by the clock of the store, as it is estimated.
+    pub(super) store_at: Timestamp,
+    /// The instant of the last unit, by the clock of this node.
+    pub(super) last: Timestamp,
+    pub(crate) units: u64,
+    /// The number of the delta; 0 until it is sent. It is sent again with the same number.
+    pub(crate) number: u64,
+}
+
+impl<Rule> Unsent<Rule> {
+    /// Takes units out that are given back, as far as there are any. Returns their number.
+    ///
+    /// The delta may have begun with them, and a bucket have been full before the next one was
+    /// spent. So the others count from the last unit on: from the first one on, the store would
+    /// refill them before they were spent.
+    pub(super) fn take_back(&mut self, units: u64) -> u64 {
+        let taken = self.units.min(units);
+        self.units -= taken;
+        self.at = self.at.max(self.last);
+        taken
+    }
 }
 
 /// Deltas of more windows or rules than this are added up, and count as of the later one.
@@ -615,4 +659,42 @@ pub(super) fn remaining<Rule: Syncable>(
     rule.settle(&mut filled, &Charge::new(at, limit), at, 0);
     let filled = rule.look(filled.as_ref(), at).remaining().unwrap_or(0);
     i128::from(filled) - i128::from(limit)
+}
+
+/// The used part of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Pressure {
+    /// Less than a tenth.
+    Low,
+    /// Less than a half.
+    Medium,
+    /// Less than four fifths.
+    Usual,
+    High,
+}
+
+impl Pressure {
+    #[inline]
+    pub(super) fn of(decision: &Decision) -> Self {
+        let limit = decision.limit().unwrap_or(0);
+        let used = limit.saturating_sub(decision.remaining().unwrap_or(0));
+        match used {
+            used if used.saturating_mul(10) < limit => Self::Low,
+            used if used.saturating_mul(2) < limit => Self::Medium,
+            used if used.saturating_mul(5) < limit.saturating_mul(4) => Self::Usual,
+            _ => Self::High,
+        }
+    }
+
+    /// Returns the time until the store is told or asked, which is the shorter the more of the
+    /// limit is used.
+    #[inline]
+    pub(super) fn scale(self, period: Duration) -> Duration {
+        match self {
+            Self::Low => period * 4,
+            Self::Medium => period * 2,
+            Self::Usual => period,
+            Self::High => period / 2,
+        }
+    }
 }

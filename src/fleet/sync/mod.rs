@@ -31,16 +31,12 @@ mod account;
 mod agenda;
 mod book;
 mod cut_off;
-mod pressure;
+mod estimates;
 #[cfg(test)]
 mod proof;
-mod store_clock;
-mod traffic;
-mod unsent;
 
 pub(crate) use self::{
-    account::{Account, Bound, Tried},
+    account::{Account, Bound, Tried, Unsent},
     agenda::{Agenda, Due, MOST_TOGETHER, together},
     book::{Book, Entry, Found},
-    unsent::Unsent,
 };
