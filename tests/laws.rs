@@ -336,6 +336,7 @@ fn what_nodes_decide_alone_is_pure() {
         "time::Timestamp",
     ];
     let synced = [
+        "fleet::keys",
         "fleet::sync",
         "algorithm::Syncable",
         "decision",

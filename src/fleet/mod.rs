@@ -5,15 +5,19 @@
 //! by a stated bound. Both are pure state machines; [`Leased`] and [`Synced`] are the wrappers of
 //! stores around them.
 
+mod config;
+mod keys;
 mod lease;
 mod leased;
 mod nodes;
-mod of_fingerprint;
-mod one_task;
+mod stats;
 mod sync;
 mod synced;
+mod tasks;
 
 pub use self::{
-    leased::{LeaseConfig, LeaseStats, Leased},
-    synced::{SyncConfig, SyncStats, Synced},
+    config::{LeaseConfig, SyncConfig},
+    leased::Leased,
+    stats::{LeaseStats, SyncStats},
+    synced::Synced,
 };

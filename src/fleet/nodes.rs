@@ -2,16 +2,18 @@
 
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use super::keys::lock;
 use crate::{
     decision::Decision,
     policy::Policy,
-    store::NodeCounts,
+    stats::Counter,
+    store::{BoxFuture, NodeCounts, StoreError, engine::runtime},
     time::{Clock, SystemClock, Timestamp},
 };
 
@@ -20,9 +22,13 @@ const MOST_POLICIES: usize = 8;
 
 /// The nodes that share the limits of each policy, as far as they are known.
 pub(super) struct Nodes {
-    /// The number that was set, instead of counting.
-    set: Option<u64>,
+    /// `true` if the number was set.
+    is_set: bool,
+    /// The greatest number of all policies; 0 while it is not known.
+    number: AtomicU64,
     of_policies: Mutex<Vec<OfPolicy>>,
+    /// Counts that failed.
+    pub(super) failed: Counter,
     /// By how many nanoseconds the clock of the store is ahead of this node's.
     ahead: AtomicI64,
 }
@@ -43,8 +49,10 @@ struct OfPolicy {
 impl Nodes {
     pub(super) fn new(set: Option<u64>) -> Self {
         Self {
-            set,
+            is_set: set.is_some(),
+            number: AtomicU64::new(set.unwrap_or(0)),
             of_policies: Mutex::default(),
+            failed: Counter::default(),
             ahead: AtomicI64::new(UNKNOWN),
         }
     }
@@ -53,7 +61,7 @@ impl Nodes {
     /// store has one: a node whose own is ahead would count itself in a period to which the others
     /// have not come.
     pub(super) fn note_clock(&self, at: Timestamp) {
-        if self.set.is_none() {
+        if !self.is_set {
             self.note_clock_at(at, SystemClock::default().now());
         }
     }
@@ -74,7 +82,7 @@ impl Nodes {
     /// Returns the period in which this node has to count itself, if it has not done so. Not before
     /// an answer has shown the clock of the store.
     pub(super) fn due(&self, policy: &Policy) -> Option<u64> {
-        if self.set.is_some() {
+        if self.is_set {
             return None;
         }
         self.due_at(policy, SystemClock::default().now())
@@ -89,7 +97,7 @@ impl Nodes {
             _ => here.saturating_sub(by),
         };
         let period = now.as_nanos() / NodeCounts::PERIOD.as_nanos() as u64;
-        let mut all = self.of_policies();
+        let mut all = lock(&self.of_policies);
         if let Some(known) = all.iter_mut().find(|known| known.policy == *policy) {
             // Answers may show the same period for longer than it lasts: the time of a store whose
             // clock was set back stands still.
@@ -112,23 +120,39 @@ impl Nodes {
         Some(period)
     }
 
-    pub(super) fn counted(&self, policy: &Policy, counts: NodeCounts) {
-        let mut known = self.of_policies();
-        if let Some(known) = known.iter_mut().find(|known| known.policy == *policy) {
+    /// Has this node counted in the store if that is due, beside a call to the store.
+    pub(super) fn count(
+        self: &Arc<Self>,
+        policy: &Policy,
+        count: impl FnOnce(u64) -> Option<BoxFuture<Result<NodeCounts, StoreError>>>,
+    ) {
+        let counting = self.due(policy).and_then(count);
+        let (Some(counting), Ok(runtime)) = (counting, runtime()) else {
+            return;
+        };
+        let (nodes, policy) = (Arc::clone(self), policy.clone());
+        runtime.spawn(async move {
+            match counting.await {
+                Ok(counts) => nodes.counted(&policy, counts),
+                Err(_) => nodes.failed.add(1),
+            }
+        });
+    }
+
+    fn counted(&self, policy: &Policy, counts: NodeCounts) {
+        let mut all = lock(&self.of_policies);
+        if let Some(known) = all.iter_mut().find(|known| known.policy == *policy) {
             known.nodes = counts.nodes();
         }
+        let most = all.iter().map(|known| known.nodes).max().unwrap_or(0);
+        self.number.store(most, Ordering::Relaxed);
     }
 
     /// Returns the greatest number of all policies; `None` while it is not known.
+    #[inline]
     pub(super) fn number(&self) -> Option<u64> {
-        let counted = || self.of_policies().iter().map(|known| known.nodes).max();
-        self.set.or_else(counted).filter(|nodes| *nodes > 0)
-    }
-
-    fn of_policies(&self) -> MutexGuard<'_, Vec<OfPolicy>> {
-        self.of_policies
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        let number = self.number.load(Ordering::Relaxed);
+        (number > 0).then_some(number)
     }
 }
 

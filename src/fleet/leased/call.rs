@@ -1,19 +1,34 @@
 //! A call that the leases cannot decide alone.
+//!
+//! One that asks for its own cost alone takes the shortest path: the future of the store and a
+//! few words, without a copy of its asks and without a task. So a rarely used key costs little more
+//! than without leases.
 
-use std::sync::Arc;
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
 
+use pin_project_lite::pin_project;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::{
-    LeaseConfig,
-    book::Book,
+    keys::Leases,
     lease::{Asked, Tried},
 };
 use crate::{
     algorithm::Leasable,
     decision::{Decision, Decisions},
-    fleet::{lease::limit_as_written, nodes::Nodes},
+    fleet::{
+        LeaseConfig,
+        keys::Answered,
+        lease::limit_as_written,
+        nodes::Nodes,
+        tasks::{OneTask, Sweep, sweep},
+    },
+    key::Key,
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, OwnedAsks, Store, StoreError,
@@ -21,14 +36,14 @@ use crate::{
         engine::{runtime, runtime_gone},
         wrappers::blocks::Unblocked,
     },
-    time::Clock,
+    time::{Clock, Timestamp},
 };
 
 /// The parts that the clones of the wrapper share.
 pub(super) struct Inner<S, Rule, C> {
     pub(super) store: S,
-    pub(super) book: Book<Rule>,
-    pub(super) nodes: Nodes,
+    pub(super) leases: Leases<Rule>,
+    pub(super) nodes: Arc<Nodes>,
     pub(super) unblocked: Arc<Unblocked>,
     pub(super) config: LeaseConfig<C>,
 }
@@ -41,7 +56,7 @@ const MOST_WAITS: usize = 4;
 enum Part<Rule> {
     Decided(Decision),
     Ask(Asked<Rule>),
-    Wait(oneshot::Receiver<Result<(), StoreError>>),
+    Wait(Answered),
 }
 
 /// A call with the units that it has spent so far. They are refunded when it is dropped, unless
@@ -68,7 +83,7 @@ struct Ahead<S, Rule: Leasable, C> {
 impl<S, Rule: Leasable, C> Drop for Ahead<S, Rule, C> {
     fn drop(&mut self) {
         if let Some(asked) = &self.asked {
-            self.inner.book.failed(asked, &Ok(()));
+            self.inner.leases.failed(asked, &Ok(()));
         }
     }
 }
@@ -81,8 +96,8 @@ impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
         ask: &Ask<'_, Rule>,
         is_again: bool,
     ) -> Result<Tried<Rule>, crate::Error> {
-        let now = self.config.clock.now();
-        self.book.acquire(ask, now, is_again, &self.config)
+        let now = self.config.common.clock.now();
+        self.leases.acquire(ask, now, is_again, &self.config)
     }
 }
 
@@ -130,21 +145,9 @@ where
     }
 
     /// Counts this node in the store if that is due, beside a call to the store.
-    pub(super) fn count_node(self: &Arc<Self>, policy: &Policy) {
-        let Some(period) = self.nodes.due(policy) else {
-            return;
-        };
-        let (Some(counting), Ok(runtime)) = (self.store.count_node(policy, period), runtime())
-        else {
-            return;
-        };
-        let (inner, policy) = (Arc::clone(self), policy.clone());
-        runtime.spawn(async move {
-            match counting.await {
-                Ok(counts) => inner.nodes.counted(&policy, counts),
-                Err(_) => inner.book.failed.add(1),
-            }
-        });
+    pub(super) fn count_node(&self, policy: &Policy) {
+        self.nodes
+            .count(policy, |period| self.store.count_node(policy, period));
     }
 
     /// Asks the store for units that later calls will need.
@@ -153,11 +156,11 @@ where
         let Ok(runtime) = runtime() else {
             // Without a runtime nothing can go on behind this call. The next call that lacks units
             // asks.
-            self.book.failed(&ahead, &Ok(()));
+            self.leases.failed(&ahead, &Ok(()));
             return;
         };
         self.count_node(ask.policy());
-        self.sweep();
+        sweep(self);
         // If the task ends without an answer, with its runtime or by a panic of the store, others
         // can ask.
         let mut ahead = Ahead {
@@ -173,17 +176,17 @@ where
                 };
                 let answer = inner.store.acquire(&[request.ask(&ask)]);
                 let answer = answer.await;
-                let now = inner.config.clock.now();
+                let now = inner.config.common.clock.now();
                 let answer = answer.map(|decisions| decisions.as_slice().first().copied());
                 let Some(asked) = asked.take() else { return };
                 let place = (ask.policy(), ask.key());
                 match answer {
                     Ok(Some(answer)) => {
                         inner.nodes.note_answer(&answer);
-                        inner.book.answered(&asked, place, answer, now);
+                        inner.leases.answered(&asked, place, answer, now);
                     }
-                    Ok(None) => inner.book.failed(&asked, &Ok(())),
-                    Err(error) => inner.book.failed(&asked, &Err(error)),
+                    Ok(None) => inner.leases.failed(&asked, &Ok(())),
+                    Err(error) => inner.leases.failed(&asked, &Err(error)),
                 }
             }
         });
@@ -309,8 +312,8 @@ where
         let part = self.inner.part(&ask, tried);
         let part = match part {
             Part::Wait(_) if is_last => {
-                let Inner { book, config, .. } = &*self.inner;
-                let asked = book.beside(&ask, config.clock.now(), config);
+                let Inner { leases, config, .. } = &*self.inner;
+                let asked = leases.beside(&ask, config.common.clock.now(), config);
                 Part::Ask(asked.map_err(StoreError::unsupported)?)
             }
             part => part,
@@ -338,14 +341,14 @@ where
             self.inner.store.acquire(&lacking)
         };
         let answer = answer.await;
-        let now = self.inner.config.clock.now();
+        let now = self.inner.config.common.clock.now();
         let decisions = match answer {
             Ok(decisions) => decisions,
             Err(error) => {
                 let inner = Arc::clone(&self.inner);
                 for part in &mut self.parts {
                     if let Part::Ask(asked) = part {
-                        inner.book.failed(asked, &Err(error.duplicate()));
+                        inner.leases.failed(asked, &Err(error.duplicate()));
                         *part = Part::Decided(Decision::undecided(false, now, None));
                     }
                 }
@@ -363,9 +366,9 @@ where
             inner.nodes.note_answer(answer);
             *part = Part::Decided(if is_admitted || !answer.is_admitted() {
                 let place = (ask.policy(), ask.key());
-                inner.book.answered(asked, place, *answer, now)
+                inner.leases.answered(asked, place, *answer, now)
             } else {
-                inner.book.failed(asked, &Ok(()));
+                inner.leases.failed(asked, &Ok(()));
                 answer.with_limit_as_written(asked.rule.terms.limit)
             });
         }
@@ -434,12 +437,12 @@ impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
                 let charge = decision.take_charge();
                 if let Some(charge) = charge.filter(|charge| charge.is_of_lease()) {
                     let place = (ask.policy(), ask.key(), ask.rule());
-                    let now = self.config.clock.now();
-                    self.book
+                    let now = self.config.common.clock.now();
+                    self.leases
                         .give_back(place, charge.cost, charge.position, now, &self.config);
                 }
             }
-            Part::Ask(asked) => self.book.failed(asked, &Ok(())),
+            Part::Ask(asked) => self.leases.failed(asked, &Ok(())),
             Part::Wait(_) => {}
         }
     }
@@ -455,6 +458,114 @@ where
         for (ask, part) in self.asks.iter().zip(&mut self.parts) {
             self.inner.undo(&ask, part);
         }
-        self.inner.sweep();
+        sweep(&self.inner);
+    }
+}
+
+impl<S, Rule, C> Sweep for Inner<S, Rule, C>
+where
+    S: Send + Sync + 'static,
+    Rule: Leasable,
+    C: Clock + Send + Sync + 'static,
+{
+    fn sweeping(&self) -> &OneTask {
+        &self.leases.table.sweeping
+    }
+
+    fn now(&self) -> Timestamp {
+        self.config.common.clock.now()
+    }
+
+    fn forget_idle(&self, now: Timestamp) -> Option<Timestamp> {
+        self.leases.forget_idle(now)
+    }
+}
+
+/// A request of one call for its cost alone. When it is dropped without an answer, others can ask.
+struct InFlight<S, Rule: Leasable, C> {
+    inner: Arc<Inner<S, Rule, C>>,
+    asked: Asked<Rule>,
+    is_answered: bool,
+    place: (Policy, Key),
+}
+
+pin_project! {
+    /// The answer of such a call. Most keys that are called rarely pay for no more than this and
+    /// the store's own future.
+    struct Exact<F, S, Rule: Leasable, C> {
+        #[pin]
+        answer: F,
+        in_flight: InFlight<S, Rule, C>,
+    }
+}
+
+impl<S, Rule: Leasable, C> Drop for InFlight<S, Rule, C> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.inner.leases.failed(&self.asked, &Ok(()));
+        }
+    }
+}
+
+impl<S, Rule: Leasable, C: Clock> InFlight<S, Rule, C> {
+    fn answered(&mut self, answer: Result<Decisions, StoreError>) -> Result<Decisions, StoreError> {
+        self.is_answered = true;
+        let (leases, asked) = (&self.inner.leases, &self.asked);
+        match &answer {
+            Err(error) => leases.failed(asked, &Err(error.duplicate())),
+            Ok(decisions) => match decisions.as_slice() {
+                [decision] => {
+                    let now = self.inner.config.common.clock.now();
+                    self.inner.nodes.note_answer(decision);
+                    let (policy, key) = &self.place;
+                    let decision = leases.answered(asked, (policy, key), *decision, now);
+                    return Ok(decision.of_policy(policy.digest()).into());
+                }
+                _ => leases.failed(asked, &Ok(())),
+            },
+        }
+        answer
+    }
+}
+
+impl<F, S, Rule, C> Future for Exact<F, S, Rule, C>
+where
+    F: Future<Output = Result<Decisions, StoreError>>,
+    Rule: Leasable,
+    C: Clock,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let answer = ready!(this.answer.poll(context));
+        Poll::Ready(this.in_flight.answered(answer))
+    }
+}
+
+impl<S, Rule, C> Inner<S, Rule, C>
+where
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
+    Rule: Leasable,
+    C: Clock + Send + Sync + 'static,
+{
+    /// Asks the store for the cost of a call.
+    pub(super) fn ask_exactly(
+        self: &Arc<Self>,
+        ask: &Ask<'_, Rule>,
+        asked: Asked<Rule>,
+    ) -> Check<BoxFuture<Result<Decisions, StoreError>>> {
+        self.count_node(ask.policy());
+        sweep(self);
+        let mut in_flight = InFlight {
+            inner: Arc::clone(self),
+            asked,
+            is_answered: false,
+            place: (ask.policy().clone(), *ask.key()),
+        };
+        match self.store.acquire(&[in_flight.asked.ask(ask)]) {
+            Check::Ready(answer) => Check::Ready(in_flight.answered(answer)),
+            Check::Pending(answer) => Check::Pending(Box::pin(Exact { answer, in_flight })),
+        }
     }
 }

@@ -1,157 +1,495 @@
-//! The leases of each key.
+//! The leases of all keys.
+//!
+//! The leases of a key are behind the lock of its shard, because to spend from a lease changes
+//! several words. A decision leaves the lock as its parts, and is put together outside.
+//!
+//! A key that has been idle for less than two lease durations stays: it asks ahead with its next
+//! call, and without that, seldom called nodes asked the store for 6 % more calls
+//! (`figures/fleet.md`).
 
 use std::{
-    collections::{HashMap, VecDeque},
-    hash::BuildHasherDefault,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use smallvec::SmallVec;
 
-use super::{
-    LeaseConfig,
-    lease::{Asked, Lease, LeasedRule},
-    recent_calls::RecentCalls,
-};
+use super::lease::{Asked, Former, Lease, LeasedRule, RecentCalls, Tried};
 use crate::{
-    algorithm::Leasable,
+    algorithm::{Leasable, StateKind, Validity},
+    decision::{Charge, Decision, Position},
     fleet::{
-        lease::{Counts, Holder},
-        of_fingerprint::OfFingerprint,
+        LeaseConfig, LeaseStats,
+        keys::{KeyTable, Keys, LOOKS_OF_CALL, LOOKS_OF_ROUND, lock},
+        lease::{Answer, Counts, Holder, Plan, Request, Surroundings},
+        nodes::Nodes,
     },
-    store::StoreError,
+    key::Key,
+    policy::Policy,
+    random::{self, Random},
+    stats::Counter,
+    store::{Ask, Settlement, StoreError},
     time::Timestamp,
 };
 
+/// The holds for which an idle key stays while there is room.
+const IDLE_HOLDS: u32 = 2;
 /// The most rules of a key that have leases beside each other.
 const MOST_RULES: usize = 4;
 /// A key is looked at after its hold, because it may be idle, or after this time if that is
 /// shorter.
 const LOOK_AFTER: Duration = Duration::from_secs(10);
-/// The most keys that a new one has looked at, so that its call takes no longer the more keys there
-/// are.
-const LOOKS: usize = 8;
 
-/// The leases of each key of a shard.
-pub(super) struct Keys<Rule> {
-    pub(super) of_key: HashMap<u64, SmallVec<[Lease<Rule>; 1]>, BuildHasherDefault<OfFingerprint>>,
-    /// That of the last new key, because most keys come under few rules.
-    pub(super) last_rule: LastRule<Rule>,
-    pub(super) recent_calls: RecentCalls,
-    /// Each key once, by the instants at which they are looked at, the earliest first.
-    looks: VecDeque<(Timestamp, u64)>,
+/// The leases of all keys, each found by its fingerprint.
+pub(super) struct Leases<Rule> {
+    pub(super) table: KeyTable<LeaseShard<Rule>>,
+    last_rule: Mutex<LastRule<Rule>>,
+    /// For pauses. One for all keys, so that a seed determines all of them.
+    random: Mutex<Random>,
+    /// A mean of the last round trips in nanoseconds. It only determines how early units are asked
+    /// for.
+    round_trip: AtomicU64,
+    /// `true` once the leases were given back: from then on the store decides each call.
+    is_closed: AtomicBool,
+    pub(super) crowded: Counter,
+    pub(super) failed: Counter,
+    /// Corrections that gave nothing back, or may not have.
+    pub(super) unsettled: Counter,
 }
 
-/// The last rule of a new key.
-pub(super) type LastRule<Rule> = Option<Arc<LeasedRule<Rule>>>;
+/// The leases of the keys of a shard.
+pub(super) struct LeaseShard<Rule> {
+    keys: Keys<KeyLeases<Rule>>,
+    last_rule: LastRule<Rule>,
+    recent_calls: RecentCalls,
+    counts: Counts,
+}
 
-impl<Rule: Leasable> Keys<Rule> {
-    /// Leaves room for so many keys.
-    pub(super) fn new(most: usize) -> Self {
-        Self {
-            of_key: HashMap::default(),
+/// The rule of the last new key, because most keys come under few rules. All shards take it from
+/// one place, so that it takes one place in the cache.
+type LastRule<Rule> = Option<Arc<LeasedRule<Rule>>>;
+
+/// The leases of a key, one for each rule.
+type KeyLeases<Rule> = SmallVec<[Lease<Rule>; 1]>;
+
+/// The charge of a grant, and what is left of it.
+pub(super) struct Leftover<Rule> {
+    pub(super) place: (Policy, Key),
+    pub(super) held: Rule,
+    pub(super) charge: Charge,
+    pub(super) units: u64,
+}
+
+impl<Rule> Leftover<Rule> {
+    pub(super) fn settlement(&self) -> Settlement<'_, Rule> {
+        let (policy, key) = &self.place;
+        Settlement {
+            policy,
+            rule: &self.held,
+            key: *key,
+            actual: self.charge.cost.saturating_sub(self.units),
+            charge: self.charge.duplicate(),
+            is_grant: false,
+        }
+    }
+}
+
+impl<Rule: Leasable> Leases<Rule> {
+    pub(super) fn new(keys: usize, seed: Option<u64>) -> Self {
+        let shard = |most| LeaseShard {
+            keys: Keys::new(most),
             last_rule: None,
             recent_calls: RecentCalls::new(most),
-            looks: VecDeque::new(),
+            counts: Counts::default(),
+        };
+        Self {
+            table: KeyTable::new(keys, seed, shard),
+            last_rule: Mutex::default(),
+            random: Mutex::new(Random::new(seed.unwrap_or_else(random::seed))),
+            round_trip: AtomicU64::new(1_000_000),
+            is_closed: AtomicBool::new(false),
+            crowded: Counter::default(),
+            failed: Counter::default(),
+            unsettled: Counter::default(),
         }
     }
 
-    #[inline]
-    pub(super) fn find(&mut self, fingerprint: u64, rule: &Rule) -> Option<&mut Lease<Rule>> {
-        let leases = self.of_key.get_mut(&fingerprint)?;
-        leases.iter_mut().find(|lease| lease.rule.written == *rule)
+    fn fingerprint(&self, policy: &Policy, key: &Key) -> u64 {
+        self.table.fingerprint(policy, key, StateKind::default())
     }
 
-    /// Finds the leases for which a request was made.
-    pub(super) fn find_asked(&mut self, asked: &Asked<Rule>) -> Option<&mut Lease<Rule>> {
-        let is_asked = |lease: &&mut Lease<Rule>| {
-            Arc::ptr_eq(&lease.rule, &asked.rule) || lease.rule.written == asked.rule.written
-        };
-        let leases = self.of_key.get_mut(&asked.fingerprint)?;
-        leases.iter_mut().find(is_asked)
+    fn is_open(&self) -> bool {
+        !self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Returns a rule with all that its leases share. All shards take it from `last`, so that it
-    /// takes one place in the cache.
+    /// Decides a call as far as that is possible without the store.
     ///
     /// # Errors
     ///
     /// When the rule cannot be leased.
-    pub(super) fn rule<C>(
+    #[inline]
+    pub(super) fn acquire<C>(
+        &self,
+        ask: &Ask<'_, Rule>,
+        now: Timestamp,
+        is_again: bool,
+        config: &LeaseConfig<C>,
+    ) -> Result<Tried<Rule>, crate::Error> {
+        let fingerprint = self.fingerprint(ask.policy(), ask.key());
+        let (call, round_trip) = ((now, is_again), self.round_trip.load(Ordering::Relaxed));
+        let wanted = (fingerprint, ask.cost());
+        let mut shard = self.table.shard(fingerprint);
+        let is_open = self.is_open();
+        // Known keys are looked up once.
+        if is_open && let Some((lease, counts)) = shard.find(fingerprint, ask.rule()) {
+            return Ok(lease.decide(wanted, call, round_trip, counts));
+        }
+        let rule = shard.rule(ask.rule(), &self.last_rule, config)?;
+        let request = if is_open {
+            // A key that is called once in a hold takes no memory for leases.
+            let holder = match shard.recent_calls.note(fingerprint, now, rule.hold) {
+                Former::None => None,
+                Former::Answered => Some(Holder::default()),
+                Former::UnderWay => Some(Holder::during_the_first()),
+            };
+            match holder {
+                None => Request::first(ask.cost(), now),
+                Some(holder) => {
+                    if let Some((lease, counts)) = shard.lease(fingerprint, &rule, holder, now) {
+                        self.table.sweeping.want();
+                        return Ok(lease.decide(wanted, call, round_trip, counts));
+                    }
+                    self.crowded.add(1);
+                    Request::beside(ask.cost(), now)
+                }
+            }
+        } else {
+            Request::beside(ask.cost(), now)
+        };
+        Ok(Tried::Ask(Asked {
+            fingerprint,
+            rule,
+            request,
+        }))
+    }
+
+    /// Returns the request of a call for its own cost, beside one that may be under way.
+    ///
+    /// # Errors
+    ///
+    /// When the rule cannot be leased.
+    pub(super) fn beside<C>(
+        &self,
+        ask: &Ask<'_, Rule>,
+        now: Timestamp,
+        config: &LeaseConfig<C>,
+    ) -> Result<Asked<Rule>, crate::Error> {
+        let fingerprint = self.fingerprint(ask.policy(), ask.key());
+        let mut shard = self.table.shard(fingerprint);
+        Ok(Asked {
+            fingerprint,
+            rule: shard.rule(ask.rule(), &self.last_rule, config)?,
+            request: Request::beside(ask.cost(), now),
+        })
+    }
+
+    /// Takes in the answer of the store to a request. Returns the decision of the call that waits
+    /// for it.
+    ///
+    /// Units above the cost of the call are kept for the key.
+    pub(super) fn answered(
+        &self,
+        asked: &Asked<Rule>,
+        (policy, key): (&Policy, &Key),
+        answer: Decision,
+        now: Timestamp,
+    ) -> Decision {
+        self.note_round_trip(asked, now);
+        let Asked { rule, request, .. } = asked;
+        let own = rule.held.for_key(&|| key.digest());
+        let held = own.as_ref().unwrap_or(&rule.held);
+        let validity = held.validity(&answer, rule.hold);
+        let mut shard = self.table.shard(asked.fingerprint);
+        let has_room = self.is_open() && !shard.keys.is_full();
+        let is_known = shard.find_asked(asked).is_some();
+        if request.is_first() {
+            shard.first_ended(asked, &Ok(()));
+        }
+        // Units that nobody can keep end at once, and what such a call gives back goes to the
+        // store.
+        let answer = Answer::new(
+            answer,
+            match has_room || is_known {
+                true => validity,
+                false => Validity::together(Duration::ZERO),
+            },
+        );
+        let LeaseShard { keys, counts, .. } = &mut *shard;
+        counts.asked += 1;
+        let mut surroundings = Surroundings {
+            now,
+            plan: Plan {
+                terms: &rule.terms,
+                round_trip: self.round_trip.load(Ordering::Relaxed),
+            },
+            draw: &mut |most| lock(&self.random).up_to(most),
+            counts,
+        };
+        let Some(lease) = asked.find(keys.get(asked.fingerprint)) else {
+            // The leases of the key are gone, so the units above the cost are lost.
+            let mut holder = Holder::default();
+            let decision = holder.answered(request, &answer, &mut surroundings);
+            counts.lost += holder.left();
+            return decision;
+        };
+        let decision = lease.holder.answered(request, &answer, &mut surroundings);
+        if lease.holder.left() > 0 {
+            lease.set_place(policy, key);
+        }
+        lease.wake(&Ok(()));
+        decision
+    }
+
+    /// Notes that a request has failed, or that it was not sent.
+    pub(super) fn failed(&self, asked: &Asked<Rule>, result: &Result<(), StoreError>) {
+        self.failed.add(u64::from(result.is_err()));
+        let mut shard = self.table.shard(asked.fingerprint);
+        if asked.request.is_first() {
+            shard.first_ended(asked, result);
+        } else if let Some(lease) = shard.find_asked(asked) {
+            lease.holder.ended(&asked.request);
+            lease.wake(result);
+        }
+    }
+
+    /// Gives back the last units of a charge to the leases of this node, which may begin by that.
+    pub(super) fn give_back<C>(
+        &self,
+        (policy, key, rule): (&Policy, &Key, &Rule),
+        units: u64,
+        position: Option<Position>,
+        now: Timestamp,
+        config: &LeaseConfig<C>,
+    ) {
+        if units == 0 {
+            return;
+        }
+        let fingerprint = self.fingerprint(policy, key);
+        let mut shard = self.table.shard(fingerprint);
+        if shard.find(fingerprint, rule).is_none()
+            && self.is_open()
+            && let Ok(rule) = shard.rule(rule, &self.last_rule, config)
+            && shard
+                .lease(fingerprint, &rule, Holder::default(), now)
+                .is_some()
+        {
+            self.table.sweeping.want();
+        }
+        let lost = match shard.find(fingerprint, rule) {
+            Some((Lease { rule, holder, .. }, counts)) => {
+                holder.give_back(now, units, position, &rule.terms, counts)
+            }
+            None => {
+                let counts = &mut shard.counts;
+                counts.spent = counts.spent.wrapping_sub(units);
+                counts.lost += units;
+                units
+            }
+        };
+        self.unsettled.add(u64::from(lost > 0));
+    }
+
+    /// Takes more units for a charge. Returns how many are lacking.
+    pub(super) fn take_by_force(
+        &self,
+        (policy, key, rule): (&Policy, &Key, &Rule),
+        units: u64,
+        now: Timestamp,
+    ) -> u64 {
+        let fingerprint = self.fingerprint(policy, key);
+        let mut shard = self.table.shard(fingerprint);
+        match shard.find(fingerprint, rule) {
+            Some((lease, counts)) => lease.holder.take_by_force(now, units, counts),
+            None => units,
+        }
+    }
+
+    /// Forgets what the store said about a key, whose state was changed otherwise.
+    pub(super) fn forget_answers(&self, policy: &Policy, key: &Key) {
+        let fingerprint = self.fingerprint(policy, key);
+        if let Some(leases) = self.table.shard(fingerprint).keys.get(fingerprint) {
+            for lease in leases {
+                lease.holder.forget_answers();
+            }
+        }
+    }
+
+    /// Drops the leases of a key.
+    pub(super) fn drop_leases(&self, policy: &Policy, key: &Key, now: Timestamp) {
+        let fingerprint = self.fingerprint(policy, key);
+        let mut shard = self.table.shard(fingerprint);
+        let LeaseShard { keys, counts, .. } = &mut *shard;
+        for lease in keys.get(fingerprint).into_iter().flatten() {
+            let left = lease.holder.clear(now, counts);
+            counts.lost += left;
+            lease.holder.forget_answers();
+        }
+    }
+
+    /// Forgets some keys whose units have ended. Returns the instant at which the next one is to be
+    /// looked at; `None` if there are no keys.
+    pub(super) fn forget_idle(&self, now: Timestamp) -> Option<Timestamp> {
+        let forget = |mut shard: MutexGuard<'_, LeaseShard<Rule>>| {
+            shard.forget_idle(now, IDLE_HOLDS, LOOKS_OF_ROUND);
+            shard.keys.next_look()
+        };
+        self.table.each().filter_map(forget).min()
+    }
+
+    /// Takes out all leases, to be given back, and holds no more. Calls that wait go on.
+    pub(super) fn close(&self, now: Timestamp) -> Vec<Leftover<Rule>> {
+        self.is_closed.store(true, Ordering::Release);
+        let mut all = Vec::new();
+        for mut shard in self.table.each() {
+            let LeaseShard { keys, counts, .. } = &mut *shard;
+            for mut lease in keys.take_all().flatten() {
+                let left = lease.holder.take_out(now, counts);
+                let Some(place) = lease.place() else { continue };
+                all.extend(left.into_iter().map(|(charge, units)| Leftover {
+                    place: place.clone(),
+                    held: lease.rule.held.clone(),
+                    charge,
+                    units,
+                }));
+            }
+        }
+        all
+    }
+
+    /// Notes that units of a lease that was taken out are in the store again.
+    pub(super) fn returned(&self, units: u64) {
+        let counts = &mut self.table.shard(0).counts;
+        counts.returned += units;
+        counts.lost = counts.lost.wrapping_sub(units);
+    }
+
+    /// Returns the counters.
+    pub(super) fn stats(&self, nodes: &Nodes) -> LeaseStats {
+        let number = nodes.number();
+        let (mut counts, mut left, mut keys) = (Counts::default(), 0, 0);
+        let mut undershoot_bound = 0;
+        for shard in self.table.each() {
+            counts.add(&shard.counts);
+            keys += shard.keys.len() as u64;
+            if let Some(rule) = &shard.last_rule {
+                undershoot_bound = undershoot_bound.max(rule.terms.undershoot_bound(number));
+            }
+            let leases = shard.keys.iter().flat_map(|(_, leases)| leases);
+            left += leases.map(|lease| lease.holder.left()).sum::<u64>();
+        }
+        LeaseStats {
+            asked: counts.asked,
+            from_leases: counts.from_leases,
+            refused_here: counts.refused_here,
+            crowded: self.crowded.get(),
+            granted: counts.granted,
+            spent: counts.spent,
+            left,
+            expired: counts.expired,
+            returned: counts.returned,
+            lost: counts.lost,
+            failed: self.failed.get() + nodes.failed.get(),
+            keys,
+            nodes: number.unwrap_or(0),
+            undershoot_bound,
+            ..LeaseStats::default()
+        }
+    }
+
+    fn note_round_trip(&self, asked: &Asked<Rule>, now: Timestamp) {
+        let took = now.saturating_since(asked.request.sent_at).as_nanos();
+        let took = u64::try_from(took).unwrap_or(u64::MAX);
+        let mean = self.round_trip.load(Ordering::Relaxed);
+        self.round_trip
+            .store(mean - mean / 8 + took / 8, Ordering::Relaxed);
+    }
+}
+
+impl<Rule: Leasable> LeaseShard<Rule> {
+    /// Returns the leases of a key under a rule, and the sums that they change.
+    #[inline]
+    fn find(&mut self, fingerprint: u64, rule: &Rule) -> Option<(&mut Lease<Rule>, &mut Counts)> {
+        let mut leases = self.keys.get(fingerprint)?.iter_mut();
+        let lease = leases.find(|lease| lease.rule.written == *rule)?;
+        Some((lease, &mut self.counts))
+    }
+
+    /// Finds the leases for which a request was made.
+    fn find_asked(&mut self, asked: &Asked<Rule>) -> Option<&mut Lease<Rule>> {
+        asked.find(self.keys.get(asked.fingerprint))
+    }
+
+    /// Returns a rule with all that its leases share.
+    ///
+    /// # Errors
+    ///
+    /// When the rule cannot be leased.
+    fn rule<C>(
         &mut self,
         rule: &Rule,
-        last: &Mutex<LastRule<Rule>>,
+        shared: &Mutex<LastRule<Rule>>,
         config: &LeaseConfig<C>,
     ) -> Result<Arc<LeasedRule<Rule>>, crate::Error> {
         let is_same = |last: &&Arc<LeasedRule<Rule>>| last.written == *rule;
-        if let Some(own) = self.last_rule.as_ref().filter(is_same) {
-            return Ok(Arc::clone(own));
+        if let Some(last) = self.last_rule.as_ref().filter(is_same) {
+            return Ok(Arc::clone(last));
         }
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-        let leased = match last.as_ref().filter(is_same) {
+        let mut shared = lock(shared);
+        let leased = match shared.as_ref().filter(is_same) {
             Some(leased) => Arc::clone(leased),
-            None => Arc::clone(last.insert(Arc::new(LeasedRule::new(rule, config)?))),
+            None => Arc::clone(shared.insert(Arc::new(LeasedRule::new(rule, config)?))),
         };
         Ok(Arc::clone(self.last_rule.insert(leased)))
     }
 
     /// Returns new leases of a key under a rule; `None` if there is no room for the key.
-    pub(super) fn lease(
+    fn lease(
         &mut self,
         fingerprint: u64,
         rule: &Arc<LeasedRule<Rule>>,
         holder: Holder,
-        (now, most): (Timestamp, usize),
-        counts: &mut Counts,
-    ) -> Option<&mut Lease<Rule>> {
-        if !self.of_key.contains_key(&fingerprint) {
-            self.forget_idle(now, 0, LOOKS, counts);
-            if self.of_key.len() >= most {
-                return None;
-            }
-            self.looks.push_back((look_at(now, rule.hold), fingerprint));
+        now: Timestamp,
+    ) -> Option<(&mut Lease<Rule>, &mut Counts)> {
+        if !self.keys.contains(fingerprint) {
+            self.forget_idle(now, 0, LOOKS_OF_CALL);
+            let at = look_at(now, rule.hold);
+            self.keys.get_or_add(fingerprint, at, KeyLeases::new)?;
         }
-        let leases = self.of_key.entry(fingerprint).or_default();
+        let (leases, counts) = (self.keys.get(fingerprint)?, &mut self.counts);
         if leases.len() >= MOST_RULES {
             counts.lost += leases.remove(0).holder.left();
         }
         leases.push(Lease::new(Arc::clone(rule), holder));
-        leases.last_mut()
+        leases.last_mut().map(|lease| (lease, counts))
     }
 
     /// Notes that the first request of a key is not under way any more.
-    pub(super) fn first_ended(&mut self, asked: &Asked<Rule>, result: &Result<(), StoreError>) {
+    fn first_ended(&mut self, asked: &Asked<Rule>, result: &Result<(), StoreError>) {
         self.recent_calls.ended(asked.fingerprint);
         // Leases of any rule may have begun meanwhile.
-        for lease in self
-            .of_key
-            .get_mut(&asked.fingerprint)
-            .into_iter()
-            .flatten()
-        {
+        for lease in self.keys.get(asked.fingerprint).into_iter().flatten() {
             lease.holder.ended(&asked.request);
             lease.wake(result);
         }
     }
 
     /// Looks at so many keys at most, and forgets those that have been idle for so many holds.
-    pub(super) fn forget_idle(
-        &mut self,
-        now: Timestamp,
-        holds: u32,
-        most: usize,
-        counts: &mut Counts,
-    ) {
-        for _ in 0..most {
-            let due = self.looks.front().filter(|(at, _)| *at <= now);
-            let Some((_, fingerprint)) = due.copied() else {
-                return;
-            };
-            self.looks.pop_front();
-            let Some(leases) = self.of_key.get_mut(&fingerprint) else {
-                continue;
-            };
+    fn forget_idle(&mut self, now: Timestamp, holds: u32, most: usize) {
+        let Self { keys, counts, .. } = self;
+        keys.forget_idle(now, most, |_, leases| {
             leases.retain(|lease| {
                 let stays = lease.rule.hold.min(LOOK_AFTER) * holds;
                 let since = now.saturating_sub(stays);
@@ -161,35 +499,9 @@ impl<Rule: Leasable> Keys<Rule> {
                 }
                 !is_idle
             });
-            match leases.first() {
-                Some(lease) => {
-                    let again = look_at(now, lease.rule.hold);
-                    self.looks.push_back((again, fingerprint));
-                }
-                None => self.forget(fingerprint),
-            }
-        }
-    }
-
-    /// Returns the instant at which the next key is to be looked at; `None` if there are no keys.
-    pub(super) fn next_look(&self) -> Option<Timestamp> {
-        self.looks.front().map(|(at, _)| *at)
-    }
-
-    /// Takes out the leases of all keys.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Lease<Rule>> {
-        self.looks = VecDeque::new();
-        std::mem::take(&mut self.of_key).into_values().flatten()
-    }
-
-    /// Forgets a key, and returns memory when most keys are gone.
-    fn forget(&mut self, fingerprint: u64) {
-        self.of_key.remove(&fingerprint);
-        if self.of_key.len() < self.of_key.capacity() / 8 {
-            let left = 2 * self.of_key.len();
-            self.of_key.shrink_to(left);
-            self.looks.shrink_to(left);
-        }
+            let lease = leases.first()?;
+            Some(look_at(now, lease.rule.hold))
+        });
     }
 }
 

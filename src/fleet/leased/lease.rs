@@ -1,14 +1,21 @@
 //! The leases of a key under one rule.
+//!
+//! A key gets leases with its second call within a lease duration. The first one leaves 16 bytes:
+//! its fingerprint and its time. An entry for each key would slow rarely used keys by a quarter,
+//! and an attacker with many keys would fill the room of others. Calls that come while the first is
+//! under way wait for its answer, as later ones do: with two requests for each key at a start, a
+//! slow store did not recover in the simulation.
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::oneshot;
-
-use super::LeaseConfig;
 use crate::{
     algorithm::Leasable,
     decision::Cost,
-    fleet::lease::{Counts, DecisionParts, Holder, Plan, Request, Step, Terms},
+    fleet::{
+        LeaseConfig,
+        keys::{Answered, Waiting},
+        lease::{Counts, DecisionParts, Holder, Plan, Request, Step, Terms},
+    },
     key::Key,
     policy::Policy,
     store::{Ask, StoreError},
@@ -37,7 +44,7 @@ pub(super) struct LeasedRule<Rule> {
 struct Rest {
     /// The limit and the key to which leases are given back.
     place: Option<(Policy, Key)>,
-    waiting: Vec<oneshot::Sender<Result<(), StoreError>>>,
+    waiting: Waiting,
 }
 
 /// A request to the store for a key under a rule.
@@ -55,7 +62,7 @@ pub(super) enum Tried<Rule> {
     Refused(DecisionParts, Option<Duration>),
     Ask(Asked<Rule>),
     /// To be tried again when another call has its answer.
-    Wait(oneshot::Receiver<Result<(), StoreError>>),
+    Wait(Answered),
 }
 
 impl<Rule: Leasable> LeasedRule<Rule> {
@@ -70,6 +77,22 @@ impl<Rule: Leasable> LeasedRule<Rule> {
             held,
             hold,
         })
+    }
+}
+
+impl<Rule: PartialEq> Asked<Rule> {
+    /// Finds those of a key's leases for which this was asked.
+    pub(super) fn find<'a>(
+        &self,
+        leases: Option<impl IntoIterator<Item = &'a mut Lease<Rule>>>,
+    ) -> Option<&'a mut Lease<Rule>>
+    where
+        Rule: 'a,
+    {
+        let is_asked = |lease: &&mut Lease<Rule>| {
+            Arc::ptr_eq(&lease.rule, &self.rule) || lease.rule.written == self.rule.written
+        };
+        leases?.into_iter().find(is_asked)
     }
 }
 
@@ -115,30 +138,14 @@ impl<Rule> Lease<Rule> {
             }
             Step::Refused(parts, wait) => Tried::Refused(parts, wait),
             Step::Ask(request) => Tried::Ask(asked(request)),
-            Step::Wait => Tried::Wait(self.wait()),
+            Step::Wait => Tried::Wait(self.rest.get_or_insert_default().waiting.wait()),
         }
-    }
-
-    /// Returns the end of the request in flight.
-    fn wait(&mut self) -> oneshot::Receiver<Result<(), StoreError>> {
-        let (sender, receiver) = oneshot::channel();
-        let waiting = &mut self.rest.get_or_insert_default().waiting;
-        // Callers that hung up must not fill memory while one answer takes long.
-        if waiting.len() == waiting.capacity() {
-            waiting.retain(|waiting| !waiting.is_closed());
-        }
-        waiting.push(sender);
-        receiver
     }
 
     /// Lets the calls go on that wait for an answer.
     pub(super) fn wake(&mut self, result: &Result<(), StoreError>) {
-        for waiting in self.rest.iter_mut().flat_map(|rest| rest.waiting.drain(..)) {
-            // A caller that no longer waits needs nothing.
-            let _ = waiting.send(match result {
-                Ok(()) => Ok(()),
-                Err(error) => Err(error.duplicate()),
-            });
+        if let Some(rest) = &mut self.rest {
+            rest.waiting.wake(result);
         }
     }
 
@@ -151,5 +158,124 @@ impl<Rule> Lease<Rule> {
     /// Returns the limit and the key to which leases are given back; `None` if nothing was granted.
     pub(super) fn place(&self) -> Option<&(Policy, Key)> {
         self.rest.as_ref()?.place.as_ref()
+    }
+}
+
+/// The last call of keys without leases, so that a key takes memory for leases with its second call
+/// only.
+///
+/// Each key has one place, which others may take from it. A key that was forgotten is answered once
+/// more as if there were no leases.
+pub(super) struct RecentCalls {
+    calls: Box<[RecentCall]>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct RecentCall {
+    /// No key has the fingerprint 0.
+    fingerprint: u64,
+    /// In milliseconds, of which the upper bits are left out.
+    at: u32,
+    is_under_way: bool,
+}
+
+/// The former call of a key, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Former {
+    /// There was none within the hold.
+    None,
+    Answered,
+    UnderWay,
+}
+
+impl RecentCalls {
+    /// Makes places for at least so many keys.
+    pub(super) fn new(keys: usize) -> Self {
+        Self {
+            calls: vec![RecentCall::default(); keys.max(1).next_power_of_two()].into(),
+        }
+    }
+
+    /// Notes a call, and returns what is known about the former one. The first one within the hold
+    /// is under way from now on.
+    pub(super) fn note(&mut self, fingerprint: u64, now: Timestamp, hold: Duration) -> Former {
+        let now = Duration::from_nanos(now.as_nanos()).as_millis() as u32;
+        let call = self.place(fingerprint);
+        let is_known = call.fingerprint == fingerprint
+            && (call.is_under_way || u128::from(now.wrapping_sub(call.at)) <= hold.as_millis());
+        if is_known {
+            call.at = now;
+            return match call.is_under_way {
+                true => Former::UnderWay,
+                false => Former::Answered,
+            };
+        }
+        *call = RecentCall {
+            fingerprint,
+            at: now,
+            is_under_way: true,
+        };
+        Former::None
+    }
+
+    /// Notes that the first call of a key has its answer, or will have none.
+    pub(super) fn ended(&mut self, fingerprint: u64) {
+        let call = self.place(fingerprint);
+        call.is_under_way &= call.fingerprint != fingerprint;
+    }
+
+    fn place(&mut self, fingerprint: u64) -> &mut RecentCall {
+        let last = self.calls.len() - 1;
+        &mut self.calls[fingerprint as usize & last]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOLD: Duration = Duration::from_millis(100);
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn the_second_call_within_a_hold_is_recognized() {
+        let mut calls = RecentCalls::new(100);
+        assert_eq!(calls.note(5, at(1000), HOLD), Former::None);
+        calls.ended(5);
+        assert_eq!(calls.note(5, at(1100), HOLD), Former::Answered);
+        assert_eq!(calls.note(5, at(1201), HOLD), Former::None);
+        calls.ended(5);
+        assert_eq!(calls.note(5, at(1201), HOLD), Former::Answered);
+    }
+
+    #[test]
+    fn a_call_without_an_answer_is_under_way_for_long() {
+        let mut calls = RecentCalls::new(100);
+        assert_eq!(calls.note(5, at(1000), HOLD), Former::None);
+        assert_eq!(calls.note(5, at(9000), HOLD), Former::UnderWay);
+        calls.ended(5);
+        assert_eq!(calls.note(5, at(9100), HOLD), Former::Answered);
+    }
+
+    #[test]
+    fn keys_of_one_place_are_told_apart() {
+        let mut calls = RecentCalls::new(100);
+        let other = 5 + 128;
+        assert_eq!(calls.note(5, at(1000), HOLD), Former::None);
+        assert_eq!(calls.note(other, at(1000), HOLD), Former::None);
+        calls.ended(5);
+        assert_eq!(calls.note(other, at(1000), HOLD), Former::UnderWay);
+        assert_eq!(calls.note(5, at(1000), HOLD), Former::None, "forgotten");
+    }
+
+    #[test]
+    fn the_count_of_milliseconds_may_overflow() {
+        let (mut calls, last) = (RecentCalls::new(100), u64::from(u32::MAX));
+        assert_eq!(calls.note(5, at(last), HOLD), Former::None);
+        calls.ended(5);
+        assert_eq!(calls.note(5, at(last + 2), HOLD), Former::Answered);
     }
 }

@@ -1,15 +1,522 @@
-//! Units that the store grants ahead, so that most calls need no round trip.
+//! A store whose units are granted ahead.
 
-mod book;
 mod call;
-mod config;
-mod exact;
 mod keys;
 mod lease;
-#[expect(clippy::module_inception, reason = "a file is named for what is in it")]
-mod leased;
-mod recent_calls;
-mod stats;
-mod sweep;
 
-pub use self::{config::LeaseConfig, leased::Leased, stats::LeaseStats};
+use std::{fmt, sync::Arc, time::Duration};
+
+use self::{
+    call::{Call, Inner},
+    keys::{Leases, Leftover},
+    lease::{LeasedRule, Tried},
+};
+use super::{LeaseConfig, LeaseStats, nodes::Nodes, tasks::sweep};
+use crate::{
+    algorithm::Leasable,
+    decision::Charge,
+    key::Key,
+    policy::Policy,
+    store::{
+        Ask, Backend, BoxFuture, Check, Decisions, NodeCounts, Settlement, Store, StoreError,
+        StoreId,
+        boxed::boxed,
+        wrappers::blocks::{Unblocked, no_blocks_inside},
+    },
+    time::{Clock, LeaseClock},
+};
+
+/// A store that grants units ahead, so that a node decides most calls from memory, and all nodes
+/// together never exceed the limit.
+///
+/// Created by [`leased`](crate::store::StoreExt::leased). A node asks the store for what its
+/// callers asked for lately. The store spends these units, and the node holds them as a *lease*
+/// until calls spend them or they end. They end by themselves: a node that dies takes nothing with
+/// it.
+///
+/// Use it for keys with many calls a second on each node whose limit must hold: money, quotas,
+/// fragile capacity. A few calls a second per key need no leases: such a key is answered as if
+/// there were none. A limit for one process needs none either: [`Local`](crate::store::Local)
+/// decides in memory.
+///
+/// ```
+/// use std::{convert::Infallible, time::Duration};
+/// use tollgate::{By, prelude::*};
+/// use tollgate::store::{BoxStore, CircuitBreakerConfig, LeaseConfig, StoreError};
+///
+/// type Leased = BoxStore<TokenBucket, Infallible>;
+/// type Layer = RateLimitLayer<Limit<TokenBucket, By<Header>>, Leased, Http>;
+///
+/// // A `Redis`, a `Memcached`, or a store of your own.
+/// fn limit(remote: BoxStore<TokenBucket, StoreError>) -> Result<Layer, tollgate::Error> {
+///     let store = remote
+///         .timeout(Duration::from_millis(100))
+///         .circuit_breaker(CircuitBreakerConfig::new())
+///         .leased(LeaseConfig::new().hold(Duration::from_millis(100)));
+///     let for_metrics = store.clone();
+///     # let _ = for_metrics;
+///     // 1000 a second: during the hold 100 are refilled, so the store runs a burst of 900.
+///     RateLimitLayer::try_new(TokenBucket::per_second(1000))?
+///         .key(Header::new("x-api-key"))
+///         .try_store(store.remember_refusals().fail_closed().boxed())
+/// }
+/// # #[cfg(feature = "test-util")]
+/// # limit(tollgate::testing::Faulty::new(Local::new()).boxed())?;
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+///
+/// # What is guaranteed
+///
+/// - All nodes together admit what the rule admits, at most. That does not depend on delays, lost
+///   answers, nodes that die or freeze, or their clocks. (A store without a clock of its own, as
+///   memcached, adds what is refilled during the largest difference between the clocks of the
+///   nodes.)
+/// - Several asks of a call are charged together or not at all, by leases and by the store.
+/// - A refusal has the wait of the store, or until this node asks again, if that is later.
+/// - A [hold](LeaseConfig::hold) of zero is the wrapped store, call for call.
+///
+/// # Memory
+///
+/// A key takes [memory](LeaseConfig::keys) from its second call within a hold until its units have
+/// ended. Then a task forgets it, also if no other call comes: within three holds and a second, or
+/// within 31 seconds where holds are longer than ten. If a new key needs its place, it is forgotten
+/// at once. There is such a task only while there are keys. It needs a runtime of tokio with time
+/// enabled.
+///
+/// # What it costs
+///
+/// The hold is paid out of the burst, and by nothing else. A bucket of burst C and rate r that is
+/// held for h runs as one of burst C − ⌈r·h⌉ in the store. [`Leasable`] has what the other rules
+/// pay. A rule whose burst is too small for the hold and the [`max_cost`](LeaseConfig::max_cost) is
+/// an error when the layer is built.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{FixedWindow, SlidingLog, TokenBucket, algorithm::Leasable};
+///
+/// let hold = Duration::from_millis(100);
+/// let bucket = TokenBucket::per_second(1000);
+/// assert_eq!(bucket.held(hold, 1)?, bucket.burst(900));
+/// let bucket = TokenBucket::per_minute(100);
+/// assert_eq!(bucket.held(hold, 1)?, bucket.burst(99));
+/// let window = FixedWindow::per_minute(100);
+/// assert_eq!(window.held(hold, 1)?, window);
+/// let log = SlidingLog::per_minute(100);
+/// assert_eq!(log.held(hold, 1)?.to_string(), "sliding-log 100/60100ms");
+/// // A burst of 10 cannot pay for 100 units.
+/// assert!(TokenBucket::per_second(1000).burst(10).held(hold, 1).is_err());
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+///
+/// If the store has less left than is refilled during the hold, and this node needs it, the key
+/// pauses: for up to the hold this node refuses what its leases do not cover, instead of asking for
+/// each unit. Units that expire unspent are admitted later, because the rule refills them.
+///
+/// # What happens when
+///
+/// | event | effect |
+/// |---|---|
+/// | the store is down | Nothing, for calls that leases cover: for the hold at most. Other calls fail, and the outer wrapper decides. |
+/// | an answer is lost or late | Its units are not assumed to be granted. They expire in the store. A late answer is used as long as its units live, counted from the request. |
+/// | a node dies | Its units expire. Until then they cannot be spent by others: at most what the node asked for during one hold. |
+/// | a node freezes, or its machine is suspended | Its units expire meanwhile. The [clock](LeaseConfig::clock) counts the time for which the machine was suspended. |
+/// | a key is reset | This node drops its leases of the key. Other nodes may still spend theirs, one limit at most, until these end. |
+/// | a rule changes | Leases belong to a rule, so its old ones end unspent. Rules that alternate on one key have leases each, four at most. |
+/// | a refund | Its units return to this node's leases as far as they have not ended, also those of a call that the store decided. A bucket has refilled the others, and a window that has ended needs none. Of a sliding window or a log they stay spent until they leave it, and count as [`lost`](LeaseStats::lost) and, once for each refund, as [unsettled](Backend::unsettled), if the store counts those. Windows and logs take back in the store what it decided itself. |
+/// | a refund without room for the key's lease | It is offered to the store, where a bucket gives it back only if nothing was charged behind it. The answer does not say so: it counts as unsettled. |
+/// | a [grant](crate::Limiter::grant) | The store has its units at once. This node asks for them, others when a refusal that they know of ends. Until the units end that nodes hold, the limit may be exceeded by the grant. |
+/// | a charge above the estimate | It is taken from the leases of this node, and what they lack from the store by force, so that other nodes see the debt. |
+/// | [too many keys](LeaseConfig::keys) | Calls of further keys are decided by the store, one round trip each, and counted as [`crowded`](LeaseStats::crowded). |
+///
+/// [`remaining`](crate::Decision::remaining) of an admission by a lease [is an
+/// estimate](crate::Decision::is_remaining_estimated), and never more than the stricter rule has.
+///
+/// # Place
+///
+/// Outside of a timeout and a circuit breaker, which the calls to the store need, and inside of
+/// [remembered refusals](crate::store::RememberRefusals) and of the answer to a call that failed.
+/// Leases admit while the circuit is open.
+///
+/// # Cancellation
+///
+/// A call that is dropped while it waits gives back the units that it took. If it asked the store
+/// for more than its own cost, a task takes in the answer, for later calls. If it asked for its
+/// cost alone, that may have been spent, as without leases.
+#[must_use]
+pub struct Leased<S, Rule, C = LeaseClock> {
+    inner: Arc<Inner<S, Rule, C>>,
+}
+
+impl<S, Rule: Leasable, C> Leased<S, Rule, C> {
+    pub(crate) fn new(store: S, mut config: LeaseConfig<C>) -> Self
+    where
+        S: Backend,
+    {
+        if store.refuses_beyond_rules() {
+            config.turn_off();
+        }
+        let inner = Inner {
+            store,
+            leases: Leases::new(config.common.keys, config.common.seed),
+            nodes: Arc::new(Nodes::new(config.common.nodes)),
+            unblocked: Unblocked::new(Duration::from_secs(1)),
+            config,
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Returns counters of these leases and their clones.
+    pub fn stats(&self) -> LeaseStats {
+        LeaseStats {
+            overshoot_bound: self.overshoot_bound(),
+            ..self.inner.leases.stats(&self.inner.nodes)
+        }
+    }
+
+    /// Returns how many units all nodes together may admit above a rule: 0.
+    ///
+    /// A [reset](Store::reset) and a loss of the store's data begin afresh, and a
+    /// [grant](crate::Limiter::grant) is above it: see [what happens when](#what-happens-when).
+    pub fn overshoot_bound(&self) -> u64 {
+        0
+    }
+
+    /// Returns how many units a call may lack although the rule has them: how much less than the
+    /// rule as it is written all nodes together may admit at an instant.
+    ///
+    /// That is what the [hold costs](#what-it-costs), and what other nodes hold: each a quarter of
+    /// the stricter limit at most, beside what calls gave back. Their number is
+    /// [counted](LeaseConfig::nodes). While it is not known, it is the whole limit.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{TokenBucket, prelude::*, store::LeaseConfig};
+    ///
+    /// # #[cfg(feature = "test-util")] {
+    /// # use tollgate::testing::Faulty;
+    /// # let store = Faulty::new(Local::<TokenBucket>::new());
+    /// // Two nodes; of 1000 units, the store runs 900.
+    /// let leased = store.leased(LeaseConfig::new().hold(Duration::from_millis(100)).nodes(2));
+    /// assert_eq!(leased.undershoot_bound(&TokenBucket::per_second(1000))?, 100 + 225);
+    /// # }
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the rule cannot be leased.
+    pub fn undershoot_bound(&self, rule: &Rule) -> Result<u64, crate::Error> {
+        let Inner { config, nodes, .. } = &*self.inner;
+        if config.is_off() {
+            return Ok(0);
+        }
+        Ok(LeasedRule::new(rule, config)?
+            .terms
+            .undershoot_bound(nodes.number()))
+    }
+}
+
+impl<S, Rule, C> Leased<S, Rule, C>
+where
+    S: Store<Rule>,
+    Rule: Leasable,
+    C: Clock,
+{
+    /// Stops leasing, and offers the units that are left to the store, for at most this time; for a
+    /// clean shutdown. Returns the units that the store was offered and answered without an error.
+    ///
+    /// Later calls are decided by the store. Windows and logs take units back as if they had not
+    /// been granted. A token bucket takes back a grant only if no other call was charged since,
+    /// because other nodes hold leases behind it; otherwise its units are refilled when their time
+    /// has come. The answer of a store does not contain which of them it took back, so both kinds
+    /// are in the returned number and count as [`returned`](LeaseStats::returned). Nothing is
+    /// repeated: units whose settlement fails or takes too long count as
+    /// [`lost`](LeaseStats::lost), and so do units that calls gave back to leases.
+    ///
+    /// Needs a runtime of tokio with time enabled.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{TokenBucket, store::Store};
+    ///
+    /// # async fn example<S: Store<TokenBucket>>(leased: tollgate::store::Leased<S, TokenBucket>) {
+    /// let returned = leased.release(Duration::from_secs(2)).await;
+    /// println!("{returned} units were offered to the store");
+    /// # }
+    /// ```
+    pub async fn release(&self, within: Duration) -> u64 {
+        /// The most settlements of a call to the store.
+        const TOGETHER: usize = 64;
+        let inner = &self.inner;
+        let mut returned = 0;
+        let left = inner.leases.close(inner.config.common.clock.now());
+        let give_back = async {
+            for some in left.chunks(TOGETHER) {
+                let settled = match inner
+                    .store
+                    .settle(some.iter().map(Leftover::settlement).collect())
+                {
+                    Check::Ready(settled) => settled,
+                    Check::Pending(settled) => settled.await,
+                };
+                if settled.is_ok() {
+                    let units = some.iter().map(|left| left.units).sum();
+                    inner.leases.returned(units);
+                    returned += units;
+                }
+            }
+        };
+        // Units that were offered in time stay counted.
+        let _ = tokio::time::timeout(within, give_back).await;
+        returned
+    }
+}
+
+impl<S, Rule, C> Leased<S, Rule, C> {
+    /// Returns the wrapped store, for example to read its counters.
+    pub fn get_ref(&self) -> &S {
+        &self.inner.store
+    }
+}
+
+impl<S, Rule, C> Clone for Leased<S, Rule, C> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
+    }
+}
+
+impl<S, Rule, C> fmt::Debug for Leased<S, Rule, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leased").finish_non_exhaustive()
+    }
+}
+
+impl<S: Backend<Error = StoreError>, Rule, C> Backend for Leased<S, Rule, C> {
+    type Error = StoreError;
+
+    fn id(&self) -> Option<StoreId> {
+        self.inner.store.id()
+    }
+
+    fn address(&self) -> Option<&str> {
+        self.inner.store.address()
+    }
+
+    fn unsettled(&self) -> Option<u64> {
+        let in_store = self.inner.store.unsettled()?;
+        Some(in_store + self.inner.leases.unsettled.get())
+    }
+
+    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
+        self.inner.store.shard(policy, key)
+    }
+
+    fn refuses_beyond_rules(&self) -> bool {
+        self.inner.store.refuses_beyond_rules()
+    }
+
+    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
+        self.inner.store.note_refusal(policy, key)
+    }
+}
+
+impl<S, Rule, C> Store<Rule> for Leased<S, Rule, C>
+where
+    S: Store<Rule, Answer: Send + 'static, Done: Send + 'static>
+        + Backend<Error = StoreError>
+        + Send
+        + Sync
+        + 'static,
+    Rule: Leasable,
+    C: Clock + Send + Sync + 'static,
+{
+    type Answer = BoxFuture<Result<Decisions, StoreError>>;
+    type Done = BoxFuture<Result<(), StoreError>>;
+
+    #[inline]
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let inner = &self.inner;
+        if inner.config.is_off() {
+            return boxed(inner.store.acquire(asks));
+        }
+        // A block is one state for all nodes, and not under the rule as leases run it.
+        if asks.iter().any(|ask| ask.policy().is_of_blocks()) {
+            let of_clock = Arc::clone(inner);
+            let now = move || of_clock.config.common.clock.now();
+            return inner.unblocked.write(asks, inner.store.acquire(asks), now);
+        }
+        let call = match asks {
+            [ask] => match inner.try_one(ask, false) {
+                Ok(Tried::Admitted(parts, ahead)) => {
+                    if let Some(ahead) = ahead {
+                        inner.prefetch(ask, ahead);
+                    }
+                    let decision = parts.admission(ask.cost());
+                    return Check::Ready(Ok(ask.charged(decision).into()));
+                }
+                Ok(Tried::Refused(parts, wait)) => {
+                    let decision = parts.refusal(ask.cost(), wait);
+                    return Check::Ready(Ok(ask.charged(decision).into()));
+                }
+                Ok(Tried::Ask(asked)) if asked.request.is_exact() => {
+                    return inner.ask_exactly(ask, asked);
+                }
+                Ok(tried) => Ok(Call::of_one(inner, ask, tried)),
+                Err(error) => Err(error),
+            },
+            _ => Call::new(inner, asks),
+        };
+        sweep(inner);
+        match call {
+            Ok(call) if call.is_decided() => Check::Ready(Ok(call.finish())),
+            Ok(call) => Check::Pending(Box::pin(call.decide())),
+            Err(error) => Check::Ready(Err(StoreError::unsupported(error))),
+        }
+    }
+
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        let inner = &self.inner;
+        if inner.config.is_off() {
+            return boxed(inner.store.look(asks));
+        }
+        let call = (&inner.store, asks, inner.config.common.clock.now());
+        inner
+            .unblocked
+            .look(call, |_| None, |unknown| inner.look(unknown))
+    }
+
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
+        let inner = &self.inner;
+        if inner.config.is_off() {
+            return boxed(inner.store.settle(settlements));
+        }
+        let mut in_store = Vec::with_capacity(settlements.len());
+        for settlement in settlements {
+            let (policy, rule) = (settlement.policy, settlement.rule);
+            if policy.is_of_blocks() {
+                in_store.push((settlement, rule.clone()));
+                continue;
+            }
+            let settlement = match settlement.charge.is_of_lease() {
+                true => self.settle_here(settlement),
+                false => Some(settlement),
+            };
+            let Some(settlement) = settlement else {
+                continue;
+            };
+            inner.leases.forget_answers(policy, &settlement.key);
+            match LeasedRule::new(rule, &inner.config) {
+                Ok(rule) => in_store.push((self.in_store(settlement, &rule), rule.held)),
+                Err(error) => return Check::Ready(Err(StoreError::unsupported(error))),
+            }
+        }
+        // A refund may begin a lease.
+        sweep(inner);
+        if in_store.is_empty() {
+            return Check::Ready(Ok(()));
+        }
+        let (settlements, held): (Vec<_>, Vec<_>) = in_store.into_iter().unzip();
+        let settlements = settlements
+            .into_iter()
+            .zip(&held)
+            .map(|(settlement, held)| Settlement {
+                rule: held,
+                ..settlement
+            })
+            .collect();
+        boxed(inner.store.settle(settlements))
+    }
+
+    /// Drops the leases of this node, too. Other nodes may still spend theirs.
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        let inner = &self.inner;
+        inner
+            .leases
+            .drop_leases(policy, key, inner.config.common.clock.now());
+        boxed(inner.store.reset(policy, key))
+    }
+
+    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        no_blocks_inside(&self.inner.store, "leased")?;
+        if self.inner.config.is_off() {
+            return self.inner.store.fits(rule);
+        }
+        self.inner.store.fits(&self.inner.config.held(rule)?)
+    }
+
+    fn count_node(
+        &self,
+        policy: &Policy,
+        period: u64,
+    ) -> Option<BoxFuture<Result<NodeCounts, StoreError>>> {
+        self.inner.store.count_node(policy, period)
+    }
+}
+
+impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
+    /// Corrects a charge by the leases of this node. Returns the settlement of what the store has
+    /// to correct.
+    fn settle_here<'a>(&self, settlement: Settlement<'a, Rule>) -> Option<Settlement<'a, Rule>> {
+        let Settlement {
+            policy,
+            rule,
+            key,
+            charge,
+            actual,
+            is_grant,
+        } = settlement;
+        let Inner { leases, config, .. } = &*self.inner;
+        let (place, now) = ((policy, &key, rule), config.common.clock.now());
+        if let Some(less) = charge.cost.checked_sub(actual) {
+            leases.give_back(place, less, charge.position, now, config);
+            return None;
+        }
+        // The lacking units are taken from the store by force: other nodes see the debt at once.
+        let lacking = leases.take_by_force(place, actual - charge.cost, now);
+        (lacking > 0).then_some(Settlement {
+            policy,
+            rule,
+            key,
+            charge: Charge::new(charge.at, charge.cost),
+            actual: charge.cost.saturating_add(lacking),
+            is_grant,
+        })
+    }
+
+    /// Returns a settlement under the stricter rule that the store runs.
+    fn in_store<'a>(
+        &self,
+        settlement: Settlement<'a, Rule>,
+        LeasedRule { held, terms, .. }: &LeasedRule<Rule>,
+    ) -> Settlement<'a, Rule> {
+        let Charge { at, cost, .. } = settlement.charge;
+        if settlement.is_grant {
+            // A log that is held for longer has its newest entry sooner than its rule as written
+            // finds it.
+            let period = terms
+                .limit
+                .map_or(Duration::ZERO, |limit| limit.quota.period());
+            let look = held.look(None, at).with_reset_after(period);
+            let charge = Charge::new(held.grant_at(&look), cost);
+            return Settlement {
+                charge,
+                ..settlement
+            };
+        }
+        if settlement.actual >= cost || terms.rate.is_none() {
+            return settlement;
+        }
+        // Not if other nodes hold units behind the charge. The answer of the store does not say if
+        // it gave back, so it is counted.
+        self.inner.leases.unsettled.add(1);
+        let charge = settlement.charge.if_last();
+        Settlement {
+            charge,
+            ..settlement
+        }
+    }
+}

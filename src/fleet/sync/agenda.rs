@@ -1,9 +1,8 @@
 //! Which keys are due, and when.
 //!
 //! Due keys lie in two ordered sets for each shard of the store: those with unsynced units, and
-//! those that only pull; a third one has those that may be idle. A key is in each of them once at
-//! most, moves when it gains units or pressure, and is removed with the account. Heaps would keep
-//! entries of each reset and each undone call.
+//! those that only pull. A key is in one of them at most, moves when it gains units or pressure,
+//! and is removed with the account. Heaps would keep entries of each reset and each undone call.
 //!
 //! One call is under way for each shard, with 256 deltas at most, and calls that nobody waits for
 //! are a twentieth of a period apart. So the work follows the keys that are used, and never their
@@ -31,7 +30,7 @@ impl Due {
 }
 
 /// The keys of one part of the store that have something to tell or to ask, by the instants at
-/// which they are due, and those that may be idle.
+/// which they are due.
 ///
 /// Each key is noted once at most, so this takes no more room than the keys.
 #[derive(Debug)]
@@ -39,7 +38,6 @@ pub(crate) struct Agenda<Id> {
     /// The keys whose units are pushed, before anything is read.
     writes: BTreeSet<(Timestamp, Id)>,
     reads: BTreeSet<(Timestamp, Id)>,
-    idle: BTreeSet<(Timestamp, Id)>,
 }
 
 impl<Id> Default for Agenda<Id> {
@@ -47,7 +45,6 @@ impl<Id> Default for Agenda<Id> {
         Self {
             writes: BTreeSet::new(),
             reads: BTreeSet::new(),
-            idle: BTreeSet::new(),
         }
     }
 }
@@ -70,42 +67,21 @@ impl<Id: Ord + Copy> Agenda<Id> {
         }
     }
 
-    /// Notes another instant from which on a key may be idle; `None` of a key that was not noted,
-    /// or is not any more.
-    pub(crate) fn change_idle(
-        &mut self,
-        id: Id,
-        before: Option<Timestamp>,
-        after: Option<Timestamp>,
-    ) {
-        if let Some(before) = before {
-            self.idle.remove(&(before, id));
-        }
-        if let Some(after) = after {
-            self.idle.insert((after, id));
-        }
-    }
-
     /// Takes out a key that is due, the one that has waited longest; keys that have something to
     /// tell come first.
     pub(crate) fn take(&mut self, now: Timestamp) -> Option<(Timestamp, Id)> {
         take(&mut self.writes, now).or_else(|| take(&mut self.reads, now))
     }
 
-    /// Takes out a key that may be idle.
-    pub(crate) fn take_idle(&mut self, now: Timestamp) -> Option<Id> {
-        take(&mut self.idle, now).map(|(_, id)| id)
-    }
-
     /// Returns the next instant at which there is something to take.
     pub(crate) fn next(&self) -> Option<Timestamp> {
-        let firsts = [&self.writes, &self.reads, &self.idle].map(BTreeSet::first);
+        let firsts = [&self.writes, &self.reads].map(BTreeSet::first);
         firsts.into_iter().flatten().map(|(due, _)| *due).min()
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.writes.len() + self.reads.len() + self.idle.len()
+        self.writes.len() + self.reads.len()
     }
 }
 

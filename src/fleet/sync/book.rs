@@ -5,20 +5,25 @@
 //! takes these calls over. Otherwise admissions of the node would overlap with them, and even one
 //! node could exceed its limit. The same count outlives a reset.
 
-use std::{
-    collections::{HashMap, hash_map},
-    hash::BuildHasher,
-    marker::PhantomData,
-};
+use std::{collections::hash_map, marker::PhantomData, time::Duration};
 
 use super::account::{Account, Bound};
-use crate::algorithm::Syncable;
+use crate::{
+    algorithm::Syncable,
+    fleet::keys::{ByFingerprint, Keys, LOOKS_OF_CALL},
+    time::Timestamp,
+};
 
 /// The entry of a key: its account, and additions of the caller.
 pub(crate) trait Entry<Rule: Syncable> {
     fn account(&self) -> &Account<Rule>;
 
     fn account_mut(&mut self) -> &mut Account<Rule>;
+
+    /// Returns `true` if nothing is lost when the entry is dropped.
+    fn is_settled(&self) -> bool {
+        self.account().is_settled()
+    }
 
     /// Called when the entry is removed.
     fn removed(&mut self, _fingerprint: u64) {}
@@ -30,11 +35,12 @@ pub(crate) trait Entry<Rule: Syncable> {
 /// An account that begins during such a call has to know of it: its state may be read before the
 /// call, which would not be in the view then.
 #[derive(Debug)]
-pub(crate) struct Book<Rule, E, H> {
-    known: HashMap<u64, E, H>,
+pub(crate) struct Book<Rule, E> {
+    known: Keys<E>,
+    /// The time after its last call for which a key is known.
+    idle: Duration,
     /// Calls of keys that are not known.
-    in_store: HashMap<u64, u32, H>,
-    most: usize,
+    in_store: ByFingerprint<u32>,
     rule: PhantomData<fn() -> Rule>,
 }
 
@@ -51,27 +57,36 @@ pub(crate) enum Found<'a, E> {
     Crowded,
 }
 
-impl<Rule: Syncable, E: Entry<Rule>, H: BuildHasher + Default> Book<Rule, E, H> {
+impl<Rule: Syncable, E: Entry<Rule>> Book<Rule, E> {
     /// No keys, and room for so many.
-    pub(crate) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize, idle: Duration) -> Self {
         Self {
-            known: HashMap::default(),
-            in_store: HashMap::default(),
-            most,
+            known: Keys::new(most),
+            idle,
+            in_store: ByFingerprint::default(),
             rule: PhantomData,
         }
     }
 
     #[inline]
     pub(crate) fn get(&mut self, fingerprint: u64) -> Option<&mut E> {
-        self.known.get_mut(&fingerprint)
+        self.known.get(fingerprint)
     }
 
-    pub(crate) fn all(&self) -> impl ExactSizeIterator<Item = (&u64, &E)> {
+    /// Returns the entry of a key with its generation.
+    pub(crate) fn get_with_generation(&mut self, fingerprint: u64) -> Option<(&mut E, u64)> {
+        self.known.get_with_generation(fingerprint)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &E)> {
         self.known.iter()
     }
 
-    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = (&u64, &mut E)> {
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = (u64, &mut E)> {
         self.known.iter_mut()
     }
 
@@ -80,20 +95,15 @@ impl<Rule: Syncable, E: Entry<Rule>, H: BuildHasher + Default> Book<Rule, E, H> 
     pub(crate) fn get_or_add(
         &mut self,
         fingerprint: u64,
+        now: Timestamp,
         entry: impl FnOnce() -> E,
     ) -> Option<(&mut E, bool)> {
-        let is_full = self.known.len() >= self.most;
-        match self.known.entry(fingerprint) {
-            hash_map::Entry::Occupied(known) => Some((known.into_mut(), false)),
-            hash_map::Entry::Vacant(_) if is_full => None,
-            hash_map::Entry::Vacant(place) => {
-                let entry = place.insert(entry());
-                if let Some(calls) = self.in_store.remove(&fingerprint) {
-                    entry.account_mut().begin_with(calls);
-                }
-                Some((entry, true))
-            }
+        let idle_at = now.saturating_add(self.idle);
+        let (entry, is_new) = self.known.get_or_add(fingerprint, idle_at, entry)?;
+        if is_new && let Some(calls) = self.in_store.remove(&fingerprint) {
+            entry.account_mut().begin_with(calls);
         }
+        Some((entry, is_new))
     }
 
     /// Returns who decides a call.
@@ -102,27 +112,49 @@ impl<Rule: Syncable, E: Entry<Rule>, H: BuildHasher + Default> Book<Rule, E, H> 
         &mut self,
         fingerprint: u64,
         bound: &Bound,
+        now: Timestamp,
         entry: impl FnOnce() -> E,
     ) -> Found<'_, E> {
         if bound.most == 0 && self.is_left_to_store(fingerprint, bound) {
             self.begin_in_store(fingerprint);
             return Found::Store;
         }
-        if self.known.len() >= self.most && !self.known.contains_key(&fingerprint) {
-            self.begin_in_store(fingerprint);
-            return Found::Crowded;
+        if self.known.is_full() && !self.known.contains(fingerprint) {
+            self.forget_idle(now, LOOKS_OF_CALL);
+            if self.known.is_full() {
+                self.begin_in_store(fingerprint);
+                return Found::Crowded;
+            }
         }
-        match self.get_or_add(fingerprint, entry) {
+        match self.get_or_add(fingerprint, now, entry) {
             Some((entry, true)) => Found::Added(entry),
             Some((entry, false)) => Found::Known(entry),
             None => Found::Crowded,
         }
     }
 
+    /// Looks at so many keys at most, and forgets those that are idle. Returns the instant at which
+    /// the next one is to be looked at.
+    pub(crate) fn forget_idle(&mut self, now: Timestamp, most: usize) -> Option<Timestamp> {
+        let idle = self.idle;
+        self.known.forget_idle(now, most, |fingerprint, entry| {
+            let idle_at = entry.account().last_used().saturating_add(idle);
+            if idle_at > now {
+                return Some(idle_at);
+            }
+            if !entry.is_settled() {
+                return Some(now.saturating_add(idle));
+            }
+            entry.removed(fingerprint);
+            None
+        });
+        self.known.next_look()
+    }
+
     /// Returns `true` if the store decides the calls of a key, of which nothing is known from now
     /// on. Only what has to be told first keeps it from that.
     fn is_left_to_store(&mut self, fingerprint: u64, bound: &Bound) -> bool {
-        let Some(entry) = self.known.get(&fingerprint) else {
+        let Some(entry) = self.known.get(fingerprint) else {
             return true;
         };
         let account = entry.account();
@@ -135,7 +167,7 @@ impl<Rule: Syncable, E: Entry<Rule>, H: BuildHasher + Default> Book<Rule, E, H> 
 
     /// Removes a key. Calls of it that the store decides are still known.
     pub(crate) fn remove(&mut self, fingerprint: u64) -> Option<E> {
-        let mut entry = self.known.remove(&fingerprint)?;
+        let mut entry = self.known.remove(fingerprint)?;
         entry.removed(fingerprint);
         let calls = entry.account().in_store();
         if calls > 0 {
@@ -152,7 +184,7 @@ impl<Rule: Syncable, E: Entry<Rule>, H: BuildHasher + Default> Book<Rule, E, H> 
     /// Notes that the store has decided a call, or that it has failed. Returns the entry of the
     /// key.
     pub(crate) fn end_in_store(&mut self, fingerprint: u64) -> Option<&mut E> {
-        if let Some(entry) = self.known.get_mut(&fingerprint) {
+        if let Some(entry) = self.known.get(fingerprint) {
             entry.account_mut().end_in_store();
             return Some(entry);
         }
@@ -168,10 +200,8 @@ impl<Rule: Syncable, E: Entry<Rule>, H: BuildHasher + Default> Book<Rule, E, H> 
 
 #[cfg(test)]
 mod tests {
-    use std::{hash::RandomState, time::Duration};
-
     use super::*;
-    use crate::{TokenBucket, time::Timestamp};
+    use crate::TokenBucket;
 
     impl<Rule: Syncable> Entry<Rule> for (Account<Rule>,) {
         fn account(&self) -> &Account<Rule> {
@@ -182,6 +212,8 @@ mod tests {
             &mut self.0
         }
     }
+
+    const NOW: Timestamp = Timestamp::from_nanos(0);
 
     fn bound(most: u64) -> Bound {
         Bound {
@@ -203,18 +235,27 @@ mod tests {
                 Timestamp::default(),
             ),)
         };
-        let mut book = Book::<TokenBucket, _, RandomState>::new(1);
-        assert!(matches!(book.find(7, &bound(5), account), Found::Added(_)));
-        assert!(matches!(book.find(1, &bound(5), account), Found::Crowded));
+        let mut book = Book::<TokenBucket, _>::new(1, Duration::MAX);
+        assert!(matches!(
+            book.find(7, &bound(5), NOW, account),
+            Found::Added(_)
+        ));
+        assert!(matches!(
+            book.find(1, &bound(5), NOW, account),
+            Found::Crowded
+        ));
         assert!(book.remove(7).is_some());
-        assert!(matches!(book.find(1, &bound(0), account), Found::Store));
-        let Found::Added((first,)) = book.find(1, &bound(5), account) else {
+        assert!(matches!(
+            book.find(1, &bound(0), NOW, account),
+            Found::Store
+        ));
+        let Found::Added((first,)) = book.find(1, &bound(5), NOW, account) else {
             panic!("there is room");
         };
         assert_eq!(first.in_store(), 2);
         assert!(book.remove(1).is_some());
         book.begin_in_store(1);
-        let Found::Added((second,)) = book.find(1, &bound(5), account) else {
+        let Found::Added((second,)) = book.find(1, &bound(5), NOW, account) else {
             panic!("there is room");
         };
         assert_eq!(second.in_store(), 3);
@@ -223,7 +264,10 @@ mod tests {
             assert_eq!(account.in_store(), left);
         }
         assert!(book.remove(1).is_some());
-        assert!(matches!(book.find(1, &bound(0), account), Found::Store));
+        assert!(matches!(
+            book.find(1, &bound(0), NOW, account),
+            Found::Store
+        ));
         assert!(book.end_in_store(1).is_none());
         assert!(
             book.in_store.is_empty(),

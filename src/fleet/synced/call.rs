@@ -1,19 +1,21 @@
 //! A call, decided here, by the store, or here after the store was told.
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tokio::sync::oneshot;
 
 use super::{
-    accounts::{Accounts, Known, Shard},
-    inner::{Inner, is_unreachable},
-    line::Line,
+    keys::{Known, Line, Shard},
+    push::{Inner, is_unreachable},
 };
 use crate::{
     algorithm::Syncable,
     decision::{Decision, Decisions, Position},
-    fleet::sync::{Account, Bound, Found, Tried},
+    fleet::{
+        keys::{Answered, Shards},
+        sync::{Account, Bound, Found, Tried},
+        tasks::sweep,
+    },
     store::{Ask, Backend, OwnedAsks, Settlement, Store, StoreError, ask::policies},
     time::{Clock, Timestamp},
 };
@@ -36,7 +38,7 @@ pub(super) enum Outcome<S, Rule: Syncable, C> {
 
 /// A call that waits for the store.
 pub(super) struct Waiting {
-    answer: oneshot::Receiver<Result<(), StoreError>>,
+    answer: Answered,
     line: Arc<Line>,
 }
 
@@ -49,9 +51,9 @@ pub(super) struct InStore<S, Rule: Syncable, C> {
 impl<S, Rule: Syncable, C> Drop for InStore<S, Rule, C> {
     fn drop(&mut self) {
         for fingerprint in &self.fingerprints {
-            let mut shard = self.inner.accounts.shard_of(*fingerprint);
+            let mut shard = self.inner.accounts.table.shard(*fingerprint);
             if let Some(known) = shard.book.end_in_store(*fingerprint) {
-                known.wake(&Ok(()));
+                known.waiting.wake(&Ok(()));
             }
         }
     }
@@ -127,12 +129,12 @@ where
         asks: &[Ask<'_, Rule>],
         must_ask: bool,
     ) -> Outcome<S, Rule, C> {
-        let now = self.config.clock.now();
+        let now = self.config.common.clock.now();
         let [ask] = asks else {
             return self.acquire_all(asks, (now, must_ask));
         };
         let asked = self.asked(ask);
-        let mut shard = self.accounts.shard_of(asked.fingerprint);
+        let mut shard = self.accounts.table.shard(asked.fingerprint);
         let part = self.part(&mut shard, &asked, (now, must_ask));
         if let Part::Decided(decided) = &part {
             shard.counts.add(&decided.decision, decided.is_cut_off);
@@ -182,7 +184,7 @@ where
             ask, fingerprint, ..
         } = asked;
         let rule = asked.rule();
-        let mut bound = shard.bound(rule, self.nodes(), &self.config);
+        let mut bound = shard.bound(rule, self.nodes.number(), &self.config);
         if !shard.is_syncable() {
             return match rule.check_sync() {
                 Err(error) if !self.config.is_exact() => {
@@ -208,7 +210,7 @@ where
             }
         };
         let call = (ask.cost(), must_ask);
-        let tried = known.with((*fingerprint, self.idle), |account| {
+        let tried = known.with(*fingerprint, |account| {
             account.acquire(rule, now, call, &bound)
         });
         match tried {
@@ -239,8 +241,9 @@ where
         bound: &Bound,
     ) {
         self.accounts.note_kind(asked.rule().state_kind());
+        self.accounts.table.sweeping.want();
         if known.line.is_down() {
-            known.with((asked.fingerprint, self.idle), |account| {
+            known.with(asked.fingerprint, |account| {
                 account.failed(now, true, bound);
             });
         }
@@ -253,7 +256,8 @@ where
         (now, must_ask): (Timestamp, bool),
     ) -> Outcome<S, Rule, C> {
         let all: SmallVec<[_; 2]> = asks.iter().map(|ask| self.asked(ask)).collect();
-        let mut shards = Locked::new(&self.accounts, all.iter().map(|asked| asked.fingerprint));
+        let fingerprints = all.iter().map(|asked| asked.fingerprint);
+        let mut shards = self.accounts.table.shards(fingerprints);
         let mut all_decided: SmallVec<[Decided; 2]> = SmallVec::new();
         let mut former: SmallVec<[Option<Account<Rule>>; 2]> = SmallVec::new();
         let mut otherwise = None;
@@ -327,7 +331,7 @@ where
     fn begin_in_store(
         self: &Arc<Self>,
         all: &[Asked<'_, Rule>],
-        shards: &mut Locked<'_, Rule>,
+        shards: &mut Shards<'_, Shard<Rule>>,
         now: Timestamp,
     ) -> Outcome<S, Rule, C> {
         let mut begun: SmallVec<[u64; 1]> = SmallVec::new();
@@ -338,9 +342,7 @@ where
                 begun.push(*fingerprint);
                 continue;
             };
-            let has_begun = known.with((*fingerprint, self.idle), |account| {
-                account.begin_in_store(now)
-            });
+            let has_begun = known.with(*fingerprint, |account| account.begin_in_store(now));
             if has_begun {
                 begun.push(*fingerprint);
                 continue;
@@ -360,11 +362,13 @@ where
     /// Returns how a key stands, if this node knows that.
     pub(super) fn look(&self, ask: &Ask<'_, Rule>) -> Option<Decision> {
         let asked = self.asked(ask);
-        let mut shard = self.accounts.shard_of(asked.fingerprint);
-        let _ = shard.bound(asked.rule(), self.nodes(), &self.config);
+        let mut shard = self.accounts.table.shard(asked.fingerprint);
+        let _ = shard.bound(asked.rule(), self.nodes.number(), &self.config);
         let is_syncable = shard.is_syncable();
         let known = shard.get(asked.fingerprint).filter(|_| is_syncable)?;
-        known.account.look(asked.rule(), self.config.clock.now())
+        known
+            .account
+            .look(asked.rule(), self.config.common.clock.now())
     }
 
     /// Corrects a charge. Returns the settlement of what the store has to correct.
@@ -376,16 +380,16 @@ where
         let rule = own.as_ref().unwrap_or(settlement.rule);
         let Settlement { policy, key, .. } = settlement;
         let fingerprint = self.accounts.fingerprint(policy, &key, rule);
-        let now = self.config.clock.now();
-        let mut shard = self.accounts.shard_of(fingerprint);
-        let bound = shard.bound(rule, self.nodes(), &self.config);
+        let now = self.config.common.clock.now();
+        let mut shard = self.accounts.table.shard(fingerprint);
+        let bound = shard.bound(rule, self.nodes.number(), &self.config);
         let (cost, actual) = (settlement.charge.cost, settlement.actual);
         // After a flush nobody may tell what is added here.
         let is_here = shard.is_syncable() && (actual <= cost || !self.is_closed());
         let known = shard.get(fingerprint);
         if let Some(known) = known.filter(|known| is_here && known.account.knows()) {
             let charge = &settlement.charge;
-            let less = known.with((fingerprint, self.idle), |account| {
+            let less = known.with(fingerprint, |account| {
                 account.settle(rule, charge, actual, now, &bound)
             });
             if less == 0 {
@@ -471,11 +475,11 @@ where
         asks: &[Ask<'_, Rule>],
         error: StoreError,
     ) -> Result<Decisions, StoreError> {
-        let now = self.config.clock.now();
+        let now = self.config.common.clock.now();
         for ask in asks {
             let asked = self.asked(ask);
-            let mut shard = self.accounts.shard_of(asked.fingerprint);
-            let bound = shard.bound(asked.rule(), self.nodes(), &self.config);
+            let mut shard = self.accounts.table.shard(asked.fingerprint);
+            let bound = shard.bound(asked.rule(), self.nodes.number(), &self.config);
             if !shard.is_syncable() {
                 continue;
             }
@@ -484,11 +488,14 @@ where
             let known = shard.get_or_add(asked.fingerprint, place, now, line);
             let Some(known) = known else { continue };
             self.accounts.note_kind(asked.rule().state_kind());
-            known.with((asked.fingerprint, self.idle), |account| {
+            self.accounts.table.sweeping.want();
+            known.with(asked.fingerprint, |account| {
                 account.failed(now, true, &bound);
             });
         }
-        match self.acquire(asks, false) {
+        let outcome = self.acquire(asks, false);
+        sweep(self);
+        match outcome {
             Outcome::Decided(decisions) => Ok(decisions),
             Outcome::Unsupported(error) => Err(error),
             Outcome::Wait(_) | Outcome::Store(_) | Outcome::Unreachable => Err(error),
@@ -504,30 +511,4 @@ fn without_position<Rule>(mut settlement: Settlement<'_, Rule>) -> Settlement<'_
     *position =
         position.filter(|position| *position == Position::SEVERAL || position.is_of_lease());
     settlement
-}
-
-/// Several shards, locked in their order, so that no two calls wait for each other.
-struct Locked<'a, Rule: Syncable> {
-    shards: SmallVec<[(usize, MutexGuard<'a, Shard<Rule>>); 2]>,
-}
-
-impl<'a, Rule: Syncable> Locked<'a, Rule> {
-    fn new(accounts: &'a Accounts<Rule>, fingerprints: impl Iterator<Item = u64>) -> Self {
-        let mut indexes: SmallVec<[usize; 2]> = fingerprints.map(Accounts::<Rule>::index).collect();
-        indexes.sort_unstable();
-        indexes.dedup();
-        let locked = indexes
-            .into_iter()
-            .map(|index| (index, accounts.shard(index)));
-        Self {
-            shards: locked.collect(),
-        }
-    }
-
-    /// Returns the shard of a key, which must be one of those that were locked.
-    fn of(&mut self, fingerprint: u64) -> &mut Shard<Rule> {
-        let index = Accounts::<Rule>::index(fingerprint);
-        let place = self.shards.iter().position(|(locked, _)| *locked == index);
-        &mut self.shards[place.unwrap_or(0)].1
-    }
 }

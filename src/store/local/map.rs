@@ -259,7 +259,7 @@ impl<S> Shard<'_, S> {
 
 /// A hasher that returns its input, because a fingerprint is a hash already.
 #[derive(Clone, Copy, Default)]
-pub(super) struct IdentityHasher(u64);
+pub(crate) struct IdentityHasher(u64);
 
 impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {

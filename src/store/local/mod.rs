@@ -29,6 +29,8 @@ use std::{
 use dashmap::{DashMap, mapref::one::RefMut};
 use foldhash::{SharedSeed, quality::FoldHasher};
 
+#[cfg(feature = "tokio")]
+pub(crate) use self::map::IdentityHasher;
 pub use self::stats::LocalStats;
 use self::{
     map::{Location, Map, Shard},

@@ -32,7 +32,7 @@ impl<R: Syncable> Fleet<'_, R> {
             return;
         }
         let book = &mut self.nodes[node].book;
-        let account = match book.find(place, &bound, || Account::new(own.clone(), now)) {
+        let account = match book.find(place, &bound, now, || Account::new(own.clone(), now)) {
             Found::Known(account) | Found::Added(account) => account,
             Found::Store | Found::Crowded => {
                 let is_untraced = self.network.broken == Broken::ForgetsCalls;

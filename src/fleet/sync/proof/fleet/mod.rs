@@ -8,7 +8,6 @@ mod schedule;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    hash::{BuildHasherDefault, Hasher},
     time::Duration,
 };
 
@@ -81,7 +80,7 @@ pub(super) struct Refusal {
 
 pub(super) struct Node<R: Syncable> {
     id: u64,
-    book: Book<R, Account<R>, BuildHasherDefault<OfNumber>>,
+    book: Book<R, Account<R>>,
     offset: u64,
     waiting: Vec<Call>,
     /// For each key, the message under way that tells the store something.
@@ -114,24 +113,6 @@ struct Setting {
     most: u64,
     period: u64,
     nodes: u64,
-}
-
-/// Takes the number of a key as its hash.
-#[derive(Default)]
-struct OfNumber(u64);
-
-impl Hasher for OfNumber {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("keys are numbers");
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number.wrapping_mul(Random::STEP);
-    }
 }
 
 impl<R: Syncable> Entry<R> for Account<R> {
@@ -254,7 +235,7 @@ impl<'r, R: Syncable> Fleet<'r, R> {
     fn node(&self, (id, setting): (u64, Setting), offset: u64, life: u64) -> Node<R> {
         Node {
             id,
-            book: Book::new(self.network.room),
+            book: Book::new(self.network.room, Duration::MAX),
             offset,
             waiting: Vec::new(),
             telling: vec![None; self.keys.len()],
@@ -431,7 +412,7 @@ impl<'r, R: Syncable> Fleet<'r, R> {
             let mut accounts = self.nodes[node].book.all();
             accounts.all(|(key, account)| {
                 let seen = account.look(rule, self.local(node));
-                let state = self.keys[*key as usize].state.as_ref();
+                let state = self.keys[key as usize].state.as_ref();
                 let exact = seen.map(|seen| rule.look(state, seen.at()));
                 seen.is_some() && seen == exact && account.unsynced() == 0
             })

@@ -1,12 +1,13 @@
-//! At most one background task.
+//! Background tasks: one at most of each kind, and another one after a runtime was shut down.
 //!
-//! `Leased` and `Synced` have their tasks by these means: one at most, and another one after a
-//! runtime was shut down.
+//! A task forgets idle keys, not calls: after a spike no calls may come, and the keys would stay.
+//! It lives only while there are keys: a new key wants it, and the next call outside of the locks
+//! spawns it.
 
 use std::{
     future::Future,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU8, Ordering},
     },
     time::Duration,
@@ -14,7 +15,10 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::store::{StoreError, engine::runtime};
+use crate::{
+    store::{StoreError, engine::runtime},
+    time::Timestamp,
+};
 
 const IS_RUNNING: u8 = 1;
 const IS_WANTED: u8 = 2;
@@ -115,6 +119,58 @@ impl Drop for Running {
         if !self.has_ended {
             self.state.flags.store(IS_WANTED, Ordering::Release);
         }
+    }
+}
+
+/// Something that forgets idle keys.
+pub(super) trait Sweep: Send + Sync + 'static {
+    fn sweeping(&self) -> &OneTask;
+
+    fn now(&self) -> Timestamp;
+
+    /// Forgets some idle keys. Returns the instant at which the next one is to be looked at; `None`
+    /// if there are no keys.
+    fn forget_idle(&self, now: Timestamp) -> Option<Timestamp>;
+}
+
+/// Lets a task forget idle keys, as long as there are keys.
+pub(super) fn sweep<T: Sweep>(keys: &Arc<T>) {
+    let task = keys.sweeping();
+    if task.is_due() {
+        // Outside of a runtime nothing is forgotten until a call has one.
+        let _: Result<(), StoreError> =
+            task.spawn(|running| sweep_all(Arc::downgrade(keys), running));
+    }
+}
+
+/// The time between two rounds while more keys are due, so that other tasks have their turn.
+const PAUSE: Duration = Duration::from_millis(1);
+/// The shortest time between two rounds otherwise, so that keys are looked at together.
+const SHORTEST: Duration = Duration::from_millis(10);
+/// The longest time between two rounds, because a new key may be due before all others.
+const LONGEST: Duration = Duration::from_secs(1);
+
+async fn sweep_all<T: Sweep>(keys: Weak<T>, mut running: Running) {
+    loop {
+        let Some(strong) = keys.upgrade() else {
+            return;
+        };
+        running.begin();
+        let now = strong.now();
+        let next = strong.forget_idle(now);
+        drop(strong);
+        let wait = match next {
+            Some(next) if next <= now => PAUSE,
+            Some(next) => next.saturating_since(now).clamp(SHORTEST, LONGEST),
+            None => match running.end() {
+                Ok(()) => return,
+                Err(again) => {
+                    running = again;
+                    continue;
+                }
+            },
+        };
+        running.sleep(wait).await;
     }
 }
 

@@ -1,43 +1,42 @@
-//! The accounts of all keys of this node.
+//! The accounts of all keys of this node, and the keys that wait for one part of the store.
 
 use std::{
-    hash::BuildHasherDefault,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use tokio::sync::oneshot;
+use tokio::sync::Notify;
 
-use super::{SyncConfig, line::Line};
 use crate::{
     algorithm::{StateKind, Syncable},
     decision::Decision,
     fleet::{
-        of_fingerprint::OfFingerprint,
-        sync::{Account, Book, Bound, Due, Entry, Found},
+        SyncConfig,
+        keys::{Answered, KeyTable, Waiting, lock},
+        sync::{Account, Agenda, Book, Bound, Due, Entry, Found},
+        tasks::OneTask,
     },
     key::Key,
     policy::Policy,
-    store::{Ask, StoreError, local::Fingerprinter},
+    store::Ask,
     time::Timestamp,
 };
 
-const SHARDS: usize = 64;
 /// The most kinds of rules whose keys are found at a reset. More than a program has.
 const MOST_KINDS: usize = 64;
 
 /// The accounts of all keys of this node, each found by its fingerprint.
 pub(super) struct Accounts<Rule: Syncable> {
-    shards: Box<[Mutex<Shard<Rule>>]>,
-    fingerprinter: Fingerprinter,
+    pub(super) table: KeyTable<Shard<Rule>>,
     kinds: Mutex<Vec<StateKind>>,
 }
 
 /// A part of the keys behind a lock.
 pub(super) struct Shard<Rule: Syncable> {
-    pub(super) book: Book<Rule, Known<Rule>, BuildHasherDefault<OfFingerprint>>,
-    /// Keys that were ever added.
-    added: u64,
+    pub(super) book: Book<Rule, Known<Rule>>,
     last_rule: Option<LastRule<Rule>>,
     pub(super) counts: Counts,
 }
@@ -55,15 +54,10 @@ pub(super) struct Known<Rule: Syncable> {
     pub(super) place: Box<(Policy, Key)>,
     pub(super) account: Account<Rule>,
     /// Calls that wait for the store.
-    pub(super) waiting: Vec<oneshot::Sender<Result<(), StoreError>>>,
+    pub(super) waiting: Waiting,
     pub(super) line: Arc<Line>,
-    /// Another one for each time that a key is added: an answer that was asked for before a reset
-    /// is none for the account afterwards.
-    pub(super) generation: u64,
     /// When it is due, as the line knows it.
     noted: Due,
-    /// When the line looks at it because it may be idle.
-    noted_idle: Option<Timestamp>,
 }
 
 /// The rule of the last call, and what a node may do alone under it. Most keys come under few
@@ -86,57 +80,26 @@ impl Counts {
 }
 
 impl<Rule: Syncable> Accounts<Rule> {
-    pub(super) fn new(keys: usize, seed: Option<u64>) -> Self {
-        let most = keys.div_ceil(SHARDS);
-        let shard = || {
-            Mutex::new(Shard {
-                book: Book::new(most),
-                added: 0,
-                last_rule: None,
-                counts: Counts::default(),
-            })
+    pub(super) fn new(keys: usize, seed: Option<u64>, idle: Duration) -> Self {
+        let shard = |most| Shard {
+            book: Book::new(most, idle),
+            last_rule: None,
+            counts: Counts::default(),
         };
         Self {
-            shards: (0..SHARDS).map(|_| shard()).collect(),
-            fingerprinter: seed.map_or_else(Fingerprinter::random, Fingerprinter::seeded),
+            table: KeyTable::new(keys, seed, shard),
             kinds: Mutex::default(),
         }
     }
 
     #[inline]
     pub(super) fn fingerprint(&self, policy: &Policy, key: &Key, rule: &Rule) -> u64 {
-        self.fingerprinter
-            .fingerprint(policy, key, rule.state_kind())
-    }
-
-    /// Returns the index of the shard of a key.
-    #[inline]
-    pub(super) fn index(fingerprint: u64) -> usize {
-        (fingerprint >> 32) as usize % SHARDS
-    }
-
-    #[inline]
-    pub(super) fn shard(&self, index: usize) -> MutexGuard<'_, Shard<Rule>> {
-        // Rules may panic under the lock, but leave the states valid.
-        self.shards[index % SHARDS]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Locks the shard of a key.
-    #[inline]
-    pub(super) fn shard_of(&self, fingerprint: u64) -> MutexGuard<'_, Shard<Rule>> {
-        self.shard(Self::index(fingerprint))
-    }
-
-    /// Locks all shards, one after the other.
-    pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Shard<Rule>>> {
-        (0..SHARDS).map(|index| self.shard(index))
+        self.table.fingerprint(policy, key, rule.state_kind())
     }
 
     /// Notes that keys come under rules of a kind.
     pub(super) fn note_kind(&self, kind: StateKind) {
-        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = lock(&self.kinds);
         if !kinds.contains(&kind) && kinds.len() < MOST_KINDS {
             kinds.push(kind);
         }
@@ -147,7 +110,7 @@ impl<Rule: Syncable> Accounts<Rule> {
         let mut dropped = 0;
         for fingerprint in self.fingerprints(policy, key) {
             // Calls that wait try again when their senders are gone.
-            dropped += self.shard_of(fingerprint).remove(fingerprint);
+            dropped += self.table.shard(fingerprint).remove(fingerprint);
         }
         dropped
     }
@@ -155,7 +118,7 @@ impl<Rule: Syncable> Accounts<Rule> {
     /// Has the state of a key read anew before it is used, because it was reset in the store.
     pub(super) fn outdate(&self, policy: &Policy, key: &Key) {
         for fingerprint in self.fingerprints(policy, key) {
-            if let Some(known) = self.shard_of(fingerprint).book.get(fingerprint) {
+            if let Some(known) = self.table.shard(fingerprint).book.get(fingerprint) {
                 known.account.outdate();
             }
         }
@@ -163,8 +126,8 @@ impl<Rule: Syncable> Accounts<Rule> {
 
     /// Returns the fingerprints of a key, one for each kind of rules.
     fn fingerprints(&self, policy: &Policy, key: &Key) -> Vec<u64> {
-        let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_kind = |kind: &StateKind| self.fingerprinter.fingerprint(policy, key, *kind);
+        let kinds = lock(&self.kinds);
+        let of_kind = |kind: &StateKind| self.table.fingerprint(policy, key, *kind);
         kinds.iter().map(of_kind).collect()
     }
 }
@@ -216,6 +179,12 @@ impl<Rule: Syncable> Shard<Rule> {
         self.book.get(fingerprint)
     }
 
+    /// Returns what is known of a key, if it is of this generation.
+    pub(super) fn get_of(&mut self, fingerprint: u64, generation: u64) -> Option<&mut Known<Rule>> {
+        let (known, of) = self.book.get_with_generation(fingerprint)?;
+        (of == generation).then_some(known)
+    }
+
     /// Returns who decides a call.
     #[inline]
     pub(super) fn find(
@@ -225,9 +194,8 @@ impl<Rule: Syncable> Shard<Rule> {
         now: Timestamp,
         line: impl FnOnce() -> Arc<Line>,
     ) -> Found<'_, Known<Rule>> {
-        let added = &mut self.added;
-        self.book
-            .find(fingerprint, bound, || Known::new(added, asked, now, line()))
+        let entry = || Known::new(asked, now, line());
+        self.book.find(fingerprint, bound, now, entry)
     }
 
     /// Returns what is known of the key of an ask, from now on; `None` if there is no room.
@@ -238,9 +206,8 @@ impl<Rule: Syncable> Shard<Rule> {
         now: Timestamp,
         line: impl FnOnce() -> Arc<Line>,
     ) -> Option<&mut Known<Rule>> {
-        let added = &mut self.added;
-        let entry = || Known::new(added, asked, now, line());
-        let (known, _) = self.book.get_or_add(fingerprint, entry)?;
+        let entry = || Known::new(asked, now, line());
+        let (known, _) = self.book.get_or_add(fingerprint, now, entry)?;
         Some(known)
     }
 
@@ -262,38 +229,33 @@ impl<Rule: Syncable> Entry<Rule> for Known<Rule> {
         &mut self.account
     }
 
+    fn is_settled(&self) -> bool {
+        self.account.is_settled() && self.waiting.is_empty()
+    }
+
     fn removed(&mut self, fingerprint: u64) {
         self.line.change(fingerprint, self.noted, Due::NEVER);
-        self.line.change_idle(fingerprint, self.noted_idle, None);
     }
 }
 
 impl<Rule: Syncable> Known<Rule> {
     #[cold]
-    fn new(
-        added: &mut u64,
-        (ask, rule): (&Ask<'_, Rule>, &Rule),
-        now: Timestamp,
-        line: Arc<Line>,
-    ) -> Self {
-        *added += 1;
+    fn new((ask, rule): (&Ask<'_, Rule>, &Rule), now: Timestamp, line: Arc<Line>) -> Self {
         Self {
             place: Box::new((ask.policy().clone(), *ask.key())),
             account: Account::new(rule.clone(), now),
-            waiting: Vec::new(),
+            waiting: Waiting::default(),
             line,
-            generation: *added,
             noted: Due::NEVER,
-            noted_idle: None,
         }
     }
 
     /// Does something with the account. Notes in the line if it is due at another instant than
-    /// before, and when it may be idle.
+    /// before.
     #[inline]
     pub(super) fn with<T>(
         &mut self,
-        (fingerprint, idle): (u64, Duration),
+        fingerprint: u64,
         change: impl FnOnce(&mut Account<Rule>) -> T,
     ) -> T {
         let result = change(&mut self.account);
@@ -301,9 +263,6 @@ impl<Rule: Syncable> Known<Rule> {
         let is_write = self.account.unsynced() > 0;
         if self.noted.at != at || self.noted.is_write != is_write {
             self.note(fingerprint, Due { at, is_write });
-        }
-        if self.noted_idle.is_none() {
-            self.note_idle(fingerprint, self.account.last_used().saturating_add(idle));
         }
         result
     }
@@ -314,12 +273,6 @@ impl<Rule: Syncable> Known<Rule> {
         if before.at < Timestamp::MAX || due.at < Timestamp::MAX {
             self.line.change(fingerprint, before, due);
         }
-    }
-
-    /// Has the line look at it later.
-    pub(super) fn note_idle(&mut self, fingerprint: u64, at: Timestamp) {
-        let before = self.noted_idle.replace(at);
-        self.line.change_idle(fingerprint, before, Some(at));
     }
 
     /// Notes that the line has taken it out, because it is due.
@@ -333,30 +286,65 @@ impl<Rule: Syncable> Known<Rule> {
         self.removed(fingerprint);
         self.line = line;
         self.line.change(fingerprint, Due::NEVER, self.noted);
-        self.line.change_idle(fingerprint, None, self.noted_idle);
-    }
-
-    /// Lets calls that wait go on.
-    pub(super) fn wake(&mut self, result: &Result<(), StoreError>) {
-        for waiting in self.waiting.drain(..) {
-            let result = match result {
-                Ok(()) => Ok(()),
-                Err(error) => Err(error.duplicate()),
-            };
-            // A call that is gone needs no answer.
-            let _ = waiting.send(result);
-        }
     }
 
     /// Waits for the store.
-    pub(super) fn wait(&mut self) -> oneshot::Receiver<Result<(), StoreError>> {
-        let (sender, receiver) = oneshot::channel();
-        if self.waiting.len() == self.waiting.capacity() {
-            self.waiting.retain(|waiting| !waiting.is_closed());
-        }
-        self.waiting.push(sender);
+    pub(super) fn wait(&mut self) -> Answered {
         self.line.hurry.notify_one();
-        receiver
+        self.waiting.wait()
+    }
+}
+
+/// The keys of one [part of the store](crate::store::Backend::shard) that wait for it, found by
+/// their fingerprints. One call to it is under way at a time.
+#[derive(Default)]
+pub(super) struct Line {
+    agenda: Mutex<Agenda<u64>>,
+    /// Wakes the task that calls the store.
+    pub(super) wake: Notify,
+    /// Told when a call waits for the store.
+    pub(super) hurry: Notify,
+    pub(super) task: OneTask,
+    /// `true` from a failure to the next success.
+    pub(super) is_down: AtomicBool,
+}
+
+impl Line {
+    /// Notes that a key is due at another instant than before, or with something else.
+    pub(super) fn change(&self, fingerprint: u64, before: Due, after: Due) {
+        let is_first = {
+            let mut agenda = self.agenda();
+            let is_first = agenda.next().is_none_or(|next| after.at < next);
+            agenda.change(fingerprint, before, after);
+            is_first && after != Due::NEVER
+        };
+        if is_first {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Takes out a key that is due.
+    pub(super) fn take(&self, now: Timestamp) -> Option<(Timestamp, u64)> {
+        self.agenda().take(now)
+    }
+
+    /// Returns when there is something to do.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        self.agenda().next()
+    }
+
+    /// Returns the number of keys that are due.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.agenda().len()
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.is_down.load(Ordering::Relaxed)
+    }
+
+    fn agenda(&self) -> MutexGuard<'_, Agenda<u64>> {
+        lock(&self.agenda)
     }
 }
 
@@ -369,8 +357,7 @@ mod tests {
     /// last one.
     #[test]
     fn ten_thousand_resets_take_no_memory() {
-        const IDLE: Duration = Duration::from_secs(1);
-        let accounts = Accounts::<TokenBucket>::new(1000, Some(1));
+        let accounts = Accounts::<TokenBucket>::new(1000, Some(1), Duration::from_secs(1));
         let (rule, policy, line) = (
             TokenBucket::per_second(10),
             Policy::new("api"),
@@ -383,14 +370,14 @@ mod tests {
             let key = Key::from(n % 3);
             let ask = Ask::new(&policy, &rule, key, Cost::ONE);
             let fingerprint = accounts.fingerprint(&policy, &key, &rule);
-            let mut shard = accounts.shard_of(fingerprint);
+            let mut shard = accounts.table.shard(fingerprint);
             let known = shard.get_or_add(fingerprint, (&ask, &rule), now, || Arc::clone(&line));
-            known.unwrap().with((fingerprint, IDLE), |account| {
+            known.unwrap().with(fingerprint, |account| {
                 // It is due at once, and later.
                 let _ = account.acquire(&rule, now, (Cost::ONE, false), &bound);
                 account.failed(now, true, &bound);
             });
-            assert!(line.len() <= 6, "{} entries of three keys", line.len());
+            assert!(line.len() <= 3, "{} entries of three keys", line.len());
             drop(shard);
             accounts.drop_key(&policy, &key);
         }

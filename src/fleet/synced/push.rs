@@ -11,27 +11,23 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{
-    SyncConfig, SyncStats,
-    accounts::Accounts,
-    line::{Line, Next},
-    recent_most::RecentMost,
-    shares::Shares,
-};
+use super::keys::{Accounts, Line};
 use crate::{
     algorithm::{Algorithm, Syncable},
     fleet::{
+        SyncConfig, SyncStats,
+        keys::{LOOKS_OF_ROUND, lock},
         nodes::Nodes,
-        one_task::Running,
+        stats::{RecentMost, Shares},
         sync::{Bound, MOST_TOGETHER, Unsent, together},
+        tasks::{OneTask, Running, Sweep},
     },
     key::Key,
     policy::Policy,
     random::Random,
     stats::Counter,
     store::{
-        Backend, Batch, Delta, Pulled, Store, StoreError,
-        engine::{runtime, runtime_gone},
+        Backend, Batch, Delta, Pulled, Store, StoreError, engine::runtime_gone,
         wrappers::blocks::Unblocked,
     },
     time::{Clock, Timestamp},
@@ -45,15 +41,12 @@ pub(super) struct Inner<S, Rule: Syncable, C> {
     pub(super) store: S,
     pub(super) accounts: Accounts<Rule>,
     pub(super) config: SyncConfig<C>,
-    pub(super) idle: Duration,
     pub(super) counters: Counters,
     /// `true` once the store has answered that it cannot take in deltas.
     pub(super) cannot_sync: AtomicBool,
     pub(super) is_closed: AtomicBool,
-    pub(super) nodes: Nodes,
+    pub(super) nodes: Arc<Nodes>,
     pub(super) unblocked: Arc<Unblocked>,
-    /// The number of nodes; 0 while it is not known.
-    number_of_nodes: AtomicU64,
     /// Draws no number twice: a node that is started again is another one.
     node: u64,
     batch: AtomicU64,
@@ -129,7 +122,7 @@ where
 {
     fn drop(&mut self) {
         if !self.has_ended {
-            let (now, gone) = (self.inner.config.clock.now(), Err(runtime_gone()));
+            let (now, gone) = (self.inner.config.common.clock.now(), Err(runtime_gone()));
             for told in &self.told {
                 self.inner
                     .failed(told.fingerprint, Some(told.generation), now, (false, &gone));
@@ -155,33 +148,26 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
     {
         /// Scripts count by such numbers.
         const NODES: u64 = (1 << 53) - 1;
-        let seed = config.seed.unwrap_or_else(crate::random::seed);
+        let seed = config.common.seed.unwrap_or_else(crate::random::seed);
         let cannot_sync = store.refuses_beyond_rules();
         Self {
             store,
-            accounts: Accounts::new(config.keys, config.seed),
-            idle: config.idle(),
+            accounts: Accounts::new(config.common.keys, config.common.seed, config.idle()),
             counters: Counters::default(),
             // Blocks have to see each call.
             cannot_sync: AtomicBool::new(cannot_sync),
             is_closed: AtomicBool::new(false),
-            nodes: Nodes::new(config.nodes),
+            nodes: Arc::new(Nodes::new(config.common.nodes)),
             // A node that may not be ahead is the store, call for call.
             unblocked: Unblocked::new(match config.is_exact() {
                 true => Duration::ZERO,
                 false => config.usual_period(),
             }),
-            number_of_nodes: AtomicU64::new(config.nodes.unwrap_or(0)),
             node: Random::new(seed).up_to(NODES),
             batch: AtomicU64::new(1),
             lines: Mutex::default(),
             config,
         }
-    }
-
-    pub(super) fn nodes(&self) -> Option<u64> {
-        let nodes = self.number_of_nodes.load(Ordering::Relaxed);
-        (nodes > 0).then_some(nodes)
     }
 
     /// Returns `true` if the store decides all calls of keys that have nothing to tell.
@@ -195,7 +181,7 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
     }
 
     pub(super) fn line(&self, shard: u32) -> Arc<Line> {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&self.lines);
         Arc::clone(lines.entry(shard).or_default())
     }
 
@@ -207,16 +193,16 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
             in_store: counters.in_store.get(),
             crowded: counters.crowded.get(),
             syncs: counters.syncs.get(),
-            failed: counters.failed.get(),
+            failed: counters.failed.get() + self.nodes.failed.get(),
             told: counters.told.get(),
             dropped: counters.dropped.get(),
             lost: counters.lost.get(),
             drift: self.drift().most(now),
-            nodes: self.nodes().unwrap_or(0),
+            nodes: self.nodes.number().unwrap_or(0),
             ..SyncStats::default()
         };
         let (mut shares, mut rules) = (Shares::default(), Vec::new());
-        for shard in self.accounts.each() {
+        for shard in self.accounts.table.each() {
             let counts = shard.counts;
             stats.admitted += counts.admitted;
             stats.refused += counts.refused;
@@ -225,7 +211,7 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
                 stats.overshoot_bound = stats.overshoot_bound.max(overshoot(bound));
                 rules.push((rule.clone(), bound.period));
             }
-            stats.keys += shard.book.all().len() as u64;
+            stats.keys += shard.book.len() as u64;
             for (_, known) in shard.book.all() {
                 let account = &known.account;
                 stats.unsynced += account.unsynced();
@@ -248,7 +234,7 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
 
     /// Returns the age of the oldest unit that the store may not know yet.
     pub(super) fn staleness(&self, now: Timestamp) -> Duration {
-        let ages = self.accounts.each().map(|shard| {
+        let ages = self.accounts.table.each().map(|shard| {
             let ages = shard
                 .book
                 .all()
@@ -259,10 +245,7 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
     }
 
     fn drift(&self) -> MutexGuard<'_, RecentMost> {
-        self.counters
-            .drift
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.counters.drift)
     }
 }
 
@@ -304,39 +287,16 @@ where
     }
 
     /// Counts this node in the store if that is due, beside a call to the store.
-    pub(super) fn count_node(self: &Arc<Self>, policy: &Policy) {
-        let Some(period) = self.nodes.due(policy) else {
-            return;
-        };
-        let counting = self.store.count_node(policy, period);
-        let (Some(counting), Ok(runtime)) = (counting, runtime()) else {
-            return;
-        };
-        let (inner, policy) = (Arc::clone(self), policy.clone());
-        runtime.spawn(async move {
-            match counting.await {
-                Ok(counts) => {
-                    inner.nodes.counted(&policy, counts);
-                    let nodes = inner.nodes.number().unwrap_or(0);
-                    inner.number_of_nodes.store(nodes, Ordering::Relaxed);
-                }
-                Err(_) => inner.counters.failed.add(1),
-            }
-        });
+    pub(super) fn count_node(&self, policy: &Policy) {
+        self.nodes
+            .count(policy, |period| self.store.count_node(policy, period));
     }
 
     /// Takes out what the next key of a line has to tell now, and returns its number of deltas.
     fn next_told(&self, line: &Arc<Line>, now: Timestamp) -> Option<(Told<Rule>, usize)> {
-        while let Some(next) = line.take(now) {
-            let (due, fingerprint) = match next {
-                Next::Sync(due, fingerprint) => (due, fingerprint),
-                Next::Idle(fingerprint) => {
-                    self.forget_if_idle(fingerprint, now);
-                    continue;
-                }
-            };
-            let mut shard = self.accounts.shard_of(fingerprint);
-            let Some(known) = shard.get(fingerprint) else {
+        while let Some((due, fingerprint)) = line.take(now) {
+            let mut shard = self.accounts.table.shard(fingerprint);
+            let Some((known, generation)) = shard.book.get_with_generation(fingerprint) else {
                 continue;
             };
             if known.account.due() != due {
@@ -359,7 +319,7 @@ where
                 .collect();
             let told = Told {
                 fingerprint,
-                generation: known.generation,
+                generation,
                 policy: known.place.0.clone(),
                 key: known.place.1,
                 rule: known.account.rule().clone(),
@@ -375,26 +335,10 @@ where
         None
     }
 
-    fn forget_if_idle(&self, fingerprint: u64, now: Timestamp) {
-        let mut shard = self.accounts.shard_of(fingerprint);
-        let Some(known) = shard.get(fingerprint) else {
-            return;
-        };
-        let idle_at = known.account.last_used().saturating_add(self.idle);
-        if idle_at > now {
-            known.note_idle(fingerprint, idle_at);
-        } else if known.account.is_settled() && known.waiting.is_empty() {
-            shard.remove(fingerprint);
-        } else {
-            let again = now.saturating_add(self.idle);
-            known.note_idle(fingerprint, again);
-        }
-    }
-
     /// Tells the store what keys have to tell now. Returns `None` if there was nothing, and else if
     /// the store has taken it in.
     async fn sync(self: &Arc<Self>, line: &Arc<Line>) -> Option<bool> {
-        let sent = self.config.clock.now();
+        let sent = self.config.common.clock.now();
         let mut telling = Telling {
             inner: &**self,
             told: together(MOST_TOGETHER, || self.next_told(line, sent)),
@@ -413,7 +357,7 @@ where
             self.cannot_sync.store(true, Ordering::Relaxed);
             telling.has_ended = true;
             for told in &telling.told {
-                let mut shard = self.accounts.shard_of(told.fingerprint);
+                let mut shard = self.accounts.table.shard(told.fingerprint);
                 self.counters.lost.add(shard.remove(told.fingerprint));
             }
             return Some(true);
@@ -422,7 +366,7 @@ where
         let answer = syncing.await;
         telling.has_ended = true;
         let told = &telling.told;
-        let now = self.config.clock.now();
+        let now = self.config.common.clock.now();
         match answer {
             Ok(pulled) => {
                 line.is_down.store(false, Ordering::Relaxed);
@@ -442,13 +386,8 @@ where
                 if is_unreachable {
                     line.is_down.store(true, Ordering::Relaxed);
                     // The others need not find out one after the other.
-                    while let Some(next) = line.take(now) {
-                        match next {
-                            Next::Sync(_, fingerprint) => {
-                                self.failed(fingerprint, None, now, (true, &result));
-                            }
-                            Next::Idle(fingerprint) => self.forget_if_idle(fingerprint, now),
-                        }
+                    while let Some((_, fingerprint)) = line.take(now) {
+                        self.failed(fingerprint, None, now, (true, &result));
                     }
                 }
                 Some(false)
@@ -500,17 +439,16 @@ where
                 }
             };
             self.nodes.note_clock(at);
-            let mut shard = self.accounts.shard_of(told.fingerprint);
-            let bound = shard.bound(&told.rule, self.nodes(), &self.config);
+            let mut shard = self.accounts.table.shard(told.fingerprint);
+            let bound = shard.bound(&told.rule, self.nodes.number(), &self.config);
             // After a reset it is another account, and the units were counted as dropped.
-            let known = shard.get(told.fingerprint);
-            let Some(known) = known.filter(|known| known.generation == told.generation) else {
+            let Some(known) = shard.get_of(told.fingerprint, told.generation) else {
                 continue;
             };
-            let others = known.with((told.fingerprint, self.idle), |account| {
+            let others = known.with(told.fingerprint, |account| {
                 account.answered((sent, at, now), state, &bound)
             });
-            known.wake(&Ok(()));
+            known.waiting.wake(&Ok(()));
             self.drift().note(others, now);
             self.counters.told.add(taken_in);
         }
@@ -520,13 +458,13 @@ where
     /// Has the store decide the calls of a key for a while, because it cannot take in the units of
     /// the key.
     fn leave_to_store(&self, told: &Told<Rule>, now: Timestamp, taken_in: u64) {
-        let mut shard = self.accounts.shard_of(told.fingerprint);
-        let known = shard.get(told.fingerprint);
-        let Some(known) = known.filter(|known| known.generation == told.generation) else {
+        let mut shard = self.accounts.table.shard(told.fingerprint);
+        let Some(known) = shard.get_of(told.fingerprint, told.generation) else {
             return;
         };
-        let unsynced = known.account.leave_to_store(now.saturating_add(self.idle));
-        known.wake(&Ok(()));
+        let until = now.saturating_add(self.config.idle());
+        let unsynced = known.account.leave_to_store(until);
+        known.waiting.wake(&Ok(()));
         self.counters.told.add(taken_in);
         self.counters.dropped.add(unsynced.saturating_sub(taken_in));
     }
@@ -540,22 +478,21 @@ where
         now: Timestamp,
         (is_unreachable, result): (bool, &Result<(), StoreError>),
     ) {
-        let mut shard = self.accounts.shard_of(fingerprint);
-        let known = shard
-            .get(fingerprint)
-            .filter(|known| generation.is_none_or(|generation| known.generation == generation));
-        let Some(rule) = known.map(|known| known.account.rule().clone()) else {
+        let mut shard = self.accounts.table.shard(fingerprint);
+        let known = shard.book.get_with_generation(fingerprint);
+        let known = known.filter(|(_, of)| generation.is_none_or(|generation| *of == generation));
+        let Some(rule) = known.map(|(known, _)| known.account.rule().clone()) else {
             return;
         };
-        let bound = shard.bound(&rule, self.nodes(), &self.config);
+        let bound = shard.bound(&rule, self.nodes.number(), &self.config);
         let Some(known) = shard.get(fingerprint) else {
             return;
         };
         known.clear_due(fingerprint);
-        known.with((fingerprint, self.idle), |account| {
+        known.with(fingerprint, |account| {
             account.failed(now, is_unreachable, &bound);
         });
-        known.wake(result);
+        known.waiting.wake(result);
     }
 }
 
@@ -577,7 +514,7 @@ where
         };
         let period = strong.config.usual_period();
         let synced = strong.sync(&line).await;
-        let now = strong.config.clock.now();
+        let now = strong.config.common.clock.now();
         drop(strong);
         match synced {
             Some(true) => {
@@ -594,5 +531,27 @@ where
                 let _ = tokio::time::timeout(wait, line.wake.notified()).await;
             }
         }
+    }
+}
+
+impl<S, Rule, C> Sweep for Inner<S, Rule, C>
+where
+    S: Send + Sync + 'static,
+    Rule: Syncable,
+    C: Clock + Send + Sync + 'static,
+{
+    fn sweeping(&self) -> &OneTask {
+        &self.accounts.table.sweeping
+    }
+
+    fn now(&self) -> Timestamp {
+        self.config.common.clock.now()
+    }
+
+    fn forget_idle(&self, now: Timestamp) -> Option<Timestamp> {
+        let shards = self.accounts.table.each();
+        shards
+            .filter_map(|mut shard| shard.book.forget_idle(now, LOOKS_OF_ROUND))
+            .min()
     }
 }
