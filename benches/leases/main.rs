@@ -134,7 +134,7 @@ fn compete(
     (name, targets, threads): (&str, &'static [(&'static str, &'static str)], usize),
 ) -> f64 {
     let (rule, policy) = (rule(), Policy::new("bench"));
-    let config = LeaseConfig::new().hold(HOLD).keys(1_000_000);
+    let config = LeaseConfig::new().duration(HOLD).keys(1_000_000);
     let node: Node = Transactional::new(States::default()).leased(config);
     let local = || -> Local<TokenBucket> { LocalBuilder::new().capacity(20_000).build() };
     let acquired = || acquiring(keys, local(), &rule, &policy);
@@ -147,7 +147,7 @@ fn compete(
     });
     let decided = Decider::ours(keys, rule, local());
     let shelf = CasStoreBuilder::new(Shelf::default()).build();
-    let config = SyncConfig::new().most_ahead(1_000_000_000).nodes(2);
+    let config = SyncConfig::new().max_unsynced(1_000_000_000).nodes(2);
     let later: Later = shelf.synced(config.keys(1_000_000));
     let synced = Decider::new(keys, |key: &String| {
         let ask = Ask::new(&policy, &rule, key.ours(), tollgate::Cost::ONE);
@@ -201,7 +201,7 @@ fn compete(
     );
     let after = node.stats();
     let asked = (after.asked - before.asked) as f64;
-    asked / (asked + (after.from_leases - before.from_leases) as f64)
+    asked / (asked + (after.admitted - before.admitted) as f64)
 }
 
 /// Asks the store in memory as a wrapper is asked.

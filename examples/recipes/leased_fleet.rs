@@ -18,13 +18,13 @@ fn node(
     let store = shared
         .timeout(Duration::from_millis(100))
         .circuit_breaker(CircuitBreakerConfig::new())
-        .leased(LeaseConfig::new().hold(Duration::from_millis(100)))
+        .leased(LeaseConfig::new().duration(Duration::from_millis(100)))
         .remember_refusals()
         .fail_closed();
     let limit = RateLimitLayer::try_new(rule)?
         .named("api")
         .key(Header::new("x-api-key"))
-        // An error if the burst is too small for the hold.
+        // An error if the burst is too small for the lease duration.
         .try_store(store)?;
     Ok(Router::new().route("/", get(async || "hello")).layer(limit))
 }

@@ -82,14 +82,14 @@ macro_rules! common_settings {
 
 /// Settings of [leases](crate::store::Leased).
 ///
-/// A longer hold saves more calls to the store, and costs more of the burst: see [the
+/// A longer lease duration saves more calls to the store, and costs more of the burst: see [the
 /// prices](crate::store::Leased#what-it-costs). It should be several times the store's round trip,
 /// so that units arrive before the last ones are spent.
 ///
 /// | setting | default | meaning |
 /// |---|---|---|
-/// | [`hold`](Self::hold) | a tenth of the time in which the limit is refilled | how long granted units may be spent |
-/// | [`max_cost`](Self::max_cost) | 1 | the greatest cost that the stricter rule in the store must leave room for |
+/// | [`duration`](Self::duration) | a tenth of the time in which the limit is refilled | how long granted units may be spent |
+/// | [`max_cost`](Self::max_cost) | 1 | the greatest cost that the tightened rule in the store must leave room for |
 /// | [`keys`](Self::keys) | 100,000 | the most keys with leases |
 /// | [`nodes`](Self::nodes) | counted | the nodes that share the limits, for [`undershoot_bound`](crate::store::Leased::undershoot_bound) |
 /// | [`seed`](Self::seed) | random | seed of the random part of pauses and of the hash of keys |
@@ -99,13 +99,13 @@ macro_rules! common_settings {
 /// use std::time::Duration;
 /// use tollgate::store::LeaseConfig;
 ///
-/// let config = LeaseConfig::new().hold(Duration::from_millis(100)).max_cost(5);
+/// let config = LeaseConfig::new().duration(Duration::from_millis(100)).max_cost(5);
 /// # let _ = config;
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct LeaseConfig<C = LeaseClock> {
-    hold: Option<Duration>,
+    duration: Option<Duration>,
     max_cost: u64,
     pub(super) common: Common<C>,
 }
@@ -114,7 +114,7 @@ impl LeaseConfig {
     /// Returns the default settings.
     pub fn new() -> Self {
         Self {
-            hold: None,
+            duration: None,
             max_cost: 1,
             common: Common::new(LeaseClock::default()),
         }
@@ -128,7 +128,7 @@ impl Default for LeaseConfig {
 }
 
 impl<C> LeaseConfig<C> {
-    /// The longest hold.
+    /// The longest lease duration.
     const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// Sets how long granted units may be spent, and so how far ahead a node asks for units; zero
@@ -136,10 +136,10 @@ impl<C> LeaseConfig<C> {
     ///
     /// # Panics
     ///
-    /// When [`try_hold`](Self::try_hold) fails; for literals.
+    /// When [`try_duration`](Self::try_duration) fails; for literals.
     #[track_caller]
-    pub fn hold(self, time: Duration) -> Self {
-        self.try_hold(time)
+    pub fn duration(self, time: Duration) -> Self {
+        self.try_duration(time)
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
@@ -149,7 +149,7 @@ impl<C> LeaseConfig<C> {
     /// # Errors
     ///
     /// When it is longer than a day.
-    pub fn try_hold(self, time: Duration) -> Result<Self, Error> {
+    pub fn try_duration(self, time: Duration) -> Result<Self, Error> {
         if time > Self::LONGEST {
             return Err(Error::new(format!(
                 "leases of {}: expected at most a day; a tenth of the time in which the limit is refilled suits most limits",
@@ -157,12 +157,12 @@ impl<C> LeaseConfig<C> {
             )));
         }
         Ok(Self {
-            hold: Some(time),
+            duration: Some(time),
             ..self
         })
     }
 
-    /// Sets the greatest cost of a call, in units, for which the stricter rule in the store must
+    /// Sets the greatest cost of a call, in units, for which the tightened rule in the store must
     /// leave room.
     ///
     /// A rule that leaves less is an error when it is given to a layer. A call that costs more than
@@ -176,17 +176,17 @@ impl<C> LeaseConfig<C> {
 
     /// Has the store decide each call.
     pub(super) fn turn_off(&mut self) {
-        self.hold = Some(Duration::ZERO);
+        self.duration = Some(Duration::ZERO);
     }
 
     /// Returns `true` if the store decides each call.
     pub(super) fn is_off(&self) -> bool {
-        self.hold.is_some_and(|hold| hold.is_zero())
+        self.duration.is_some_and(|duration| duration.is_zero())
     }
 
     /// Returns how long units of a rule are held.
-    pub(super) fn hold_of(&self, rule: &impl Leasable) -> Duration {
-        self.hold.unwrap_or_else(|| rule.usual_hold())
+    pub(super) fn duration_of(&self, rule: &impl Leasable) -> Duration {
+        self.duration.unwrap_or_else(|| rule.usual_hold())
     }
 
     /// Returns the rule that the store runs.
@@ -194,18 +194,18 @@ impl<C> LeaseConfig<C> {
     /// # Errors
     ///
     /// When the rule cannot be leased for so long.
-    pub(super) fn held<Rule: Leasable>(&self, rule: &Rule) -> Result<Rule, Error> {
-        rule.held(self.hold_of(rule), self.max_cost)
+    pub(super) fn tightened<Rule: Leasable>(&self, rule: &Rule) -> Result<Rule, Error> {
+        rule.held(self.duration_of(rule), self.max_cost)
     }
 }
 
 common_settings! {
-    LeaseConfig { hold, max_cost }
+    LeaseConfig { duration, max_cost }
     /// Sets the most keys with leases. Calls of further keys are decided by the store.
     ///
     /// With a token bucket a key takes about 250 bytes, for as long as it is in use, and 570 if it
     /// holds leases. Beside them, each of this number of keys takes 16 to 32 bytes for its last
-    /// call: a key takes its place with the second call within a hold.
+    /// call: a key takes its place with the second call within a lease duration.
     keys
     /// Nothing is admitted or refused by this number: it determines what
     /// [`undershoot_bound`](crate::store::Leased::undershoot_bound) says.
@@ -222,7 +222,7 @@ common_settings! {
 ///
 /// | setting | default | |
 /// |---|---|---|
-/// | [`overshoot_percent`](Self::overshoot_percent) or [`most_ahead`](Self::most_ahead) | 5 % | what all nodes together may admit above the limit, or one node without telling the store |
+/// | [`overshoot_percent`](Self::overshoot_percent) or [`max_unsynced`](Self::max_unsynced) | 5 % | what all nodes together may admit above the limit, or one node without pushing to the store |
 /// | [`period`](Self::period) | 100 ms | the usual time between two synchronisations of a key |
 /// | [`nodes`](Self::nodes) | counted | the nodes that share the limits |
 /// | [`keys`](Self::keys) | 100,000 | the most keys of which this node knows something |
@@ -240,13 +240,13 @@ common_settings! {
 #[must_use]
 pub struct SyncConfig<C = SystemClock> {
     period: Duration,
-    ahead: Ahead,
+    max: MaxUnsynced,
     pub(super) common: Common<C>,
 }
 
 /// The most units by which a node may be ahead of the store.
 #[derive(Clone, Copy, Debug)]
-enum Ahead {
+enum MaxUnsynced {
     Units(u64),
     /// All nodes together, of the limit.
     Percent(u64),
@@ -257,7 +257,7 @@ impl SyncConfig {
     pub fn new() -> Self {
         Self {
             period: Duration::from_millis(100),
-            ahead: Ahead::Percent(5),
+            max: MaxUnsynced::Percent(5),
             common: Common::new(SystemClock::default()),
         }
     }
@@ -301,7 +301,7 @@ impl<C> SyncConfig<C> {
             )));
         }
         Ok(Self {
-            ahead: Ahead::Percent(percent),
+            max: MaxUnsynced::Percent(percent),
             ..self
         })
     }
@@ -309,9 +309,9 @@ impl<C> SyncConfig<C> {
     /// Sets how many units of a key this node may admit that the store does not know yet: at most
     /// the limit. All nodes together may then admit so many units above the limit as all others may
     /// be ahead.
-    pub fn most_ahead(self, units: u64) -> Self {
+    pub fn max_unsynced(self, units: u64) -> Self {
         Self {
-            ahead: Ahead::Units(units),
+            max: MaxUnsynced::Units(units),
             ..self
         }
     }
@@ -349,14 +349,14 @@ impl<C> SyncConfig<C> {
     /// Returns what a node may do alone under a rule.
     pub(super) fn bound(&self, rule: &impl Algorithm, nodes: Option<u64>) -> Bound {
         let limit = rule.look(None, Timestamp::default()).limit().unwrap_or(0);
-        let most = match (self.ahead, nodes) {
-            (Ahead::Units(units), _) => units.min(limit),
-            (Ahead::Percent(percent), Some(nodes)) => {
+        let most = match (self.max, nodes) {
+            (MaxUnsynced::Units(units), _) => units.min(limit),
+            (MaxUnsynced::Percent(percent), Some(nodes)) => {
                 let all = u128::from(limit) * u128::from(percent) / 100;
                 let others = u128::from(nodes.saturating_sub(1).max(1));
                 u64::try_from(all / others).unwrap_or(u64::MAX)
             }
-            (Ahead::Percent(_), None) => 0,
+            (MaxUnsynced::Percent(_), None) => 0,
         };
         Bound {
             number: 0,
@@ -369,7 +369,7 @@ impl<C> SyncConfig<C> {
 
     /// Returns `true` if the store decides each call, as long as it can be reached.
     pub(super) fn is_exact(&self) -> bool {
-        matches!(self.ahead, Ahead::Units(0) | Ahead::Percent(0))
+        matches!(self.max, MaxUnsynced::Units(0) | MaxUnsynced::Percent(0))
     }
 
     /// Returns how long a key is known after its last call.
@@ -383,7 +383,7 @@ impl<C> SyncConfig<C> {
 }
 
 common_settings! {
-    SyncConfig { period, ahead }
+    SyncConfig { period, max }
     /// Sets the most keys of which this node knows something. Calls of further keys are decided by
     /// the store.
     ///
@@ -416,8 +416,8 @@ mod tests {
         assert_eq!(most(SyncConfig::new(), Some(4)), 16);
         assert_eq!(most(SyncConfig::new(), Some(100)), 0);
         assert_eq!(most(SyncConfig::new(), None), 0);
-        assert_eq!(most(SyncConfig::new().most_ahead(7), None), 7);
-        assert_eq!(most(SyncConfig::new().most_ahead(7000), None), 1000);
+        assert_eq!(most(SyncConfig::new().max_unsynced(7), None), 7);
+        assert_eq!(most(SyncConfig::new().max_unsynced(7000), None), 1000);
     }
 
     #[test]

@@ -13,18 +13,18 @@ snapshot! {
     ///
     /// | if it is high | then |
     /// |---|---|
-    /// | `asked`, of all decisions | The hold is too short for these keys, or they have few calls: leave the leases out for them. |
+    /// | `asked`, of all decisions | The lease duration is too short for these keys, or they have few calls: leave the leases out for them. |
     /// | `expired`, of `granted` | Demand stops and goes. The units return by refill, but others waited for them. |
-    /// | `crowded` | More keys are in use than [`keys`](super::LeaseConfig::keys). |
-    /// | `refused_here` | Clients are over their limit. |
-    /// | `failed` | The store fails. Leases cover that for the hold. |
+    /// | `over_capacity` | More keys are in use than [`keys`](super::LeaseConfig::keys). |
+    /// | `refused` | Clients are over their limit. |
+    /// | `failed` | The store fails. Leases cover that for the lease duration. |
     ///
     /// ```
     /// use tollgate::store::LeaseStats;
     ///
     /// /// Calls to the store for each decision, in percent.
     /// fn price(stats: &LeaseStats) -> u64 {
-    ///     let decisions = stats.asked + stats.from_leases + stats.refused_here;
+    ///     let decisions = stats.asked + stats.admitted + stats.refused;
     ///     100 * stats.asked / decisions.max(1)
     /// }
     /// # assert_eq!(price(&LeaseStats::default()), 0);
@@ -33,14 +33,14 @@ snapshot! {
         /// Calls of leases to the store.
         asked: u64 = "tollgate_leases_asked_total",
         /// Calls that were admitted by leased units, without the store.
-        from_leases: u64 = "tollgate_leases_admitted_total",
+        admitted: u64 = "tollgate_leases_admitted_total",
         /// Calls that were refused by what the store had said before.
-        refused_here: u64 = "tollgate_leases_refused_total",
+        refused: u64 = "tollgate_leases_refused_total",
         /// Calls of keys for which there was no room, decided by the store.
-        crowded: u64 = "tollgate_leases_crowded_total",
+        over_capacity: u64 = "tollgate_leases_over_capacity_total",
         /// Units that the store granted.
         granted: u64 = "tollgate_leases_granted_units_total",
-        /// Granted units that calls spent, without those that were given back.
+        /// Granted units that calls spent, without those that were refunded.
         spent: u64 = "tollgate_leases_spent_units_total",
         /// Granted units that may still be spent.
         ///
@@ -50,7 +50,7 @@ snapshot! {
         ///
         /// The key gets them back by the rule alone.
         expired: u64 = "tollgate_leases_expired_units_total",
-        /// Granted units that were given back to the store.
+        /// Granted units that were returned to the store.
         ///
         /// They were offered to it at a [release](super::Leased::release). The store's answer does
         /// not contain which of them it took back: a token bucket refills the others in time.
@@ -86,10 +86,10 @@ snapshot! {
     /// |---|---|
     /// | `waited`, of all decisions | Nodes are as far ahead as they may be: allow more, or take leases. |
     /// | `in_store` | Calls cost more than a node may be ahead, or it may not be ahead at all. |
-    /// | `crowded` | More keys are in use than [`keys`](super::SyncConfig::keys). |
-    /// | `failed`, `cut_off` | The store cannot be reached. Nodes decide by their parts of the limit. |
+    /// | `over_capacity` | More keys are in use than [`keys`](super::SyncConfig::keys). |
+    /// | `failed`, `offline` | The store cannot be reached. Nodes decide by their shares of the limit. |
     /// | `drift` | Many nodes spend from one key at once. |
-    /// | `mean_share`, far from one part of [`nodes`](Self::nodes) | The load is not balanced: nodes with much of it refuse early when they are cut off. |
+    /// | `mean_share`, far from one part of [`nodes`](Self::nodes) | The load is not balanced: nodes with much of it refuse early when they are offline. |
     /// | `dropped`, `lost` | Keys were reset, or the store cannot take in units: these are never repaid. |
     /// | `staleness_nanos` | The store is slow, or more keys are in use than it takes in. |
     ///
@@ -103,28 +103,28 @@ snapshot! {
     /// # assert_eq!(price(&SyncStats::default()), 0);
     /// ```
     pub struct SyncStats {
-        /// Calls that were admitted here, and told to the store later.
+        /// Calls that were admitted here, and pushed to the store later.
         admitted: u64 = "tollgate_sync_admitted_total",
         /// Calls that were refused here.
         refused: u64 = "tollgate_sync_refused_total",
         /// Calls that were decided here while the store could not be reached.
         ///
         /// They are counted as `admitted` or `refused`, too.
-        cut_off: u64 = "tollgate_sync_cut_off_total",
-        /// Waits of calls until the store was told or asked.
+        offline: u64 = "tollgate_sync_offline_total",
+        /// Waits of calls until the key was pushed or pulled.
         waited: u64 = "tollgate_sync_waited_total",
         /// Calls that the store decided.
         in_store: u64 = "tollgate_sync_in_store_total",
         /// Calls of keys for which there was no room, decided by the store.
-        crowded: u64 = "tollgate_sync_crowded_total",
-        /// Calls to the store that told or asked it something.
+        over_capacity: u64 = "tollgate_sync_over_capacity_total",
+        /// Calls to the store that pushed or pulled something.
         syncs: u64 = "tollgate_sync_calls_total",
-        /// Calls to the store that told or asked it something, and failed for one key at least.
+        /// Calls to the store that pushed or pulled something, and failed for one key at least.
         failed: u64 = "tollgate_sync_failed_total",
         /// Units that the store took in.
-        told: u64 = "tollgate_sync_told_units_total",
-        /// Units that were dropped untold, because their key was reset or the store cannot take
-        /// them in.
+        pushed: u64 = "tollgate_sync_pushed_units_total",
+        /// Units that were dropped before they were pushed, because their key was reset or the
+        /// store cannot take them in.
         ///
         /// The store then does not [support](crate::store::StoreError::is_unsupported) their rule
         /// or its state.
@@ -142,16 +142,16 @@ snapshot! {
         ///
         /// It is the same however often it is read.
         drift: u64 = "tollgate_sync_drift_units",
-        /// The part of this node of what all nodes admitted of a key lately, in thousandths: the
+        /// The share of this node of what all nodes admitted of a key lately, in thousandths: the
         /// least of all keys of which it is known.
         ///
         /// It is known if this node admits 50 units in a period and something of the limit stays in
         /// use: a bucket that is full does not show what was spent. Then it is right within a
         /// fifth.
         least_share: u64 = "tollgate_sync_least_share_permille",
-        /// The mean of the parts of this node, in thousandths.
+        /// The mean of the shares of this node, in thousandths.
         mean_share: u64 = "tollgate_sync_mean_share_permille",
-        /// The greatest of the parts of this node, in thousandths.
+        /// The greatest of the shares of this node, in thousandths.
         most_share: u64 = "tollgate_sync_most_share_permille",
         /// Keys of which this node knows something.
         keys: u64 = "tollgate_sync_keys",
@@ -166,10 +166,10 @@ snapshot! {
         /// Units of a key that this node may add to what others admit, while it cannot reach the
         /// store.
         ///
-        /// It is this node's part of the limit, the greatest of all keys, and 0 while the node
+        /// It is this node's share of the limit, the greatest of all keys, and 0 while the node
         /// reaches the store. All nodes together add one limit at most, beside
         /// [`overshoot_bound`](Self::overshoot_bound).
-        cut_off_bound: u64 = "tollgate_sync_cut_off_bound_units",
+        offline_bound: u64 = "tollgate_sync_offline_bound_units",
     }
 }
 

@@ -25,7 +25,7 @@ fn leases() -> LeaseConfig<TokioClock> {
 }
 
 fn ahead() -> SyncConfig<TokioClock> {
-    let config = SyncConfig::new().most_ahead(20).nodes(3).period(PERIOD);
+    let config = SyncConfig::new().max_unsynced(20).nodes(3).period(PERIOD);
     config.clock(TokioClock::new())
 }
 

@@ -32,7 +32,7 @@ async fn each_counter_of_leases_is_moved_by_a_call() {
     let states = Transactional::with_clock(MapStore::default(), clock.clone());
     let faulty = Faulty::new(states);
     let faults = faulty.faults();
-    let config = LeaseConfig::new().hold(Duration::from_millis(100));
+    let config = LeaseConfig::new().duration(Duration::from_millis(100));
     let store = faulty
         .timeout(Duration::from_secs(60))
         // One key in each of the parts of the memory.
@@ -94,7 +94,7 @@ async fn each_counter_of_leases_is_moved_by_a_call() {
         }
     }
     assert!((2..=64).contains(&of("keys")));
-    assert!(of("crowded_total") > 300 - 64 - 1);
+    assert!(of("over_capacity_total") > 300 - 64 - 1);
 
     let found = published(&store);
     assert!(found.contains_key("tollgate_store_timeouts_total{store=api}"));

@@ -111,9 +111,9 @@ fn the_counters_of_stores_are_published_field_by_field() {
     });
     assert_published!(LeaseStats {
         asked: 2, "leases_asked_total";
-        from_leases: 3, "leases_admitted_total";
-        refused_here: 5, "leases_refused_total";
-        crowded: 7, "leases_crowded_total";
+        admitted: 3, "leases_admitted_total";
+        refused: 5, "leases_refused_total";
+        over_capacity: 7, "leases_over_capacity_total";
         failed: 11, "leases_failed_total";
         keys: 13, "leases_keys";
         granted: 17, "leases_granted_units_total";
@@ -129,13 +129,13 @@ fn the_counters_of_stores_are_published_field_by_field() {
     assert_published!(SyncStats {
         admitted: 2, "sync_admitted_total";
         refused: 3, "sync_refused_total";
-        cut_off: 5, "sync_cut_off_total";
+        offline: 5, "sync_offline_total";
         waited: 7, "sync_waited_total";
         in_store: 11, "sync_in_store_total";
-        crowded: 13, "sync_crowded_total";
+        over_capacity: 13, "sync_over_capacity_total";
         syncs: 17, "sync_calls_total";
         failed: 19, "sync_failed_total";
-        told: 23, "sync_told_units_total";
+        pushed: 23, "sync_pushed_units_total";
         dropped: 29, "sync_dropped_units_total";
         unsynced: 31, "sync_unsynced_units";
         staleness_nanos: 37, "sync_staleness_nanoseconds";
@@ -148,7 +148,7 @@ fn the_counters_of_stores_are_published_field_by_field() {
         least_share: 67, "sync_least_share_permille";
         mean_share: 71, "sync_mean_share_permille";
         most_share: 73, "sync_most_share_permille";
-        cut_off_bound: 79, "sync_cut_off_bound_units";
+        offline_bound: 79, "sync_offline_bound_units";
     });
 }
 

@@ -149,7 +149,7 @@ async fn deltas_of_many_slots_go_to_a_cluster_by_one_call() {
     // The same by a node that tells later, and keeps the parts of the cluster apart.
     let node = store
         .clone()
-        .synced(SyncConfig::new().most_ahead(50).nodes(2));
+        .synced(SyncConfig::new().max_unsynced(50).nodes(2));
     for _ in 0..5 {
         for client in 0..CLIENTS {
             let decisions = node.acquire(&[ask(&rule, client, 2)]).await.unwrap();
@@ -157,7 +157,7 @@ async fn deltas_of_many_slots_go_to_a_cluster_by_one_call() {
         }
     }
     assert_eq!(node.flush(Duration::from_secs(10)).await, 0);
-    assert_eq!((node.stats().failed, node.stats().cut_off), (0, 0));
+    assert_eq!((node.stats().failed, node.stats().offline), (0, 0));
     for client in 0..CLIENTS {
         assert_eq!(spent(&store, &rule, client).await, client + 10);
     }
@@ -260,7 +260,7 @@ async fn a_rule_that_does_not_fit_fails_its_own_delta() {
     }
     assert!(store.sync(&[]).unwrap().await.unwrap().is_empty());
     // A node that may be ahead leaves the client to the store, and tells of the others.
-    let node = store.synced(SyncConfig::new().most_ahead(50).nodes(2));
+    let node = store.synced(SyncConfig::new().max_unsynced(50).nodes(2));
     for client in 1..=3 {
         let rule = if client == 2 { &unfit } else { &fits };
         let ask = [Ask::new(policy(), rule, Key::from(client), Cost::ONE)];
@@ -271,5 +271,5 @@ async fn a_rule_that_does_not_fit_fails_its_own_delta() {
     }
     assert_eq!(node.flush(Duration::from_secs(10)).await, 0);
     let stats = node.stats();
-    assert_eq!((stats.told, stats.failed, stats.dropped), (2, 0, 0));
+    assert_eq!((stats.pushed, stats.failed, stats.dropped), (2, 0, 0));
 }

@@ -35,7 +35,9 @@ macro_rules! leased {
         leased!($clock, MapStore::<AnyRule>::default(), 1)
     };
     ($clock:expr, $states:expr, $seed:expr) => {{
-        let config = LeaseConfig::new().hold(Duration::from_secs(3)).seed($seed);
+        let config = LeaseConfig::new()
+            .duration(Duration::from_secs(3))
+            .seed($seed);
         Transactional::with_clock($states, $clock.clone()).leased(config.clock($clock.clone()))
     }};
 }
@@ -171,7 +173,7 @@ async fn a_client_that_waits_as_told_is_admitted() {
             assert!(decisions.is_admitted(), "{rule}: {wait:?}");
         }
         let stats = store.stats();
-        assert!(stats.from_leases > 20, "{rule}: {stats:?}");
+        assert!(stats.admitted > 20, "{rule}: {stats:?}");
     }
 }
 
@@ -209,7 +211,7 @@ async fn a_client_that_comes_a_nanosecond_early_is_refused() {
         }
         for stats in nodes.iter().map(|node| node.stats()) {
             assert!(
-                stats.from_leases > 0 && stats.refused_here > 100,
+                stats.admitted > 0 && stats.refused > 100,
                 "{rule}: {stats:?}"
             );
         }
@@ -225,9 +227,9 @@ async fn what_remains_is_marked_as_an_estimate_if_a_lease_paid() {
         let leases = service(rule, store.clone().fail_closed());
         let mut estimated = 0;
         for _ in 0..50 {
-            let before = store.stats().from_leases;
+            let before = store.stats().admitted;
             let decision = call(&leases).await.3.unwrap();
-            let of_lease = store.stats().from_leases > before;
+            let of_lease = store.stats().admitted > before;
             assert!(decision.remaining() <= decision.limit());
             // A unit of a grant that is more than the call needs is one of a lease, too.
             assert!(decision.is_remaining_estimated() || !of_lease, "{rule}");
@@ -271,7 +273,7 @@ fn a_call_lacks_what_the_hold_costs_and_what_other_nodes_hold() {
         leased.undershoot_bound(&rule).unwrap()
     };
     let nodes = |number| {
-        let config = LeaseConfig::new().hold(Duration::from_secs(3));
+        let config = LeaseConfig::new().duration(Duration::from_secs(3));
         config.nodes(number)
     };
     for (rule, price, held) in [
@@ -288,9 +290,9 @@ fn a_call_lacks_what_the_hold_costs_and_what_other_nodes_hold() {
         assert_eq!(bound(rule, nodes(6)), 100, "{rule}");
         assert_eq!(bound(rule, nodes(u64::MAX)), 100, "{rule}");
         // While it is not known how many there are, they may be any number.
-        let unknown = LeaseConfig::new().hold(Duration::from_secs(3));
+        let unknown = LeaseConfig::new().duration(Duration::from_secs(3));
         assert_eq!(bound(rule, unknown), 100, "{rule}");
-        let off = LeaseConfig::new().hold(Duration::ZERO).nodes(3);
+        let off = LeaseConfig::new().duration(Duration::ZERO).nodes(3);
         assert_eq!(bound(rule, off), 0, "{rule}");
     }
 }
@@ -310,7 +312,7 @@ fn bytes_of_a_key(calls: u64) -> i64 {
         let clock = ManualClock::default();
         clock.advance(Duration::from_secs(1000));
         let store = Transactional::with_clock(MapStore::<TokenBucket>::default(), clock.clone());
-        let config = LeaseConfig::new().hold(Duration::from_millis(hold));
+        let config = LeaseConfig::new().duration(Duration::from_millis(hold));
         let node = store.leased(config.clock(clock).seed(1));
         let call = async |key| {
             let ask = Ask::new(&policy, &rule, Key::from(key), Cost::ONE);

@@ -128,7 +128,7 @@ fn compete(mode: &Mode, server: &servers::Redis, runtime: &Runtime, setting: &Se
     let after = leased.stats();
     if mode.full {
         let asked = after.asked - before.asked;
-        let here = after.from_leases + after.refused_here - before.from_leases;
+        let here = after.admitted + after.refused - before.admitted;
         println!(
             "\n{:.4} calls to the server for each decision\n",
             asked as f64 / (asked + here) as f64
@@ -139,7 +139,7 @@ fn compete(mode: &Mode, server: &servers::Redis, runtime: &Runtime, setting: &Se
             "told later: {:.4} calls for each decision, {} waits, {} told with each call\n",
             (told.syncs - told_before.syncs) as f64 / decisions as f64,
             told.waited - told_before.waited,
-            (told.told - told_before.told) / (told.syncs - told_before.syncs).max(1)
+            (told.pushed - told_before.pushed) / (told.syncs - told_before.syncs).max(1)
         );
     }
 }

@@ -27,7 +27,7 @@ impl WithLeases {
         let store = Redis::<TokenBucket>::builder(url).response_timeout(PATIENCE);
         let store = store.connect().await.expect("a server");
         Self {
-            store: store.leased(LeaseConfig::new().hold(hold)),
+            store: store.leased(LeaseConfig::new().duration(hold)),
             policy: Policy::new(name),
             rule: TokenBucket::per_second(rate).burst(10 * rate),
         }

@@ -261,7 +261,7 @@ fn hold(value: Option<&str>) -> Result<LeaseConfig, String> {
     let Some(value) = value else {
         return Ok(config);
     };
-    let hold = config.try_hold(time("--lease", value)?);
+    let hold = config.try_duration(time("--lease", value)?);
     hold.map_err(|error| format!("--lease \"{value}\": {error}"))
 }
 

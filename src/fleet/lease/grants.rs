@@ -27,7 +27,7 @@ use crate::{
 
 /// The most grants and refunds of a key that are held apart, so that a call has no more work than
 /// that.
-const MOST_PORTIONS: usize = 8;
+const MAX_SLICES: usize = 8;
 
 /// The units that one node holds of a key.
 ///
@@ -35,14 +35,14 @@ const MOST_PORTIONS: usize = 8;
 /// those.
 #[derive(Debug)]
 pub(super) struct Grants {
-    /// The units of the portion that ends first. The list has its other numbers.
+    /// The units of the slice that ends first. The list has its other numbers.
     units: u64,
     end: Timestamp,
-    /// Until then there is one portion at most, and all of its units are valid.
+    /// Until then there is one slice at most, and all of its units are valid.
     plain_until: Timestamp,
     /// The one that ends first is the first. Nothing before the first grant, so that a key without
     /// leases takes no memory for them.
-    list: Option<Box<SmallVec<[Portion; 1]>>>,
+    list: Option<Box<SmallVec<[GrantSlice; 1]>>>,
 }
 
 impl Default for Grants {
@@ -65,11 +65,11 @@ impl Grants {
         if now < self.plain_until {
             return self.units;
         }
-        self.change(|portions| {
+        self.change(|slices| {
             let mut left = 0;
-            for portion in portions {
-                *expired += portion.expire(now);
-                left += portion.units();
+            for slice in slices {
+                *expired += slice.expire(now);
+                left += slice.units();
             }
             left
         })
@@ -86,11 +86,11 @@ impl Grants {
             self.units = left;
             return Some(Position::of_lease(self.end, left));
         }
-        self.change(|portions| {
+        self.change(|slices| {
             let (mut rest, mut position) = (units, None);
-            for portion in portions {
-                let part = rest.min(portion.units());
-                let taken = portion.take(part);
+            for slice in slices {
+                let part = rest.min(slice.units());
+                let taken = slice.take(part);
                 // Units of several grants are refunded as if they ended with the first of them.
                 position = position.or(Some(taken));
                 rest -= part;
@@ -103,30 +103,30 @@ impl Grants {
         .flatten()
     }
 
-    /// Keeps units. Of too many portions, the two become one that lose the least time by it.
-    pub(super) fn insert(&mut self, portion: Portion) {
-        if portion.units() == 0 {
+    /// Keeps units. Of too many slices, the two become one that lose the least time by it.
+    pub(super) fn insert(&mut self, slice: GrantSlice) {
+        if slice.units() == 0 {
             return;
         }
         self.list.get_or_insert_default();
-        self.change(|portions| {
-            let ends_before = |other: &Portion| other.ends_at() <= portion.ends_at();
-            let at = portions.partition_point(ends_before);
-            portions.insert(at, portion);
-            if portions.len() <= MOST_PORTIONS {
+        self.change(|slices| {
+            let ends_before = |other: &GrantSlice| other.ends_at() <= slice.ends_at();
+            let at = slices.partition_point(ends_before);
+            slices.insert(at, slice);
+            if slices.len() <= MAX_SLICES {
                 return;
             }
-            let lost = |n: &usize| portions[n - 1].lost_by_joining(&portions[*n]);
-            if let Some(n) = (1..portions.len()).min_by_key(lost) {
-                let later = portions.remove(n);
-                portions[n - 1].join(&later);
+            let lost = |n: &usize| slices[n - 1].lost_by_joining(&slices[*n]);
+            if let Some(n) = (1..slices.len()).min_by_key(lost) {
+                let later = slices.remove(n);
+                slices[n - 1].join(&later);
             }
         });
     }
 
-    /// Takes all portions out.
-    pub(super) fn take_out(&mut self) -> Vec<Portion> {
-        self.change(|portions| portions.drain(..).collect())
+    /// Takes all slices out.
+    pub(super) fn take_out(&mut self) -> Vec<GrantSlice> {
+        self.change(|slices| slices.drain(..).collect())
             .unwrap_or_default()
     }
 
@@ -139,7 +139,7 @@ impl Grants {
     #[inline]
     pub(super) fn left(&self) -> u64 {
         let others = self.list.as_ref().filter(|list| list.len() > 1);
-        let others = others.map_or(0, |list| list.iter().skip(1).map(Portion::units).sum());
+        let others = others.map_or(0, |list| list.iter().skip(1).map(GrantSlice::units).sum());
         self.units + others
     }
 
@@ -149,7 +149,7 @@ impl Grants {
         let Some(list) = &self.list else {
             return 0;
         };
-        let mut valid = list.iter().map(|portion| portion.valid_at(now));
+        let mut valid = list.iter().map(|slice| slice.valid_at(now));
         let first = valid.next().unwrap_or(0).min(self.units);
         first + valid.sum::<u64>()
     }
@@ -159,22 +159,22 @@ impl Grants {
         let Some(list) = &self.list else {
             return true;
         };
-        list.iter().all(|portion| portion.ends_at() <= now)
+        list.iter().all(|slice| slice.ends_at() <= now)
     }
 
-    /// Changes the list, if there is one. The first portion has its units there meanwhile. Empty
-    /// portions are dropped afterwards.
-    fn change<T>(&mut self, work: impl FnOnce(&mut SmallVec<[Portion; 1]>) -> T) -> Option<T> {
-        let portions = self.list.as_deref_mut()?;
-        if let Some(first) = portions.first_mut() {
+    /// Changes the list, if there is one. The first slice has its units there meanwhile. Empty
+    /// slices are dropped afterwards.
+    fn change<T>(&mut self, work: impl FnOnce(&mut SmallVec<[GrantSlice; 1]>) -> T) -> Option<T> {
+        let slices = self.list.as_deref_mut()?;
+        if let Some(first) = slices.first_mut() {
             first.set_units(self.units);
         }
-        let result = work(portions);
-        portions.retain(|portion| portion.units() > 0);
-        (self.units, self.end) = portions
+        let result = work(slices);
+        slices.retain(|slice| slice.units() > 0);
+        (self.units, self.end) = slices
             .first()
             .map_or_else(Default::default, |first| (first.units(), first.ends_at()));
-        self.plain_until = match portions.as_slice() {
+        self.plain_until = match slices.as_slice() {
             [] => Timestamp::MAX,
             [only] => only.all_until(),
             _ => Timestamp::default(),
@@ -183,18 +183,18 @@ impl Grants {
     }
 }
 
-/// Charges of portions, and the units of each that are left.
-pub(super) fn charges(portions: Vec<Portion>) -> Vec<(Charge, u64)> {
-    let charged = |portion: Portion| {
-        let units = portion.units();
-        Some((portion.into_charge()?.if_last(), units))
+/// Charges of slices, and the units of each that are left.
+pub(super) fn charges(slices: Vec<GrantSlice>) -> Vec<(Charge, u64)> {
+    let charged = |slice: GrantSlice| {
+        let units = slice.units();
+        Some((slice.into_charge()?.if_last(), units))
     };
-    portions.into_iter().rev().filter_map(charged).collect()
+    slices.into_iter().rev().filter_map(charged).collect()
 }
 
 /// The last units of a grant, as far as they were not spent.
 #[derive(Debug)]
-pub(super) struct Portion {
+pub(super) struct GrantSlice {
     units: u64,
     /// When the request was sent. The store granted the units later, so they are valid for longer
     /// than this side counts.
@@ -202,11 +202,11 @@ pub(super) struct Portion {
     validity: Validity,
     /// Until then all units are valid. So most calls need no division.
     all_until: Timestamp,
-    /// The charge of the whole grant in the store; `None` for units that a call gave back.
+    /// The charge of the whole grant in the store; `None` for units that a call refunded.
     charge: Option<Charge>,
 }
 
-impl Portion {
+impl GrantSlice {
     pub(super) fn new(units: u64, sent_at: Timestamp, validity: Validity) -> Self {
         Self {
             units,
@@ -242,7 +242,7 @@ impl Portion {
         Self::new(units, now, validity)
     }
 
-    /// Takes in a portion that ends later. Each unit ends as before, or sooner: the later ones as
+    /// Takes in a slice that ends later. Each unit ends as before, or sooner: the later ones as
     /// if they came right behind these.
     pub(super) fn join(&mut self, later: &Self) {
         let left = Duration::from_nanos(self.joined_end(later).nanos_since(self.sent_at));
@@ -253,7 +253,7 @@ impl Portion {
         *self = Self::new(self.units + later.units, self.sent_at, validity);
     }
 
-    /// Returns by how many nanoseconds sooner units of a later portion end if it is joined to this
+    /// Returns by how many nanoseconds sooner units of a later slice end if it is joined to this
     /// one.
     pub(super) fn lost_by_joining(&self, later: &Self) -> u64 {
         later.ends_at().nanos_since(self.joined_end(later))

@@ -37,28 +37,29 @@ use crate::{
     time::Timestamp,
 };
 
-mod decision_parts;
+mod answer;
 mod grants;
-mod holder;
 #[cfg(test)]
 pub(crate) mod proof;
+mod state;
 
 pub(crate) use self::{
-    decision_parts::DecisionParts,
-    holder::{Answer, Holder, Plan, Request, Step, Surroundings},
+    answer::DecisionParts,
+    state::{Answer, LeaseState, Plan, Request, Step, Surroundings},
 };
 
 /// The numbers that all leases of a rule share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// The hold, in nanoseconds. The units that were offered during it are asked for at once.
-    pub(crate) hold: u64,
-    /// The limit that clients see: that of the rule as it is written, not of the stricter one in
+    /// The lease duration, in nanoseconds. The units that were asked for during it are asked for at
+    /// once.
+    pub(crate) duration: u64,
+    /// The limit that clients see: that of the rule as it is written, not of the tightened one in
     /// the store.
     pub(crate) limit: Option<RuleLimit>,
-    /// The greatest cost that the stricter rule ever admits.
+    /// The greatest cost that the tightened rule ever admits.
     pub(super) capacity: u64,
-    /// The units that are refilled during the hold, at least 1.
+    /// The units that are refilled during the lease duration, at least 1.
     pub(super) refilled: u64,
     /// The rate at which granted units end, if they end one by one.
     pub(crate) rate: Option<Quota>,
@@ -68,21 +69,22 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Returns the numbers of a rule as it is written, and of the stricter one that the store runs.
-    pub(crate) fn new<Rule: Leasable>(rule: &Rule, held: &Rule, hold: Duration) -> Self {
-        let granted = held.step(&mut None, Timestamp::default(), Cost::ONE);
+    /// Returns the numbers of a rule as it is written, and of the tightened one that the store
+    /// runs.
+    pub(crate) fn new<Rule: Leasable>(rule: &Rule, tightened: &Rule, duration: Duration) -> Self {
+        let granted = tightened.step(&mut None, Timestamp::default(), Cost::ONE);
         let (Stepped::Wrote(granted) | Stepped::Kept(granted)) = granted;
-        let validity = held.validity(&granted, hold);
+        let validity = tightened.validity(&granted, duration);
         let ends_at = validity.ends_at(Timestamp::default());
-        let hold = u64::try_from(hold.as_nanos()).unwrap_or(u64::MAX);
-        let (limit, held) = (limit_as_written(rule), limit_as_written(held));
+        let duration = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let (limit, tightened) = (limit_as_written(rule), limit_as_written(tightened));
         let refilled = limit.map_or(0, |RuleLimit { quota, .. }| {
-            u128::from(hold) * u128::from(quota.amount()) / u128::from(quota.period_nanos())
+            u128::from(duration) * u128::from(quota.amount()) / u128::from(quota.period_nanos())
         });
         Self {
-            hold,
+            duration,
             limit,
-            capacity: held.map_or(u64::MAX, |held| held.capacity.get()),
+            capacity: tightened.map_or(u64::MAX, |tightened| tightened.capacity.get()),
             refilled: u64::try_from(refilled).unwrap_or(u64::MAX).max(1),
             rate: validity.rate(),
             // A bucket that begins empty refuses, and refills what ends.
@@ -99,7 +101,7 @@ impl Terms {
         (self.capacity / 4).max(1)
     }
 
-    /// Returns the limit as it is written, with the capacity of the stricter rule.
+    /// Returns the limit as it is written, with the capacity of the tightened rule.
     pub(super) fn limit_in_store(&self) -> Option<RuleLimit> {
         let capacity = NonZeroU64::new(self.capacity);
         self.limit.map(|limit| RuleLimit {
@@ -112,14 +114,14 @@ impl Terms {
     /// many nodes if that is known.
     pub(crate) fn undershoot_bound(&self, nodes: Option<u64>) -> u64 {
         let limit = self.limit.map_or(0, |limit| limit.capacity.get());
-        let held = self.capacity.min(limit);
+        let tightened = self.capacity.min(limit);
         let others = nodes.map_or(u64::MAX, |nodes| nodes.saturating_sub(1));
-        let on_others = others.saturating_mul(self.most_held()).min(held);
-        limit - held + on_others
+        let on_others = others.saturating_mul(self.most_held()).min(tightened);
+        limit - tightened + on_others
     }
 }
 
-/// Returns the limit that clients see: that of the rule as it is written, not of the stricter one
+/// Returns the limit that clients see: that of the rule as it is written, not of the tightened one
 /// in the store.
 pub(crate) fn limit_as_written(rule: &impl Leasable) -> Option<RuleLimit> {
     rule.look(None, Timestamp::default()).rule_limit()
@@ -127,10 +129,10 @@ pub(crate) fn limit_as_written(rule: &impl Leasable) -> Option<RuleLimit> {
 
 /// Sums of units, and of calls.
 ///
-/// `granted = spent + left + expired + returned + lost`, where the holders of all keys have the
+/// `granted = spent + left + expired + returned + lost`, where the states of all keys have the
 /// `left` ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct LeaseCounts {
     /// Calls to the store.
     pub(crate) asked: u64,
     pub(crate) granted: u64,
@@ -140,12 +142,12 @@ pub(crate) struct Counts {
     pub(crate) returned: u64,
     pub(crate) lost: u64,
     /// Calls that were admitted by a lease, without a call to the store.
-    pub(crate) from_leases: u64,
+    pub(crate) admitted: u64,
     /// Calls that were refused without a call to the store.
-    pub(crate) refused_here: u64,
+    pub(crate) refused: u64,
 }
 
-impl Counts {
+impl LeaseCounts {
     /// Adds other sums.
     pub(crate) fn add(&mut self, other: &Self) {
         let Self {
@@ -155,8 +157,8 @@ impl Counts {
             expired,
             returned,
             lost,
-            from_leases,
-            refused_here,
+            admitted,
+            refused,
         } = other;
         self.asked += asked;
         self.granted += granted;
@@ -166,7 +168,7 @@ impl Counts {
         self.returned += returned;
         // Lost units may be returned after all.
         self.lost = self.lost.wrapping_add(*lost);
-        self.from_leases += from_leases;
-        self.refused_here += refused_here;
+        self.admitted += admitted;
+        self.refused += refused;
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::{
     keys::Leases,
-    lease::{Asked, Tried},
+    lease::{LeaseOutcome, LeaseRequest},
 };
 use crate::{
     algorithm::Leasable,
@@ -53,9 +53,9 @@ pub(super) struct Inner<S, Rule, C> {
 const MOST_WAITS: usize = 4;
 
 /// One ask of a call.
-enum Part<Rule> {
+enum LeasedAsk<Rule> {
     Decided(Decision),
-    Ask(Asked<Rule>),
+    Ask(LeaseRequest<Rule>),
     Wait(Answered),
 }
 
@@ -69,18 +69,18 @@ where
 {
     inner: Arc<Inner<S, Rule, C>>,
     asks: OwnedAsks<Rule>,
-    parts: SmallVec<[Part<Rule>; 1]>,
+    parts: SmallVec<[LeasedAsk<Rule>; 1]>,
 }
 
 /// A request that no call waits for.
-struct Ahead<S, Rule: Leasable, C> {
+struct Prefetch<S, Rule: Leasable, C> {
     inner: Arc<Inner<S, Rule, C>>,
     asks: OwnedAsks<Rule>,
     /// `None` once it was answered.
-    asked: Option<Box<Asked<Rule>>>,
+    asked: Option<Box<LeaseRequest<Rule>>>,
 }
 
-impl<S, Rule: Leasable, C> Drop for Ahead<S, Rule, C> {
+impl<S, Rule: Leasable, C> Drop for Prefetch<S, Rule, C> {
     fn drop(&mut self) {
         if let Some(asked) = &self.asked {
             self.inner.leases.failed(asked, &Ok(()));
@@ -95,7 +95,7 @@ impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
         &self,
         ask: &Ask<'_, Rule>,
         is_again: bool,
-    ) -> Result<Tried<Rule>, crate::Error> {
+    ) -> Result<LeaseOutcome<Rule>, crate::Error> {
         let now = self.config.common.clock.now();
         self.leases.acquire(ask, now, is_again, &self.config)
     }
@@ -113,12 +113,12 @@ where
         asks: &[Ask<'_, Rule>],
     ) -> Check<BoxFuture<Result<Decisions, StoreError>>> {
         // Blocks are not leased.
-        let held = asks.iter().map(|ask| match ask.policy().is_of_blocks() {
+        let tightened = asks.iter().map(|ask| match ask.policy().is_of_blocks() {
             true => Ok(ask.rule().clone()),
-            false => self.config.held(ask.rule()),
+            false => self.config.tightened(ask.rule()),
         });
-        let held: Vec<_> = match held.collect::<Result<_, _>>() {
-            Ok(held) => held,
+        let tightened: Vec<_> = match tightened.collect::<Result<_, _>>() {
+            Ok(tightened) => tightened,
             Err(error) => return Check::Ready(Err(StoreError::unsupported(error))),
         };
         let limits: SmallVec<[_; 1]> = asks
@@ -133,8 +133,8 @@ where
         };
         let asks: Vec<_> = asks
             .iter()
-            .zip(&held)
-            .map(|(ask, held)| Ask::new(ask.policy(), held, *ask.key(), ask.cost()))
+            .zip(&tightened)
+            .map(|(ask, tightened)| Ask::new(ask.policy(), tightened, *ask.key(), ask.cost()))
             .collect();
         match self.store.look(&asks) {
             Check::Ready(looked) => Check::Ready(looked.map(as_written)),
@@ -151,25 +151,29 @@ where
     }
 
     /// Asks the store for units that later calls will need.
-    pub(super) fn prefetch(self: &Arc<Self>, ask: &Ask<'_, Rule>, ahead: Box<Asked<Rule>>) {
+    pub(super) fn prefetch(
+        self: &Arc<Self>,
+        ask: &Ask<'_, Rule>,
+        prefetch: Box<LeaseRequest<Rule>>,
+    ) {
         let asks = OwnedAsks::new(&[*ask]);
         let Ok(runtime) = runtime() else {
             // Without a runtime nothing can go on behind this call. The next call that lacks units
             // asks.
-            self.leases.failed(&ahead, &Ok(()));
+            self.leases.failed(&prefetch, &Ok(()));
             return;
         };
         self.count_node(ask.policy());
         sweep(self);
         // If the task ends without an answer, with its runtime or by a panic of the store, others
         // can ask.
-        let mut ahead = Ahead {
+        let mut prefetch = Prefetch {
             inner: Arc::clone(self),
             asks,
-            asked: Some(ahead),
+            asked: Some(prefetch),
         };
         runtime.spawn(async move {
-            let Ahead { inner, asks, asked } = &mut ahead;
+            let Prefetch { inner, asks, asked } = &mut prefetch;
             for ask in asks.iter() {
                 let Some(request) = asked.as_ref() else {
                     return;
@@ -179,11 +183,11 @@ where
                 let now = inner.config.common.clock.now();
                 let answer = answer.map(|decisions| decisions.as_slice().first().copied());
                 let Some(asked) = asked.take() else { return };
-                let place = (ask.policy(), ask.key());
+                let owner = (ask.policy(), ask.key());
                 match answer {
                     Ok(Some(answer)) => {
                         inner.nodes.note_answer(&answer);
-                        inner.leases.answered(&asked, place, answer, now);
+                        inner.leases.answered(&asked, owner, answer, now);
                     }
                     Ok(None) => inner.leases.failed(&asked, &Ok(())),
                     Err(error) => inner.leases.failed(&asked, &Err(error)),
@@ -220,7 +224,7 @@ where
     pub(super) fn of_one(
         inner: &Arc<Inner<S, Rule, C>>,
         ask: &Ask<'_, Rule>,
-        tried: Tried<Rule>,
+        tried: LeaseOutcome<Rule>,
     ) -> Self {
         let mut call = Self {
             inner: Arc::clone(inner),
@@ -231,21 +235,21 @@ where
         call
     }
 
-    fn push(&mut self, ask: &Ask<'_, Rule>, tried: Tried<Rule>) {
+    fn push(&mut self, ask: &Ask<'_, Rule>, tried: LeaseOutcome<Rule>) {
         let part = self.inner.part(ask, tried);
         self.parts.push(part);
     }
 
     /// Returns `true` if all asks are decided, without the store.
     pub(super) fn is_decided(&self) -> bool {
-        let is_decided = |part: &Part<Rule>| matches!(part, Part::Decided(_));
+        let is_decided = |part: &LeasedAsk<Rule>| matches!(part, LeasedAsk::Decided(_));
         self.parts.iter().all(is_decided) && !self.is_refused()
     }
 
     fn is_refused(&self) -> bool {
-        let refused = |part: &Part<Rule>| match part {
-            Part::Decided(decision) => !decision.is_admitted(),
-            Part::Ask(_) | Part::Wait(_) => false,
+        let refused = |part: &LeasedAsk<Rule>| match part {
+            LeasedAsk::Decided(decision) => !decision.is_admitted(),
+            LeasedAsk::Ask(_) | LeasedAsk::Wait(_) => false,
         };
         self.parts.iter().any(refused)
     }
@@ -253,8 +257,8 @@ where
     /// Returns the decisions. The units stay spent.
     pub(super) fn finish(mut self) -> Decisions {
         let decided = |part| match part {
-            Part::Decided(decision) => Some(decision),
-            Part::Ask(_) | Part::Wait(_) => None,
+            LeasedAsk::Decided(decision) => Some(decision),
+            LeasedAsk::Ask(_) | LeasedAsk::Wait(_) => None,
         };
         let decisions: Decisions = self.parts.drain(..).filter_map(decided).collect();
         let asks = self.asks.to_list();
@@ -267,7 +271,7 @@ where
     pub(super) async fn decide(mut self) -> Result<Decisions, StoreError> {
         let mut waits = 0;
         while !self.is_refused() {
-            let is_waiting = |part: &Part<Rule>| matches!(part, Part::Wait(_));
+            let is_waiting = |part: &LeasedAsk<Rule>| matches!(part, LeasedAsk::Wait(_));
             let Some(index) = self.parts.iter().position(is_waiting) else {
                 return self.ask_to_the_end().await.map(Self::finish);
             };
@@ -279,12 +283,12 @@ where
 
     /// Asks the store for what is lacking. Then all asks are decided.
     async fn ask_to_the_end(self) -> Result<Self, StoreError> {
-        let is_ahead = |part: &Part<Rule>| match part {
-            Part::Ask(asked) => !asked.request.is_exact(),
-            Part::Wait(_) | Part::Decided(_) => false,
+        let is_prefetch = |part: &LeasedAsk<Rule>| match part {
+            LeasedAsk::Ask(asked) => !asked.request.is_exact(),
+            LeasedAsk::Wait(_) | LeasedAsk::Decided(_) => false,
         };
-        let is_ahead = self.parts.iter().any(is_ahead);
-        let Some(Ok(runtime)) = is_ahead.then(runtime) else {
+        let is_prefetch = self.parts.iter().any(is_prefetch);
+        let Some(Ok(runtime)) = is_prefetch.then(runtime) else {
             return self.ask().await;
         };
         let (reply, answer) = oneshot::channel();
@@ -298,7 +302,7 @@ where
 
     /// Waits until another call has its answer, and tries again.
     async fn wait(&mut self, index: usize, is_last: bool) -> Result<(), StoreError> {
-        if let Part::Wait(receiver) = &mut self.parts[index] {
+        if let LeasedAsk::Wait(receiver) = &mut self.parts[index] {
             // A sender that is gone has forgotten the key.
             receiver.await.unwrap_or(Ok(()))?;
         }
@@ -311,10 +315,10 @@ where
             .map_err(StoreError::unsupported)?;
         let part = self.inner.part(&ask, tried);
         let part = match part {
-            Part::Wait(_) if is_last => {
+            LeasedAsk::Wait(_) if is_last => {
                 let Inner { leases, config, .. } = &*self.inner;
                 let asked = leases.beside(&ask, config.common.clock.now(), config);
-                Part::Ask(asked.map_err(StoreError::unsupported)?)
+                LeasedAsk::Ask(asked.map_err(StoreError::unsupported)?)
             }
             part => part,
         };
@@ -327,8 +331,8 @@ where
         let answer = {
             let asks = self.asks.iter().zip(&self.parts);
             let lacking = asks.filter_map(|(ask, part)| match part {
-                Part::Ask(asked) => Some(asked.ask(&ask)),
-                Part::Decided(_) | Part::Wait(_) => None,
+                LeasedAsk::Ask(asked) => Some(asked.ask(&ask)),
+                LeasedAsk::Decided(_) | LeasedAsk::Wait(_) => None,
             });
             let lacking: SmallVec<[_; 1]> = lacking.collect();
             if lacking.is_empty() {
@@ -347,9 +351,9 @@ where
             Err(error) => {
                 let inner = Arc::clone(&self.inner);
                 for part in &mut self.parts {
-                    if let Part::Ask(asked) = part {
+                    if let LeasedAsk::Ask(asked) = part {
                         inner.leases.failed(asked, &Err(error.duplicate()));
-                        *part = Part::Decided(Decision::undecided(false, now, None));
+                        *part = LeasedAsk::Decided(Decision::undecided(false, now, None));
                     }
                 }
                 return Err(error);
@@ -359,14 +363,16 @@ where
         let mut decisions = decisions.as_slice().iter();
         let inner = Arc::clone(&self.inner);
         for (ask, part) in self.asks.iter().zip(&mut self.parts) {
-            let Part::Ask(asked) = part else { continue };
+            let LeasedAsk::Ask(asked) = part else {
+                continue;
+            };
             let Some(answer) = decisions.next() else {
                 continue;
             };
             inner.nodes.note_answer(answer);
-            *part = Part::Decided(if is_admitted || !answer.is_admitted() {
-                let place = (ask.policy(), ask.key());
-                inner.leases.answered(asked, place, *answer, now)
+            *part = LeasedAsk::Decided(if is_admitted || !answer.is_admitted() {
+                let owner = (ask.policy(), ask.key());
+                inner.leases.answered(asked, owner, *answer, now)
             } else {
                 inner.leases.failed(asked, &Ok(()));
                 answer.with_limit_as_written(asked.rule.terms.limit)
@@ -384,8 +390,8 @@ where
         let mut unknown = SmallVec::<[usize; 2]>::new();
         for (index, (ask, part)) in self.asks.iter().zip(&mut self.parts).enumerate() {
             match part {
-                Part::Decided(decision) if !decision.is_admitted() => {}
-                Part::Decided(decision) if decision.charge().is_none() => {}
+                LeasedAsk::Decided(decision) if !decision.is_admitted() => {}
+                LeasedAsk::Decided(decision) if decision.charge().is_none() => {}
                 _ => {
                     inner.undo(&ask, part);
                     unknown.push(index);
@@ -402,7 +408,7 @@ where
         };
         let looked = looked.await?;
         for (index, look) in unknown.into_iter().zip(looked.as_slice()) {
-            self.parts[index] = Part::Decided(*look);
+            self.parts[index] = LeasedAsk::Decided(*look);
         }
         Ok(self)
     }
@@ -414,36 +420,38 @@ where
     Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
-    fn part(self: &Arc<Self>, ask: &Ask<'_, Rule>, tried: Tried<Rule>) -> Part<Rule> {
+    fn part(self: &Arc<Self>, ask: &Ask<'_, Rule>, tried: LeaseOutcome<Rule>) -> LeasedAsk<Rule> {
         match tried {
-            Tried::Admitted(parts, ahead) => {
-                if let Some(ahead) = ahead {
-                    self.prefetch(ask, ahead);
+            LeaseOutcome::Admitted(parts, prefetch) => {
+                if let Some(prefetch) = prefetch {
+                    self.prefetch(ask, prefetch);
                 }
-                Part::Decided(parts.admission(ask.cost()))
+                LeasedAsk::Decided(parts.admission(ask.cost()))
             }
-            Tried::Refused(parts, wait) => Part::Decided(parts.refusal(ask.cost(), wait)),
-            Tried::Ask(asked) => Part::Ask(asked),
-            Tried::Wait(receiver) => Part::Wait(receiver),
+            LeaseOutcome::Refused(parts, wait) => {
+                LeasedAsk::Decided(parts.refusal(ask.cost(), wait))
+            }
+            LeaseOutcome::Ask(asked) => LeasedAsk::Ask(asked),
+            LeaseOutcome::Wait(receiver) => LeasedAsk::Wait(receiver),
         }
     }
 }
 
 impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
     /// Refunds what a part has taken.
-    fn undo(&self, ask: &Ask<'_, Rule>, part: &mut Part<Rule>) {
+    fn undo(&self, ask: &Ask<'_, Rule>, part: &mut LeasedAsk<Rule>) {
         match part {
-            Part::Decided(decision) => {
+            LeasedAsk::Decided(decision) => {
                 let charge = decision.take_charge();
                 if let Some(charge) = charge.filter(|charge| charge.is_of_lease()) {
-                    let place = (ask.policy(), ask.key(), ask.rule());
+                    let owner = (ask.policy(), ask.key(), ask.rule());
                     let now = self.config.common.clock.now();
                     self.leases
-                        .give_back(place, charge.cost, charge.position, now, &self.config);
+                        .refund(owner, charge.cost, charge.position, now, &self.config);
                 }
             }
-            Part::Ask(asked) => self.leases.failed(asked, &Ok(())),
-            Part::Wait(_) => {}
+            LeasedAsk::Ask(asked) => self.leases.failed(asked, &Ok(())),
+            LeasedAsk::Wait(_) => {}
         }
     }
 }
@@ -484,9 +492,9 @@ where
 /// A request of one call for its cost alone. When it is dropped without an answer, others can ask.
 struct InFlight<S, Rule: Leasable, C> {
     inner: Arc<Inner<S, Rule, C>>,
-    asked: Asked<Rule>,
+    asked: LeaseRequest<Rule>,
     is_answered: bool,
-    place: (Policy, Key),
+    owner: (Policy, Key),
 }
 
 pin_project! {
@@ -517,7 +525,7 @@ impl<S, Rule: Leasable, C: Clock> InFlight<S, Rule, C> {
                 [decision] => {
                     let now = self.inner.config.common.clock.now();
                     self.inner.nodes.note_answer(decision);
-                    let (policy, key) = &self.place;
+                    let (policy, key) = &self.owner;
                     let decision = leases.answered(asked, (policy, key), *decision, now);
                     return Ok(decision.of_policy(policy.digest()).into());
                 }
@@ -553,7 +561,7 @@ where
     pub(super) fn ask_exactly(
         self: &Arc<Self>,
         ask: &Ask<'_, Rule>,
-        asked: Asked<Rule>,
+        asked: LeaseRequest<Rule>,
     ) -> Check<BoxFuture<Result<Decisions, StoreError>>> {
         self.count_node(ask.policy());
         sweep(self);
@@ -561,7 +569,7 @@ where
             inner: Arc::clone(self),
             asked,
             is_answered: false,
-            place: (ask.policy().clone(), *ask.key()),
+            owner: (ask.policy().clone(), *ask.key()),
         };
         match self.store.acquire(&[in_flight.asked.ask(ask)]) {
             Check::Ready(answer) => Check::Ready(in_flight.answered(answer)),

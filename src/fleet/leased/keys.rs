@@ -17,14 +17,14 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::lease::{Asked, Former, Lease, LeasedRule, RecentCalls, Tried};
+use super::lease::{Former, Lease, LeaseOutcome, LeaseRequest, LeasedRule, RecentCalls};
 use crate::{
     algorithm::{Leasable, StateKind, Validity},
     decision::{Charge, Decision, Position},
     fleet::{
         LeaseConfig, LeaseStats,
         keys::{KeyTable, Keys, LOOKS_OF_CALL, LOOKS_OF_ROUND, lock},
-        lease::{Answer, Counts, Holder, Plan, Request, Surroundings},
+        lease::{Answer, LeaseCounts, LeaseState, Plan, Request, Surroundings},
         nodes::Nodes,
     },
     key::Key,
@@ -35,12 +35,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// The holds for which an idle key stays while there is room.
-const IDLE_HOLDS: u32 = 2;
+/// The lease durations for which an idle key stays while there is room.
+const IDLE_DURATIONS: u32 = 2;
 /// The most rules of a key that have leases beside each other.
 const MOST_RULES: usize = 4;
-/// A key is looked at after its hold, because it may be idle, or after this time if that is
-/// shorter.
+/// A key is looked at after its lease duration, because it may be idle, or after this time if that
+/// is shorter.
 const LOOK_AFTER: Duration = Duration::from_secs(10);
 
 /// The leases of all keys, each found by its fingerprint.
@@ -52,9 +52,9 @@ pub(super) struct Leases<Rule> {
     /// A mean of the last round trips in nanoseconds. It only determines how early units are asked
     /// for.
     round_trip: AtomicU64,
-    /// `true` once the leases were given back: from then on the store decides each call.
+    /// `true` once the leases were returned: from then on the store decides each call.
     is_closed: AtomicBool,
-    pub(super) crowded: Counter,
+    pub(super) over_capacity: Counter,
     pub(super) failed: Counter,
     /// Corrections that gave nothing back, or may not have.
     pub(super) unsettled: Counter,
@@ -65,7 +65,7 @@ pub(super) struct LeaseShard<Rule> {
     keys: Keys<KeyLeases<Rule>>,
     last_rule: LastRule<Rule>,
     recent_calls: RecentCalls,
-    counts: Counts,
+    counts: LeaseCounts,
 }
 
 /// The rule of the last new key, because most keys come under few rules. All shards take it from
@@ -77,18 +77,18 @@ type KeyLeases<Rule> = SmallVec<[Lease<Rule>; 1]>;
 
 /// The charge of a grant, and what is left of it.
 pub(super) struct Leftover<Rule> {
-    pub(super) place: (Policy, Key),
-    pub(super) held: Rule,
+    pub(super) owner: (Policy, Key),
+    pub(super) tightened: Rule,
     pub(super) charge: Charge,
     pub(super) units: u64,
 }
 
 impl<Rule> Leftover<Rule> {
     pub(super) fn settlement(&self) -> Settlement<'_, Rule> {
-        let (policy, key) = &self.place;
+        let (policy, key) = &self.owner;
         Settlement {
             policy,
-            rule: &self.held,
+            rule: &self.tightened,
             key: *key,
             actual: self.charge.cost.saturating_sub(self.units),
             charge: self.charge.duplicate(),
@@ -103,7 +103,7 @@ impl<Rule: Leasable> Leases<Rule> {
             keys: Keys::new(most),
             last_rule: None,
             recent_calls: RecentCalls::new(most),
-            counts: Counts::default(),
+            counts: LeaseCounts::default(),
         };
         Self {
             table: KeyTable::new(keys, seed, shard),
@@ -111,7 +111,7 @@ impl<Rule: Leasable> Leases<Rule> {
             random: Mutex::new(Random::new(seed.unwrap_or_else(random::seed))),
             round_trip: AtomicU64::new(1_000_000),
             is_closed: AtomicBool::new(false),
-            crowded: Counter::default(),
+            over_capacity: Counter::default(),
             failed: Counter::default(),
             unsettled: Counter::default(),
         }
@@ -137,7 +137,7 @@ impl<Rule: Leasable> Leases<Rule> {
         now: Timestamp,
         is_again: bool,
         config: &LeaseConfig<C>,
-    ) -> Result<Tried<Rule>, crate::Error> {
+    ) -> Result<LeaseOutcome<Rule>, crate::Error> {
         let fingerprint = self.fingerprint(ask.policy(), ask.key());
         let (call, round_trip) = ((now, is_again), self.round_trip.load(Ordering::Relaxed));
         let wanted = (fingerprint, ask.cost());
@@ -149,27 +149,27 @@ impl<Rule: Leasable> Leases<Rule> {
         }
         let rule = shard.rule(ask.rule(), &self.last_rule, config)?;
         let request = if is_open {
-            // A key that is called once in a hold takes no memory for leases.
-            let holder = match shard.recent_calls.note(fingerprint, now, rule.hold) {
+            // A key that is called once in a lease duration takes no memory for leases.
+            let state = match shard.recent_calls.note(fingerprint, now, rule.duration) {
                 Former::None => None,
-                Former::Answered => Some(Holder::default()),
-                Former::UnderWay => Some(Holder::during_the_first()),
+                Former::Answered => Some(LeaseState::default()),
+                Former::UnderWay => Some(LeaseState::during_the_first()),
             };
-            match holder {
+            match state {
                 None => Request::first(ask.cost(), now),
-                Some(holder) => {
-                    if let Some((lease, counts)) = shard.lease(fingerprint, &rule, holder, now) {
+                Some(state) => {
+                    if let Some((lease, counts)) = shard.lease(fingerprint, &rule, state, now) {
                         self.table.sweeping.want();
                         return Ok(lease.decide(wanted, call, round_trip, counts));
                     }
-                    self.crowded.add(1);
+                    self.over_capacity.add(1);
                     Request::beside(ask.cost(), now)
                 }
             }
         } else {
             Request::beside(ask.cost(), now)
         };
-        Ok(Tried::Ask(Asked {
+        Ok(LeaseOutcome::Ask(LeaseRequest {
             fingerprint,
             rule,
             request,
@@ -186,10 +186,10 @@ impl<Rule: Leasable> Leases<Rule> {
         ask: &Ask<'_, Rule>,
         now: Timestamp,
         config: &LeaseConfig<C>,
-    ) -> Result<Asked<Rule>, crate::Error> {
+    ) -> Result<LeaseRequest<Rule>, crate::Error> {
         let fingerprint = self.fingerprint(ask.policy(), ask.key());
         let mut shard = self.table.shard(fingerprint);
-        Ok(Asked {
+        Ok(LeaseRequest {
             fingerprint,
             rule: shard.rule(ask.rule(), &self.last_rule, config)?,
             request: Request::beside(ask.cost(), now),
@@ -202,23 +202,23 @@ impl<Rule: Leasable> Leases<Rule> {
     /// Units above the cost of the call are kept for the key.
     pub(super) fn answered(
         &self,
-        asked: &Asked<Rule>,
+        asked: &LeaseRequest<Rule>,
         (policy, key): (&Policy, &Key),
         answer: Decision,
         now: Timestamp,
     ) -> Decision {
         self.note_round_trip(asked, now);
-        let Asked { rule, request, .. } = asked;
-        let own = rule.held.for_key(&|| key.digest());
-        let held = own.as_ref().unwrap_or(&rule.held);
-        let validity = held.validity(&answer, rule.hold);
+        let LeaseRequest { rule, request, .. } = asked;
+        let own = rule.tightened.for_key(&|| key.digest());
+        let tightened = own.as_ref().unwrap_or(&rule.tightened);
+        let validity = tightened.validity(&answer, rule.duration);
         let mut shard = self.table.shard(asked.fingerprint);
         let has_room = self.is_open() && !shard.keys.is_full();
         let is_known = shard.find_asked(asked).is_some();
         if request.is_first() {
             shard.first_ended(asked, &Ok(()));
         }
-        // Units that nobody can keep end at once, and what such a call gives back goes to the
+        // Units that nobody can keep end at once, and what such a call refunds goes to the
         // store.
         let answer = Answer::new(
             answer,
@@ -240,33 +240,33 @@ impl<Rule: Leasable> Leases<Rule> {
         };
         let Some(lease) = asked.find(keys.get(asked.fingerprint)) else {
             // The leases of the key are gone, so the units above the cost are lost.
-            let mut holder = Holder::default();
-            let decision = holder.answered(request, &answer, &mut surroundings);
-            counts.lost += holder.left();
+            let mut state = LeaseState::default();
+            let decision = state.answered(request, &answer, &mut surroundings);
+            counts.lost += state.left();
             return decision;
         };
-        let decision = lease.holder.answered(request, &answer, &mut surroundings);
-        if lease.holder.left() > 0 {
-            lease.set_place(policy, key);
+        let decision = lease.state.answered(request, &answer, &mut surroundings);
+        if lease.state.left() > 0 {
+            lease.set_owner(policy, key);
         }
         lease.wake(&Ok(()));
         decision
     }
 
     /// Notes that a request has failed, or that it was not sent.
-    pub(super) fn failed(&self, asked: &Asked<Rule>, result: &Result<(), StoreError>) {
+    pub(super) fn failed(&self, asked: &LeaseRequest<Rule>, result: &Result<(), StoreError>) {
         self.failed.add(u64::from(result.is_err()));
         let mut shard = self.table.shard(asked.fingerprint);
         if asked.request.is_first() {
             shard.first_ended(asked, result);
         } else if let Some(lease) = shard.find_asked(asked) {
-            lease.holder.ended(&asked.request);
+            lease.state.ended(&asked.request);
             lease.wake(result);
         }
     }
 
     /// Gives back the last units of a charge to the leases of this node, which may begin by that.
-    pub(super) fn give_back<C>(
+    pub(super) fn refund<C>(
         &self,
         (policy, key, rule): (&Policy, &Key, &Rule),
         units: u64,
@@ -283,14 +283,14 @@ impl<Rule: Leasable> Leases<Rule> {
             && self.is_open()
             && let Ok(rule) = shard.rule(rule, &self.last_rule, config)
             && shard
-                .lease(fingerprint, &rule, Holder::default(), now)
+                .lease(fingerprint, &rule, LeaseState::default(), now)
                 .is_some()
         {
             self.table.sweeping.want();
         }
         let lost = match shard.find(fingerprint, rule) {
-            Some((Lease { rule, holder, .. }, counts)) => {
-                holder.give_back(now, units, position, &rule.terms, counts)
+            Some((Lease { rule, state, .. }, counts)) => {
+                state.refund(now, units, position, &rule.terms, counts)
             }
             None => {
                 let counts = &mut shard.counts;
@@ -312,7 +312,7 @@ impl<Rule: Leasable> Leases<Rule> {
         let fingerprint = self.fingerprint(policy, key);
         let mut shard = self.table.shard(fingerprint);
         match shard.find(fingerprint, rule) {
-            Some((lease, counts)) => lease.holder.take_by_force(now, units, counts),
+            Some((lease, counts)) => lease.state.take_by_force(now, units, counts),
             None => units,
         }
     }
@@ -322,7 +322,7 @@ impl<Rule: Leasable> Leases<Rule> {
         let fingerprint = self.fingerprint(policy, key);
         if let Some(leases) = self.table.shard(fingerprint).keys.get(fingerprint) {
             for lease in leases {
-                lease.holder.forget_answers();
+                lease.state.forget_answers();
             }
         }
     }
@@ -333,9 +333,9 @@ impl<Rule: Leasable> Leases<Rule> {
         let mut shard = self.table.shard(fingerprint);
         let LeaseShard { keys, counts, .. } = &mut *shard;
         for lease in keys.get(fingerprint).into_iter().flatten() {
-            let left = lease.holder.clear(now, counts);
+            let left = lease.state.clear(now, counts);
             counts.lost += left;
-            lease.holder.forget_answers();
+            lease.state.forget_answers();
         }
     }
 
@@ -343,24 +343,24 @@ impl<Rule: Leasable> Leases<Rule> {
     /// looked at; `None` if there are no keys.
     pub(super) fn forget_idle(&self, now: Timestamp) -> Option<Timestamp> {
         let forget = |mut shard: MutexGuard<'_, LeaseShard<Rule>>| {
-            shard.forget_idle(now, IDLE_HOLDS, LOOKS_OF_ROUND);
+            shard.forget_idle(now, IDLE_DURATIONS, LOOKS_OF_ROUND);
             shard.keys.next_look()
         };
         self.table.each().filter_map(forget).min()
     }
 
-    /// Takes out all leases, to be given back, and holds no more. Calls that wait go on.
+    /// Takes out all leases, to be returned, and holds no more. Calls that wait go on.
     pub(super) fn close(&self, now: Timestamp) -> Vec<Leftover<Rule>> {
         self.is_closed.store(true, Ordering::Release);
         let mut all = Vec::new();
         for mut shard in self.table.each() {
             let LeaseShard { keys, counts, .. } = &mut *shard;
             for mut lease in keys.take_all().flatten() {
-                let left = lease.holder.take_out(now, counts);
-                let Some(place) = lease.place() else { continue };
+                let left = lease.state.take_out(now, counts);
+                let Some(owner) = lease.owner() else { continue };
                 all.extend(left.into_iter().map(|(charge, units)| Leftover {
-                    place: place.clone(),
-                    held: lease.rule.held.clone(),
+                    owner: owner.clone(),
+                    tightened: lease.rule.tightened.clone(),
                     charge,
                     units,
                 }));
@@ -379,7 +379,7 @@ impl<Rule: Leasable> Leases<Rule> {
     /// Returns the counters.
     pub(super) fn stats(&self, nodes: &Nodes) -> LeaseStats {
         let number = nodes.number();
-        let (mut counts, mut left, mut keys) = (Counts::default(), 0, 0);
+        let (mut counts, mut left, mut keys) = (LeaseCounts::default(), 0, 0);
         let mut undershoot_bound = 0;
         for shard in self.table.each() {
             counts.add(&shard.counts);
@@ -388,13 +388,13 @@ impl<Rule: Leasable> Leases<Rule> {
                 undershoot_bound = undershoot_bound.max(rule.terms.undershoot_bound(number));
             }
             let leases = shard.keys.iter().flat_map(|(_, leases)| leases);
-            left += leases.map(|lease| lease.holder.left()).sum::<u64>();
+            left += leases.map(|lease| lease.state.left()).sum::<u64>();
         }
         LeaseStats {
             asked: counts.asked,
-            from_leases: counts.from_leases,
-            refused_here: counts.refused_here,
-            crowded: self.crowded.get(),
+            admitted: counts.admitted,
+            refused: counts.refused,
+            over_capacity: self.over_capacity.get(),
             granted: counts.granted,
             spent: counts.spent,
             left,
@@ -409,7 +409,7 @@ impl<Rule: Leasable> Leases<Rule> {
         }
     }
 
-    fn note_round_trip(&self, asked: &Asked<Rule>, now: Timestamp) {
+    fn note_round_trip(&self, asked: &LeaseRequest<Rule>, now: Timestamp) {
         let took = now.saturating_since(asked.request.sent_at).as_nanos();
         let took = u64::try_from(took).unwrap_or(u64::MAX);
         let mean = self.round_trip.load(Ordering::Relaxed);
@@ -421,14 +421,18 @@ impl<Rule: Leasable> Leases<Rule> {
 impl<Rule: Leasable> LeaseShard<Rule> {
     /// Returns the leases of a key under a rule, and the sums that they change.
     #[inline]
-    fn find(&mut self, fingerprint: u64, rule: &Rule) -> Option<(&mut Lease<Rule>, &mut Counts)> {
+    fn find(
+        &mut self,
+        fingerprint: u64,
+        rule: &Rule,
+    ) -> Option<(&mut Lease<Rule>, &mut LeaseCounts)> {
         let mut leases = self.keys.get(fingerprint)?.iter_mut();
         let lease = leases.find(|lease| lease.rule.written == *rule)?;
         Some((lease, &mut self.counts))
     }
 
     /// Finds the leases for which a request was made.
-    fn find_asked(&mut self, asked: &Asked<Rule>) -> Option<&mut Lease<Rule>> {
+    fn find_asked(&mut self, asked: &LeaseRequest<Rule>) -> Option<&mut Lease<Rule>> {
         asked.find(self.keys.get(asked.fingerprint))
     }
 
@@ -460,51 +464,52 @@ impl<Rule: Leasable> LeaseShard<Rule> {
         &mut self,
         fingerprint: u64,
         rule: &Arc<LeasedRule<Rule>>,
-        holder: Holder,
+        state: LeaseState,
         now: Timestamp,
-    ) -> Option<(&mut Lease<Rule>, &mut Counts)> {
+    ) -> Option<(&mut Lease<Rule>, &mut LeaseCounts)> {
         if !self.keys.contains(fingerprint) {
             self.forget_idle(now, 0, LOOKS_OF_CALL);
-            let at = look_at(now, rule.hold);
+            let at = look_at(now, rule.duration);
             self.keys.get_or_add(fingerprint, at, KeyLeases::new)?;
         }
         let (leases, counts) = (self.keys.get(fingerprint)?, &mut self.counts);
         if leases.len() >= MOST_RULES {
-            counts.lost += leases.remove(0).holder.left();
+            counts.lost += leases.remove(0).state.left();
         }
-        leases.push(Lease::new(Arc::clone(rule), holder));
+        leases.push(Lease::new(Arc::clone(rule), state));
         leases.last_mut().map(|lease| (lease, counts))
     }
 
     /// Notes that the first request of a key is not under way any more.
-    fn first_ended(&mut self, asked: &Asked<Rule>, result: &Result<(), StoreError>) {
+    fn first_ended(&mut self, asked: &LeaseRequest<Rule>, result: &Result<(), StoreError>) {
         self.recent_calls.ended(asked.fingerprint);
         // Leases of any rule may have begun meanwhile.
         for lease in self.keys.get(asked.fingerprint).into_iter().flatten() {
-            lease.holder.ended(&asked.request);
+            lease.state.ended(&asked.request);
             lease.wake(result);
         }
     }
 
-    /// Looks at so many keys at most, and forgets those that have been idle for so many holds.
+    /// Looks at so many keys at most, and forgets those that have been idle for so many lease
+    /// durations.
     fn forget_idle(&mut self, now: Timestamp, holds: u32, most: usize) {
         let Self { keys, counts, .. } = self;
         keys.forget_idle(now, most, |_, leases| {
             leases.retain(|lease| {
-                let stays = lease.rule.hold.min(LOOK_AFTER) * holds;
+                let stays = lease.rule.duration.min(LOOK_AFTER) * holds;
                 let since = now.saturating_sub(stays);
-                let is_idle = lease.holder.is_idle(since, lease.rule.terms.hold);
+                let is_idle = lease.state.is_idle(since, lease.rule.terms.duration);
                 if is_idle {
-                    counts.expired += lease.holder.left();
+                    counts.expired += lease.state.left();
                 }
                 !is_idle
             });
             let lease = leases.first()?;
-            Some(look_at(now, lease.rule.hold))
+            Some(look_at(now, lease.rule.duration))
         });
     }
 }
 
-fn look_at(now: Timestamp, hold: Duration) -> Timestamp {
-    now.saturating_add(hold.min(LOOK_AFTER))
+fn look_at(now: Timestamp, duration: Duration) -> Timestamp {
+    now.saturating_add(duration.min(LOOK_AFTER))
 }

@@ -14,7 +14,7 @@ use crate::{
     fleet::{
         LeaseConfig,
         keys::{Answered, Waiting},
-        lease::{Counts, DecisionParts, Holder, Plan, Request, Step, Terms},
+        lease::{DecisionParts, LeaseCounts, LeaseState, Plan, Request, Step, Terms},
     },
     key::Key,
     policy::Policy,
@@ -26,15 +26,15 @@ use crate::{
 pub(super) struct Lease<Rule> {
     /// Keys with the same rule share it, so that it stays in the cache.
     pub(super) rule: Arc<LeasedRule<Rule>>,
-    pub(super) holder: Holder,
+    pub(super) state: LeaseState,
     rest: Option<Box<Rest>>,
 }
 
-/// A rule, how long its units are held, and the stricter rule that the store runs.
+/// A rule, how long its units are held, and the tightened rule that the store runs.
 pub(super) struct LeasedRule<Rule> {
     pub(super) written: Rule,
-    pub(super) held: Rule,
-    pub(super) hold: Duration,
+    pub(super) tightened: Rule,
+    pub(super) duration: Duration,
     pub(super) terms: Terms,
 }
 
@@ -42,25 +42,25 @@ pub(super) struct LeasedRule<Rule> {
 /// that wait has none.
 #[derive(Default)]
 struct Rest {
-    /// The limit and the key to which leases are given back.
-    place: Option<(Policy, Key)>,
+    /// The limit and the key to which leases are returned.
+    owner: Option<(Policy, Key)>,
     waiting: Waiting,
 }
 
 /// A request to the store for a key under a rule.
-pub(super) struct Asked<Rule> {
+pub(super) struct LeaseRequest<Rule> {
     pub(super) fingerprint: u64,
     pub(super) rule: Arc<LeasedRule<Rule>>,
     pub(super) request: Request,
 }
 
 /// The result of a call, as far as that is possible without the store.
-pub(super) enum Tried<Rule> {
+pub(super) enum LeaseOutcome<Rule> {
     /// With a request for later calls, if there is one.
-    Admitted(DecisionParts, Option<Box<Asked<Rule>>>),
+    Admitted(DecisionParts, Option<Box<LeaseRequest<Rule>>>),
     /// With the wait before a retry.
     Refused(DecisionParts, Option<Duration>),
-    Ask(Asked<Rule>),
+    Ask(LeaseRequest<Rule>),
     /// To be tried again when another call has its answer.
     Wait(Answered),
 }
@@ -70,17 +70,17 @@ impl<Rule: Leasable> LeasedRule<Rule> {
     ///
     /// When the rule cannot be leased.
     pub(super) fn new<C>(rule: &Rule, config: &LeaseConfig<C>) -> Result<Self, crate::Error> {
-        let (held, hold) = (config.held(rule)?, config.hold_of(rule));
+        let (tightened, duration) = (config.tightened(rule)?, config.duration_of(rule));
         Ok(Self {
-            terms: Terms::new(rule, &held, hold),
+            terms: Terms::new(rule, &tightened, duration),
             written: rule.clone(),
-            held,
-            hold,
+            tightened,
+            duration,
         })
     }
 }
 
-impl<Rule: PartialEq> Asked<Rule> {
+impl<Rule: PartialEq> LeaseRequest<Rule> {
     /// Finds those of a key's leases for which this was asked.
     pub(super) fn find<'a>(
         &self,
@@ -96,19 +96,19 @@ impl<Rule: PartialEq> Asked<Rule> {
     }
 }
 
-impl<Rule> Asked<Rule> {
+impl<Rule> LeaseRequest<Rule> {
     /// Returns the request as an ask of the store.
     pub(super) fn ask<'a>(&'a self, ask: &Ask<'a, Rule>) -> Ask<'a, Rule> {
         let Request { cost, up_to, .. } = self.request;
-        Ask::new(ask.policy(), &self.rule.held, *ask.key(), cost).up_to(up_to)
+        Ask::new(ask.policy(), &self.rule.tightened, *ask.key(), cost).up_to(up_to)
     }
 }
 
 impl<Rule> Lease<Rule> {
-    pub(super) fn new(rule: Arc<LeasedRule<Rule>>, holder: Holder) -> Self {
+    pub(super) fn new(rule: Arc<LeasedRule<Rule>>, state: LeaseState) -> Self {
         Self {
             rule,
-            holder,
+            state,
             rest: None,
         }
     }
@@ -120,25 +120,25 @@ impl<Rule> Lease<Rule> {
         (fingerprint, cost): (u64, Cost),
         (now, is_again): (Timestamp, bool),
         round_trip: u64,
-        counts: &mut Counts,
-    ) -> Tried<Rule> {
+        counts: &mut LeaseCounts,
+    ) -> LeaseOutcome<Rule> {
         let plan = Plan {
             terms: &self.rule.terms,
             round_trip,
         };
-        let asked = |request| Asked {
+        let asked = |request| LeaseRequest {
             fingerprint,
             rule: Arc::clone(&self.rule),
             request,
         };
-        match self.holder.acquire(now, cost, is_again, plan, counts) {
-            Step::Admitted(parts, None) => Tried::Admitted(parts, None),
-            Step::Admitted(parts, Some(ahead)) => {
-                Tried::Admitted(parts, Some(Box::new(asked(ahead))))
+        match self.state.acquire(now, cost, is_again, plan, counts) {
+            Step::Admitted(parts, None) => LeaseOutcome::Admitted(parts, None),
+            Step::Admitted(parts, Some(prefetch)) => {
+                LeaseOutcome::Admitted(parts, Some(Box::new(asked(prefetch))))
             }
-            Step::Refused(parts, wait) => Tried::Refused(parts, wait),
-            Step::Ask(request) => Tried::Ask(asked(request)),
-            Step::Wait => Tried::Wait(self.rest.get_or_insert_default().waiting.wait()),
+            Step::Refused(parts, wait) => LeaseOutcome::Refused(parts, wait),
+            Step::Ask(request) => LeaseOutcome::Ask(asked(request)),
+            Step::Wait => LeaseOutcome::Wait(self.rest.get_or_insert_default().waiting.wait()),
         }
     }
 
@@ -149,15 +149,15 @@ impl<Rule> Lease<Rule> {
         }
     }
 
-    /// Notes the limit and the key to which leases are given back.
-    pub(super) fn set_place(&mut self, policy: &Policy, key: &Key) {
+    /// Notes the limit and the key to which leases are returned.
+    pub(super) fn set_owner(&mut self, policy: &Policy, key: &Key) {
         let rest = self.rest.get_or_insert_default();
-        rest.place.get_or_insert_with(|| (policy.clone(), *key));
+        rest.owner.get_or_insert_with(|| (policy.clone(), *key));
     }
 
-    /// Returns the limit and the key to which leases are given back; `None` if nothing was granted.
-    pub(super) fn place(&self) -> Option<&(Policy, Key)> {
-        self.rest.as_ref()?.place.as_ref()
+    /// Returns the limit and the key to which leases are returned; `None` if nothing was granted.
+    pub(super) fn owner(&self) -> Option<&(Policy, Key)> {
+        self.rest.as_ref()?.owner.as_ref()
     }
 }
 
@@ -182,7 +182,7 @@ struct RecentCall {
 /// The former call of a key, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Former {
-    /// There was none within the hold.
+    /// There was none within the lease duration.
     None,
     Answered,
     UnderWay,
@@ -196,13 +196,13 @@ impl RecentCalls {
         }
     }
 
-    /// Notes a call, and returns what is known about the former one. The first one within the hold
-    /// is under way from now on.
-    pub(super) fn note(&mut self, fingerprint: u64, now: Timestamp, hold: Duration) -> Former {
+    /// Notes a call, and returns what is known about the former one. The first one within the lease
+    /// duration is under way from now on.
+    pub(super) fn note(&mut self, fingerprint: u64, now: Timestamp, duration: Duration) -> Former {
         let now = Duration::from_nanos(now.as_nanos()).as_millis() as u32;
-        let call = self.place(fingerprint);
+        let call = self.owner(fingerprint);
         let is_known = call.fingerprint == fingerprint
-            && (call.is_under_way || u128::from(now.wrapping_sub(call.at)) <= hold.as_millis());
+            && (call.is_under_way || u128::from(now.wrapping_sub(call.at)) <= duration.as_millis());
         if is_known {
             call.at = now;
             return match call.is_under_way {
@@ -220,11 +220,11 @@ impl RecentCalls {
 
     /// Notes that the first call of a key has its answer, or will have none.
     pub(super) fn ended(&mut self, fingerprint: u64) {
-        let call = self.place(fingerprint);
+        let call = self.owner(fingerprint);
         call.is_under_way &= call.fingerprint != fingerprint;
     }
 
-    fn place(&mut self, fingerprint: u64) -> &mut RecentCall {
+    fn owner(&mut self, fingerprint: u64) -> &mut RecentCall {
         let last = self.calls.len() - 1;
         &mut self.calls[fingerprint as usize & last]
     }

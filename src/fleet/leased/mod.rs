@@ -9,7 +9,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use self::{
     call::{Call, Inner},
     keys::{Leases, Leftover},
-    lease::{LeasedRule, Tried},
+    lease::{LeaseOutcome, LeasedRule},
 };
 use super::{LeaseConfig, LeaseStats, nodes::Nodes, tasks::sweep};
 use crate::{
@@ -52,10 +52,10 @@ use crate::{
 ///     let store = remote
 ///         .timeout(Duration::from_millis(100))
 ///         .circuit_breaker(CircuitBreakerConfig::new())
-///         .leased(LeaseConfig::new().hold(Duration::from_millis(100)));
+///         .leased(LeaseConfig::new().duration(Duration::from_millis(100)));
 ///     let for_metrics = store.clone();
 ///     # let _ = for_metrics;
-///     // 1000 a second: during the hold 100 are refilled, so the store runs a burst of 900.
+///     // 1000 a second: 100 are refilled during a lease, so the store runs a burst of 900.
 ///     RateLimitLayer::try_new(TokenBucket::per_second(1000))?
 ///         .key(Header::new("x-api-key"))
 ///         .try_store(store.remember_refusals().fail_closed().boxed())
@@ -73,52 +73,53 @@ use crate::{
 ///   nodes.)
 /// - Several asks of a call are charged together or not at all, by leases and by the store.
 /// - A refusal has the wait of the store, or until this node asks again, if that is later.
-/// - A [hold](LeaseConfig::hold) of zero is the wrapped store, call for call.
+/// - A [hold](LeaseConfig::duration) of zero is the wrapped store, call for call.
 ///
 /// # Memory
 ///
-/// A key takes [memory](LeaseConfig::keys) from its second call within a hold until its units have
-/// ended. Then a task forgets it, also if no other call comes: within three holds and a second, or
-/// within 31 seconds where holds are longer than ten. If a new key needs its place, it is forgotten
-/// at once. There is such a task only while there are keys. It needs a runtime of tokio with time
-/// enabled.
+/// A key takes [memory](LeaseConfig::keys) from its second call within a lease duration until its
+/// units have ended. Then a task forgets it, also if no other call comes: within three lease
+/// durations and a second, or within 31 seconds where they are longer than ten. If a new key needs
+/// its place, it is forgotten at once. There is such a task only while there are keys. It needs a
+/// runtime of tokio with time enabled.
 ///
 /// # What it costs
 ///
-/// The hold is paid out of the burst, and by nothing else. A bucket of burst C and rate r that is
-/// held for h runs as one of burst C − ⌈r·h⌉ in the store. [`Leasable`] has what the other rules
-/// pay. A rule whose burst is too small for the hold and the [`max_cost`](LeaseConfig::max_cost) is
-/// an error when the layer is built.
+/// The lease duration is paid out of the burst, and by nothing else. A bucket of burst C and rate r
+/// that is held for h runs as one of burst C − ⌈r·h⌉ in the store. [`Leasable`] has what the other
+/// rules pay. A rule whose burst is too small for the lease duration and the
+/// [`max_cost`](LeaseConfig::max_cost) is an error when the layer is built.
 ///
 /// ```
 /// use std::time::Duration;
 /// use tollgate::{FixedWindow, SlidingLog, TokenBucket, algorithm::Leasable};
 ///
-/// let hold = Duration::from_millis(100);
+/// let duration = Duration::from_millis(100);
 /// let bucket = TokenBucket::per_second(1000);
-/// assert_eq!(bucket.held(hold, 1)?, bucket.burst(900));
+/// assert_eq!(bucket.held(duration, 1)?, bucket.burst(900));
 /// let bucket = TokenBucket::per_minute(100);
-/// assert_eq!(bucket.held(hold, 1)?, bucket.burst(99));
+/// assert_eq!(bucket.held(duration, 1)?, bucket.burst(99));
 /// let window = FixedWindow::per_minute(100);
-/// assert_eq!(window.held(hold, 1)?, window);
+/// assert_eq!(window.held(duration, 1)?, window);
 /// let log = SlidingLog::per_minute(100);
-/// assert_eq!(log.held(hold, 1)?.to_string(), "sliding-log 100/60100ms");
+/// assert_eq!(log.held(duration, 1)?.to_string(), "sliding-log 100/60100ms");
 /// // A burst of 10 cannot pay for 100 units.
-/// assert!(TokenBucket::per_second(1000).burst(10).held(hold, 1).is_err());
+/// assert!(TokenBucket::per_second(1000).burst(10).held(duration, 1).is_err());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 ///
-/// If the store has less left than is refilled during the hold, and this node needs it, the key
-/// pauses: for up to the hold this node refuses what its leases do not cover, instead of asking for
-/// each unit. Units that expire unspent are admitted later, because the rule refills them.
+/// If the store has less left than is refilled during the lease duration, and this node needs it,
+/// the key pauses: for up to the lease duration this node refuses what its leases do not cover,
+/// instead of asking for each unit. Units that expire unspent are admitted later, because the rule
+/// refills them.
 ///
 /// # What happens when
 ///
 /// | event | effect |
 /// |---|---|
-/// | the store is down | Nothing, for calls that leases cover: for the hold at most. Other calls fail, and the outer wrapper decides. |
+/// | the store is down | Nothing, for calls that leases cover: for the lease duration at most. Other calls fail, and the outer wrapper decides. |
 /// | an answer is lost or late | Its units are not assumed to be granted. They expire in the store. A late answer is used as long as its units live, counted from the request. |
-/// | a node dies | Its units expire. Until then they cannot be spent by others: at most what the node asked for during one hold. |
+/// | a node dies | Its units expire. Until then they cannot be spent by others: at most what the node asked for during one lease duration. |
 /// | a node freezes, or its machine is suspended | Its units expire meanwhile. The [clock](LeaseConfig::clock) counts the time for which the machine was suspended. |
 /// | a key is reset | This node drops its leases of the key. Other nodes may still spend theirs, one limit at most, until these end. |
 /// | a rule changes | Leases belong to a rule, so its old ones end unspent. Rules that alternate on one key have leases each, four at most. |
@@ -126,10 +127,10 @@ use crate::{
 /// | a refund without room for the key's lease | It is offered to the store, where a bucket gives it back only if nothing was charged behind it. The answer does not say so: it counts as unsettled. |
 /// | a [grant](crate::Limiter::grant) | The store has its units at once. This node asks for them, others when a refusal that they know of ends. Until the units end that nodes hold, the limit may be exceeded by the grant. |
 /// | a charge above the estimate | It is taken from the leases of this node, and what they lack from the store by force, so that other nodes see the debt. |
-/// | [too many keys](LeaseConfig::keys) | Calls of further keys are decided by the store, one round trip each, and counted as [`crowded`](LeaseStats::crowded). |
+/// | [too many keys](LeaseConfig::keys) | Calls of further keys are decided by the store, one round trip each, and counted as [`over_capacity`](LeaseStats::over_capacity). |
 ///
 /// [`remaining`](crate::Decision::remaining) of an admission by a lease [is an
-/// estimate](crate::Decision::is_remaining_estimated), and never more than the stricter rule has.
+/// estimate](crate::Decision::is_remaining_estimated), and never more than the tightened rule has.
 ///
 /// # Place
 ///
@@ -139,7 +140,7 @@ use crate::{
 ///
 /// # Cancellation
 ///
-/// A call that is dropped while it waits gives back the units that it took. If it asked the store
+/// A call that is dropped while it waits refunds the units that it took. If it asked the store
 /// for more than its own cost, a task takes in the answer, for later calls. If it asked for its
 /// cost alone, that may have been spent, as without leases.
 #[must_use]
@@ -187,7 +188,7 @@ impl<S, Rule: Leasable, C> Leased<S, Rule, C> {
     /// rule as it is written all nodes together may admit at an instant.
     ///
     /// That is what the [hold costs](#what-it-costs), and what other nodes hold: each a quarter of
-    /// the stricter limit at most, beside what calls gave back. Their number is
+    /// the tightened limit at most, beside what calls refunded. Their number is
     /// [counted](LeaseConfig::nodes). While it is not known, it is the whole limit.
     ///
     /// ```
@@ -198,7 +199,7 @@ impl<S, Rule: Leasable, C> Leased<S, Rule, C> {
     /// # use tollgate::testing::Faulty;
     /// # let store = Faulty::new(Local::<TokenBucket>::new());
     /// // Two nodes; of 1000 units, the store runs 900.
-    /// let leased = store.leased(LeaseConfig::new().hold(Duration::from_millis(100)).nodes(2));
+    /// let leased = store.leased(LeaseConfig::new().duration(Duration::from_millis(100)).nodes(2));
     /// assert_eq!(leased.undershoot_bound(&TokenBucket::per_second(1000))?, 100 + 225);
     /// # }
     /// # Ok::<(), tollgate::Error>(())
@@ -233,7 +234,7 @@ where
     /// has come. The answer of a store does not contain which of them it took back, so both kinds
     /// are in the returned number and count as [`returned`](LeaseStats::returned). Nothing is
     /// repeated: units whose settlement fails or takes too long count as
-    /// [`lost`](LeaseStats::lost), and so do units that calls gave back to leases.
+    /// [`lost`](LeaseStats::lost), and so do units that calls refunded to leases.
     ///
     /// Needs a runtime of tokio with time enabled.
     ///
@@ -252,7 +253,7 @@ where
         let inner = &self.inner;
         let mut returned = 0;
         let left = inner.leases.close(inner.config.common.clock.now());
-        let give_back = async {
+        let refund = async {
             for some in left.chunks(TOGETHER) {
                 let settled = match inner
                     .store
@@ -269,7 +270,7 @@ where
             }
         };
         // Units that were offered in time stay counted.
-        let _ = tokio::time::timeout(within, give_back).await;
+        let _ = tokio::time::timeout(within, refund).await;
         returned
     }
 }
@@ -351,18 +352,18 @@ where
         }
         let call = match asks {
             [ask] => match inner.try_one(ask, false) {
-                Ok(Tried::Admitted(parts, ahead)) => {
-                    if let Some(ahead) = ahead {
-                        inner.prefetch(ask, ahead);
+                Ok(LeaseOutcome::Admitted(parts, prefetch)) => {
+                    if let Some(prefetch) = prefetch {
+                        inner.prefetch(ask, prefetch);
                     }
                     let decision = parts.admission(ask.cost());
                     return Check::Ready(Ok(ask.charged(decision).into()));
                 }
-                Ok(Tried::Refused(parts, wait)) => {
+                Ok(LeaseOutcome::Refused(parts, wait)) => {
                     let decision = parts.refusal(ask.cost(), wait);
                     return Check::Ready(Ok(ask.charged(decision).into()));
                 }
-                Ok(Tried::Ask(asked)) if asked.request.is_exact() => {
+                Ok(LeaseOutcome::Ask(asked)) if asked.request.is_exact() => {
                     return inner.ask_exactly(ask, asked);
                 }
                 Ok(tried) => Ok(Call::of_one(inner, ask, tried)),
@@ -410,7 +411,7 @@ where
             };
             inner.leases.forget_answers(policy, &settlement.key);
             match LeasedRule::new(rule, &inner.config) {
-                Ok(rule) => in_store.push((self.in_store(settlement, &rule), rule.held)),
+                Ok(rule) => in_store.push((self.in_store(settlement, &rule), rule.tightened)),
                 Err(error) => return Check::Ready(Err(StoreError::unsupported(error))),
             }
         }
@@ -419,12 +420,12 @@ where
         if in_store.is_empty() {
             return Check::Ready(Ok(()));
         }
-        let (settlements, held): (Vec<_>, Vec<_>) = in_store.into_iter().unzip();
+        let (settlements, tightened): (Vec<_>, Vec<_>) = in_store.into_iter().unzip();
         let settlements = settlements
             .into_iter()
-            .zip(&held)
-            .map(|(settlement, held)| Settlement {
-                rule: held,
+            .zip(&tightened)
+            .map(|(settlement, tightened)| Settlement {
+                rule: tightened,
                 ..settlement
             })
             .collect();
@@ -445,7 +446,7 @@ where
         if self.inner.config.is_off() {
             return self.inner.store.fits(rule);
         }
-        self.inner.store.fits(&self.inner.config.held(rule)?)
+        self.inner.store.fits(&self.inner.config.tightened(rule)?)
     }
 
     fn count_node(
@@ -470,13 +471,13 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
             is_grant,
         } = settlement;
         let Inner { leases, config, .. } = &*self.inner;
-        let (place, now) = ((policy, &key, rule), config.common.clock.now());
+        let (owner, now) = ((policy, &key, rule), config.common.clock.now());
         if let Some(less) = charge.cost.checked_sub(actual) {
-            leases.give_back(place, less, charge.position, now, config);
+            leases.refund(owner, less, charge.position, now, config);
             return None;
         }
         // The lacking units are taken from the store by force: other nodes see the debt at once.
-        let lacking = leases.take_by_force(place, actual - charge.cost, now);
+        let lacking = leases.take_by_force(owner, actual - charge.cost, now);
         (lacking > 0).then_some(Settlement {
             policy,
             rule,
@@ -487,11 +488,13 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
         })
     }
 
-    /// Returns a settlement under the stricter rule that the store runs.
+    /// Returns a settlement under the tightened rule that the store runs.
     fn in_store<'a>(
         &self,
         settlement: Settlement<'a, Rule>,
-        LeasedRule { held, terms, .. }: &LeasedRule<Rule>,
+        LeasedRule {
+            tightened, terms, ..
+        }: &LeasedRule<Rule>,
     ) -> Settlement<'a, Rule> {
         let Charge { at, cost, .. } = settlement.charge;
         if settlement.is_grant {
@@ -500,8 +503,8 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
             let period = terms
                 .limit
                 .map_or(Duration::ZERO, |limit| limit.quota.period());
-            let look = held.look(None, at).with_reset_after(period);
-            let charge = Charge::new(held.grant_at(&look), cost);
+            let look = tightened.look(None, at).with_reset_after(period);
+            let charge = Charge::new(tightened.grant_at(&look), cost);
             return Settlement {
                 charge,
                 ..settlement
@@ -511,7 +514,7 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
             return settlement;
         }
         // Not if other nodes hold units behind the charge. The answer of the store does not say if
-        // it gave back, so it is counted.
+        // it refunded, so it is counted.
         self.inner.leases.unsettled.add(1);
         let charge = settlement.charge.if_last();
         Settlement {

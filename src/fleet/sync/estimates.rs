@@ -93,7 +93,7 @@ struct Units {
 }
 
 impl Traffic {
-    /// Below so many units a period, a share says little: others tell theirs in batches.
+    /// Below so many units a period, a share says little: others push theirs in batches.
     const LEAST: u64 = 50;
 
     /// Takes in what was admitted between two answers; `None` if that is not known.

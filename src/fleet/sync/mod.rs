@@ -1,5 +1,5 @@
 //! Background synchronisation: what a node knows of a key, what it admitted that the store does not
-//! know yet, and when to tell it.
+//! know yet, and when to push it.
 //!
 //! Nothing here reads a clock or does I/O: each function takes the time, and returns what the
 //! caller has to do. So the store wrapper [`Synced`](crate::store::Synced) and a simulation run the
@@ -24,19 +24,19 @@
 //! on until the end would lose units without a count.
 //!
 //! A fallback that repays is an overshoot of 0. The store decides while it can be reached, the same
-//! account takes what was admitted in an outage, and the same deltas push it. `fall_back_to` serves
+//! view takes what was admitted in an outage, and the same deltas push it. `fall_back_to` serves
 //! rules and stores of any kind.
 
-mod account;
-mod agenda;
-mod book;
-mod cut_off;
 mod estimates;
+mod offline;
 #[cfg(test)]
 mod proof;
+mod schedule;
+mod view;
+mod views;
 
 pub(crate) use self::{
-    account::{Account, Bound, Tried, Unsent},
-    agenda::{Agenda, Due, MOST_TOGETHER, together},
-    book::{Book, Entry, Found},
+    schedule::{Due, MAX_DELTAS, Schedule, together},
+    view::{Bound, KeyView, Unsent, ViewOutcome},
+    views::{Found, ViewEntry, Views},
 };

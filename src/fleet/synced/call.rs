@@ -1,11 +1,11 @@
-//! A call, decided here, by the store, or here after the store was told.
+//! A call, decided here, by the store, or here after its units were pushed.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::{
-    keys::{Known, Line, Shard},
+    keys::{KeyEntry, Shard, ShardSchedule},
     push::{Inner, is_unreachable},
 };
 use crate::{
@@ -13,14 +13,14 @@ use crate::{
     decision::{Decision, Decisions, Position},
     fleet::{
         keys::{Answered, Shards},
-        sync::{Account, Bound, Found, Tried},
+        sync::{Bound, Found, KeyView, ViewOutcome},
         tasks::sweep,
     },
     store::{Ask, Backend, OwnedAsks, Settlement, Store, StoreError, ask::policies},
     time::{Clock, Timestamp},
 };
 
-/// The most times that a call waits until the store was told, before the store decides it.
+/// The most times that a call waits until its units were pushed, before the store decides it.
 const PATIENCE: usize = 4;
 /// The most times that it waits for that.
 const MOST_WAITS: usize = 64;
@@ -28,7 +28,7 @@ const MOST_WAITS: usize = 64;
 /// The outcome of a call.
 pub(super) enum Outcome<S, Rule: Syncable, C> {
     Decided(Decisions),
-    /// The store has to be told or asked first.
+    /// The key has to be pushed or pulled first.
     Wait(Waiting),
     Store(InStore<S, Rule, C>),
     Unreachable,
@@ -39,7 +39,7 @@ pub(super) enum Outcome<S, Rule: Syncable, C> {
 /// A call that waits for the store.
 pub(super) struct Waiting {
     answer: Answered,
-    line: Arc<Line>,
+    schedule: Arc<ShardSchedule>,
 }
 
 /// A call that the store decides. Nothing is admitted here for its keys until it is dropped.
@@ -51,8 +51,8 @@ pub(super) struct InStore<S, Rule: Syncable, C> {
 impl<S, Rule: Syncable, C> Drop for InStore<S, Rule, C> {
     fn drop(&mut self) {
         for fingerprint in &self.fingerprints {
-            let mut shard = self.inner.accounts.table.shard(*fingerprint);
-            if let Some(known) = shard.book.end_in_store(*fingerprint) {
+            let mut shard = self.inner.views.table.shard(*fingerprint);
+            if let Some(known) = shard.views.end_in_store(*fingerprint) {
                 known.waiting.wake(&Ok(()));
             }
         }
@@ -62,13 +62,13 @@ impl<S, Rule: Syncable, C> Drop for InStore<S, Rule, C> {
 /// A decision that was made here.
 struct Decided {
     decision: Decision,
-    is_cut_off: bool,
-    /// The line of the key if no task serves it.
-    unserved: Option<Arc<Line>>,
+    is_offline: bool,
+    /// The schedule of the key if no task serves it.
+    unserved: Option<Arc<ShardSchedule>>,
 }
 
 /// The outcome of one ask.
-enum Part {
+enum AskOutcome {
     Decided(Decided),
     Wait(Waiting),
     /// The store decides, and the call has begun.
@@ -80,13 +80,13 @@ enum Part {
 }
 
 /// An ask with the rule as its key meets it.
-struct Asked<'a, Rule> {
+struct KeyedAsk<'a, Rule> {
     ask: Ask<'a, Rule>,
     own: Option<Rule>,
     fingerprint: u64,
 }
 
-impl<Rule> Asked<'_, Rule> {
+impl<Rule> KeyedAsk<'_, Rule> {
     fn rule(&self) -> &Rule {
         self.own.as_ref().unwrap_or(self.ask.rule())
     }
@@ -111,11 +111,11 @@ where
     Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
-    fn asked<'a>(&self, ask: &Ask<'a, Rule>) -> Asked<'a, Rule> {
+    fn asked<'a>(&self, ask: &Ask<'a, Rule>) -> KeyedAsk<'a, Rule> {
         let own = ask.rule_for_key();
         let rule = own.as_ref().unwrap_or(ask.rule());
-        let fingerprint = self.accounts.fingerprint(ask.policy(), ask.key(), rule);
-        Asked {
+        let fingerprint = self.views.fingerprint(ask.policy(), ask.key(), rule);
+        KeyedAsk {
             ask: *ask,
             own,
             fingerprint,
@@ -134,24 +134,24 @@ where
             return self.acquire_all(asks, (now, must_ask));
         };
         let asked = self.asked(ask);
-        let mut shard = self.accounts.table.shard(asked.fingerprint);
+        let mut shard = self.views.table.shard(asked.fingerprint);
         let part = self.part(&mut shard, &asked, (now, must_ask));
-        if let Part::Decided(decided) = &part {
-            shard.counts.add(&decided.decision, decided.is_cut_off);
+        if let AskOutcome::Decided(decided) = &part {
+            shard.counts.add(&decided.decision, decided.is_offline);
         }
         drop(shard);
         match part {
-            Part::Decided(Decided {
+            AskOutcome::Decided(Decided {
                 decision, unserved, ..
             }) => {
                 self.serve_all(unserved);
                 Outcome::Decided(ask.charged(decision).into())
             }
-            Part::Wait(waiting) => Outcome::Wait(waiting),
-            Part::Store => Outcome::Store(self.in_store([asked.fingerprint])),
-            Part::StoreAlways => Outcome::Store(self.in_store([])),
-            Part::Unreachable => Outcome::Unreachable,
-            Part::Unsupported(error) => Outcome::Unsupported(error),
+            AskOutcome::Wait(waiting) => Outcome::Wait(waiting),
+            AskOutcome::Store => Outcome::Store(self.in_store([asked.fingerprint])),
+            AskOutcome::StoreAlways => Outcome::Store(self.in_store([])),
+            AskOutcome::Unreachable => Outcome::Unreachable,
+            AskOutcome::Unsupported(error) => Outcome::Unsupported(error),
         }
     }
 
@@ -163,12 +163,12 @@ where
         }
     }
 
-    /// Lets tasks serve lines that have none.
-    fn serve_all(self: &Arc<Self>, lines: impl IntoIterator<Item = Arc<Line>>) {
-        for line in lines {
+    /// Lets tasks serve schedules that have none.
+    fn serve_all(self: &Arc<Self>, schedules: impl IntoIterator<Item = Arc<ShardSchedule>>) {
+        for schedule in schedules {
             // Without a runtime the units stay here until a call has one: the node is never further
             // ahead than it may be.
-            let _ = self.serve(&line);
+            let _ = self.serve(&schedule);
         }
     }
 
@@ -177,10 +177,10 @@ where
     fn part(
         &self,
         shard: &mut Shard<Rule>,
-        asked: &Asked<'_, Rule>,
+        asked: &KeyedAsk<'_, Rule>,
         (now, must_ask): (Timestamp, bool),
-    ) -> Part {
-        let Asked {
+    ) -> AskOutcome {
+        let KeyedAsk {
             ask, fingerprint, ..
         } = asked;
         let rule = asked.rule();
@@ -188,46 +188,44 @@ where
         if !shard.is_syncable() {
             return match rule.check_sync() {
                 Err(error) if !self.config.is_exact() => {
-                    Part::Unsupported(StoreError::unsupported(error))
+                    AskOutcome::Unsupported(StoreError::unsupported(error))
                 }
-                _ => Part::StoreAlways,
+                _ => AskOutcome::StoreAlways,
             };
         }
         if self.is_off() {
             (bound.most, bound.is_closed) = (0, self.is_closed());
         }
-        let line = || self.line(self.store.shard(ask.policy(), ask.key()));
-        let known = match shard.find(*fingerprint, ((ask, rule), &bound), now, line) {
+        let schedule = || self.schedule(self.store.shard(ask.policy(), ask.key()));
+        let known = match shard.find(*fingerprint, ((ask, rule), &bound), now, schedule) {
             Found::Known(known) => known,
             Found::Added(known) => {
                 self.added(known, asked, now, &bound);
                 known
             }
-            Found::Store => return Part::Store,
-            Found::Crowded => {
-                self.counters.crowded.add(1);
-                return Part::Store;
+            Found::Store => return AskOutcome::Store,
+            Found::OverCapacity => {
+                self.counters.over_capacity.add(1);
+                return AskOutcome::Store;
             }
         };
         let call = (ask.cost(), must_ask);
-        let tried = known.with(*fingerprint, |account| {
-            account.acquire(rule, now, call, &bound)
-        });
+        let tried = known.with(*fingerprint, |view| view.acquire(rule, now, call, &bound));
         match tried {
-            Tried::Decided(decision) => {
-                let is_served = known.line.task.is_running();
-                Part::Decided(Decided {
+            ViewOutcome::Decided(decision) => {
+                let is_served = known.schedule.task.is_running();
+                AskOutcome::Decided(Decided {
                     decision,
-                    is_cut_off: known.account.is_cut_off(),
-                    unserved: (!is_served).then(|| Arc::clone(&known.line)),
+                    is_offline: known.view.is_offline(),
+                    unserved: (!is_served).then(|| Arc::clone(&known.schedule)),
                 })
             }
-            Tried::Sync => Part::Wait(Waiting {
+            ViewOutcome::Sync => AskOutcome::Wait(Waiting {
                 answer: known.wait(),
-                line: Arc::clone(&known.line),
+                schedule: Arc::clone(&known.schedule),
             }),
-            Tried::Store => Part::Store,
-            Tried::Unreachable => Part::Unreachable,
+            ViewOutcome::Store => AskOutcome::Store,
+            ViewOutcome::Unreachable => AskOutcome::Unreachable,
         }
     }
 
@@ -235,16 +233,16 @@ where
     #[cold]
     fn added(
         &self,
-        known: &mut Known<Rule>,
-        asked: &Asked<'_, Rule>,
+        known: &mut KeyEntry<Rule>,
+        asked: &KeyedAsk<'_, Rule>,
         now: Timestamp,
         bound: &Bound,
     ) {
-        self.accounts.note_kind(asked.rule().state_kind());
-        self.accounts.table.sweeping.want();
-        if known.line.is_down() {
-            known.with(asked.fingerprint, |account| {
-                account.failed(now, true, bound);
+        self.views.note_kind(asked.rule().state_kind());
+        self.views.table.sweeping.want();
+        if known.schedule.is_down() {
+            known.with(asked.fingerprint, |view| {
+                view.failed(now, true, bound);
             });
         }
     }
@@ -257,16 +255,16 @@ where
     ) -> Outcome<S, Rule, C> {
         let all: SmallVec<[_; 2]> = asks.iter().map(|ask| self.asked(ask)).collect();
         let fingerprints = all.iter().map(|asked| asked.fingerprint);
-        let mut shards = self.accounts.table.shards(fingerprints);
+        let mut shards = self.views.table.shards(fingerprints);
         let mut all_decided: SmallVec<[Decided; 2]> = SmallVec::new();
-        let mut former: SmallVec<[Option<Account<Rule>>; 2]> = SmallVec::new();
+        let mut former: SmallVec<[Option<KeyView<Rule>>; 2]> = SmallVec::new();
         let mut otherwise = None;
         for asked in &all {
             let shard = shards.of(asked.fingerprint);
             let before = shard.get(asked.fingerprint);
-            former.push(before.map(|known| known.account.clone()));
+            former.push(before.map(|known| known.view.clone()));
             match self.part(shard, asked, (now, must_ask)) {
-                Part::Decided(decided) => all_decided.push(decided),
+                AskOutcome::Decided(decided) => all_decided.push(decided),
                 part => {
                     otherwise = Some(part);
                     break;
@@ -276,20 +274,20 @@ where
         let mut decisions = all_decided.iter().map(|decided| decided.decision);
         let is_admitted = decisions.all(|decision| decision.is_admitted());
         if otherwise.is_some() || !is_admitted {
-            if let Some(Part::Store) = otherwise
+            if let Some(AskOutcome::Store) = otherwise
                 && let Some(asked) = all.get(former.len() - 1)
             {
                 // It begins again with the others.
                 let _ = shards
                     .of(asked.fingerprint)
-                    .book
+                    .views
                     .end_in_store(asked.fingerprint);
             }
             // The last one first, because two asks may be about one key.
             for (asked, former) in all.iter().zip(former).rev() {
                 let shard = shards.of(asked.fingerprint);
                 match (shard.get(asked.fingerprint), former) {
-                    (Some(known), Some(former)) => known.account.undo(former, now),
+                    (Some(known), Some(former)) => known.view.undo(former, now),
                     (Some(known), None) if known.waiting.is_empty() => {
                         shard.remove(asked.fingerprint);
                     }
@@ -298,24 +296,24 @@ where
             }
         }
         match otherwise {
-            Some(Part::Wait(waiting)) => return Outcome::Wait(waiting),
-            Some(Part::Store | Part::StoreAlways) => {
+            Some(AskOutcome::Wait(waiting)) => return Outcome::Wait(waiting),
+            Some(AskOutcome::Store | AskOutcome::StoreAlways) => {
                 return self.begin_in_store(&all, &mut shards, now);
             }
-            Some(Part::Unreachable) => return Outcome::Unreachable,
-            Some(Part::Unsupported(error)) => return Outcome::Unsupported(error),
-            Some(Part::Decided(_)) | None => {}
+            Some(AskOutcome::Unreachable) => return Outcome::Unreachable,
+            Some(AskOutcome::Unsupported(error)) => return Outcome::Unsupported(error),
+            Some(AskOutcome::Decided(_)) | None => {}
         }
         for (asked, decided) in all.iter().zip(&mut all_decided) {
             let shard = shards.of(asked.fingerprint);
             if !is_admitted
                 && decided.decision.is_admitted()
                 && let Some(known) = shard.get(asked.fingerprint)
-                && let Some(look) = known.account.look(asked.rule(), now)
+                && let Some(look) = known.view.look(asked.rule(), now)
             {
                 decided.decision = look;
             }
-            shard.counts.add(&decided.decision, decided.is_cut_off);
+            shard.counts.add(&decided.decision, decided.is_offline);
         }
         drop(shards);
         let decisions: Decisions = all_decided.iter().map(|decided| decided.decision).collect();
@@ -330,29 +328,29 @@ where
     /// Begins a call of several asks that the store decides.
     fn begin_in_store(
         self: &Arc<Self>,
-        all: &[Asked<'_, Rule>],
+        all: &[KeyedAsk<'_, Rule>],
         shards: &mut Shards<'_, Shard<Rule>>,
         now: Timestamp,
     ) -> Outcome<S, Rule, C> {
         let mut begun: SmallVec<[u64; 1]> = SmallVec::new();
-        for Asked { fingerprint, .. } in all {
+        for KeyedAsk { fingerprint, .. } in all {
             let shard = shards.of(*fingerprint);
             let Some(known) = shard.get(*fingerprint) else {
-                shard.book.begin_in_store(*fingerprint);
+                shard.views.begin_in_store(*fingerprint);
                 begun.push(*fingerprint);
                 continue;
             };
-            let has_begun = known.with(*fingerprint, |account| account.begin_in_store(now));
+            let has_begun = known.with(*fingerprint, |view| view.begin_in_store(now));
             if has_begun {
                 begun.push(*fingerprint);
                 continue;
             }
             let waiting = Waiting {
                 answer: known.wait(),
-                line: Arc::clone(&known.line),
+                schedule: Arc::clone(&known.schedule),
             };
             for fingerprint in begun {
-                let _ = shards.of(fingerprint).book.end_in_store(fingerprint);
+                let _ = shards.of(fingerprint).views.end_in_store(fingerprint);
             }
             return Outcome::Wait(waiting);
         }
@@ -362,12 +360,12 @@ where
     /// Returns how a key stands, if this node knows that.
     pub(super) fn look(&self, ask: &Ask<'_, Rule>) -> Option<Decision> {
         let asked = self.asked(ask);
-        let mut shard = self.accounts.table.shard(asked.fingerprint);
+        let mut shard = self.views.table.shard(asked.fingerprint);
         let _ = shard.bound(asked.rule(), self.nodes.number(), &self.config);
         let is_syncable = shard.is_syncable();
         let known = shard.get(asked.fingerprint).filter(|_| is_syncable)?;
         known
-            .account
+            .view
             .look(asked.rule(), self.config.common.clock.now())
     }
 
@@ -379,18 +377,18 @@ where
         let own = settlement.rule_for_key();
         let rule = own.as_ref().unwrap_or(settlement.rule);
         let Settlement { policy, key, .. } = settlement;
-        let fingerprint = self.accounts.fingerprint(policy, &key, rule);
+        let fingerprint = self.views.fingerprint(policy, &key, rule);
         let now = self.config.common.clock.now();
-        let mut shard = self.accounts.table.shard(fingerprint);
+        let mut shard = self.views.table.shard(fingerprint);
         let bound = shard.bound(rule, self.nodes.number(), &self.config);
         let (cost, actual) = (settlement.charge.cost, settlement.actual);
-        // After a flush nobody may tell what is added here.
+        // After a flush nobody may push what is added here.
         let is_here = shard.is_syncable() && (actual <= cost || !self.is_closed());
         let known = shard.get(fingerprint);
-        if let Some(known) = known.filter(|known| is_here && known.account.knows()) {
+        if let Some(known) = known.filter(|known| is_here && known.view.knows()) {
             let charge = &settlement.charge;
-            let less = known.with(fingerprint, |account| {
-                account.settle(rule, charge, actual, now, &bound)
+            let less = known.with(fingerprint, |view| {
+                view.settle(rule, charge, actual, now, &bound)
             });
             if less == 0 {
                 return None;
@@ -423,8 +421,8 @@ where
                     return Err(failure.unwrap_or_else(|| no_part(self.is_closed())));
                 }
                 Outcome::Unsupported(error) => return Err(error),
-                Outcome::Wait(Waiting { answer, line }) => {
-                    self.serve(&line)?;
+                Outcome::Wait(Waiting { answer, schedule }) => {
+                    self.serve(&schedule)?;
                     self.counters.waited.add(1);
                     match answer.await {
                         Ok(Err(error)) if !is_unreachable(&error) || self.is_closed() => {
@@ -478,19 +476,19 @@ where
         let now = self.config.common.clock.now();
         for ask in asks {
             let asked = self.asked(ask);
-            let mut shard = self.accounts.table.shard(asked.fingerprint);
+            let mut shard = self.views.table.shard(asked.fingerprint);
             let bound = shard.bound(asked.rule(), self.nodes.number(), &self.config);
             if !shard.is_syncable() {
                 continue;
             }
-            let line = || self.line(self.store.shard(ask.policy(), ask.key()));
-            let place = (ask, asked.rule());
-            let known = shard.get_or_add(asked.fingerprint, place, now, line);
+            let schedule = || self.schedule(self.store.shard(ask.policy(), ask.key()));
+            let owner = (ask, asked.rule());
+            let known = shard.get_or_add(asked.fingerprint, owner, now, schedule);
             let Some(known) = known else { continue };
-            self.accounts.note_kind(asked.rule().state_kind());
-            self.accounts.table.sweeping.want();
-            known.with(asked.fingerprint, |account| {
-                account.failed(now, true, &bound);
+            self.views.note_kind(asked.rule().state_kind());
+            self.views.table.sweeping.want();
+            known.with(asked.fingerprint, |view| {
+                view.failed(now, true, &bound);
             });
         }
         let outcome = self.acquire(asks, false);

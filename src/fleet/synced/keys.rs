@@ -1,4 +1,4 @@
-//! The accounts of all keys of this node, and the keys that wait for one part of the store.
+//! The views of all keys of this node, and the keys that wait for one part of the store.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use crate::{
     fleet::{
         SyncConfig,
         keys::{Answered, KeyTable, Waiting, lock},
-        sync::{Account, Agenda, Book, Bound, Due, Entry, Found},
+        sync::{Bound, Due, Found, KeyView, Schedule, ViewEntry, Views},
         tasks::OneTask,
     },
     key::Key,
@@ -28,50 +28,50 @@ use crate::{
 /// The most kinds of rules whose keys are found at a reset. More than a program has.
 const MOST_KINDS: usize = 64;
 
-/// The accounts of all keys of this node, each found by its fingerprint.
-pub(super) struct Accounts<Rule: Syncable> {
+/// The views of all keys of this node, each found by its fingerprint.
+pub(super) struct KeyViews<Rule: Syncable> {
     pub(super) table: KeyTable<Shard<Rule>>,
     kinds: Mutex<Vec<StateKind>>,
 }
 
 /// A part of the keys behind a lock.
 pub(super) struct Shard<Rule: Syncable> {
-    pub(super) book: Book<Rule, Known<Rule>>,
-    last_rule: Option<LastRule<Rule>>,
-    pub(super) counts: Counts,
+    pub(super) views: Views<Rule, KeyEntry<Rule>>,
+    last_rule: Option<RuleBound<Rule>>,
+    pub(super) counts: SyncCounts,
 }
 
 /// Calls that were decided here.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct SyncCounts {
     pub(super) admitted: u64,
     pub(super) refused: u64,
-    pub(super) cut_off: u64,
+    pub(super) offline: u64,
 }
 
-/// The account of a key under rules of one kind, and the calls that wait for it.
-pub(super) struct Known<Rule: Syncable> {
-    pub(super) place: Box<(Policy, Key)>,
-    pub(super) account: Account<Rule>,
+/// The view of a key under rules of one kind, and the calls that wait for it.
+pub(super) struct KeyEntry<Rule: Syncable> {
+    pub(super) owner: Box<(Policy, Key)>,
+    pub(super) view: KeyView<Rule>,
     /// Calls that wait for the store.
     pub(super) waiting: Waiting,
-    pub(super) line: Arc<Line>,
-    /// When it is due, as the line knows it.
+    pub(super) schedule: Arc<ShardSchedule>,
+    /// When it is due, as the schedule knows it.
     noted: Due,
 }
 
 /// The rule of the last call, and what a node may do alone under it. Most keys come under few
 /// rules.
-struct LastRule<Rule> {
+struct RuleBound<Rule> {
     rule: Rule,
     nodes: Option<u64>,
     bound: Bound,
     is_syncable: bool,
 }
 
-impl Counts {
-    pub(super) fn add(&mut self, decision: &Decision, is_cut_off: bool) {
-        self.cut_off += u64::from(is_cut_off);
+impl SyncCounts {
+    pub(super) fn add(&mut self, decision: &Decision, is_offline: bool) {
+        self.offline += u64::from(is_offline);
         match decision.is_admitted() {
             true => self.admitted += 1,
             false => self.refused += 1,
@@ -79,12 +79,12 @@ impl Counts {
     }
 }
 
-impl<Rule: Syncable> Accounts<Rule> {
+impl<Rule: Syncable> KeyViews<Rule> {
     pub(super) fn new(keys: usize, seed: Option<u64>, idle: Duration) -> Self {
         let shard = |most| Shard {
-            book: Book::new(most, idle),
+            views: Views::new(most, idle),
             last_rule: None,
-            counts: Counts::default(),
+            counts: SyncCounts::default(),
         };
         Self {
             table: KeyTable::new(keys, seed, shard),
@@ -118,8 +118,8 @@ impl<Rule: Syncable> Accounts<Rule> {
     /// Has the state of a key read anew before it is used, because it was reset in the store.
     pub(super) fn outdate(&self, policy: &Policy, key: &Key) {
         for fingerprint in self.fingerprints(policy, key) {
-            if let Some(known) = self.table.shard(fingerprint).book.get(fingerprint) {
-                known.account.outdate();
+            if let Some(known) = self.table.shard(fingerprint).views.get(fingerprint) {
+                known.view.outdate();
             }
         }
     }
@@ -152,7 +152,7 @@ impl<Rule: Syncable> Shard<Rule> {
             number: number + 1,
             ..config.bound(rule, nodes)
         };
-        self.last_rule = Some(LastRule {
+        self.last_rule = Some(RuleBound {
             rule: rule.clone(),
             nodes,
             bound,
@@ -175,13 +175,17 @@ impl<Rule: Syncable> Shard<Rule> {
     }
 
     #[inline]
-    pub(super) fn get(&mut self, fingerprint: u64) -> Option<&mut Known<Rule>> {
-        self.book.get(fingerprint)
+    pub(super) fn get(&mut self, fingerprint: u64) -> Option<&mut KeyEntry<Rule>> {
+        self.views.get(fingerprint)
     }
 
     /// Returns what is known of a key, if it is of this generation.
-    pub(super) fn get_of(&mut self, fingerprint: u64, generation: u64) -> Option<&mut Known<Rule>> {
-        let (known, of) = self.book.get_with_generation(fingerprint)?;
+    pub(super) fn get_of(
+        &mut self,
+        fingerprint: u64,
+        generation: u64,
+    ) -> Option<&mut KeyEntry<Rule>> {
+        let (known, of) = self.views.get_with_generation(fingerprint)?;
         (of == generation).then_some(known)
     }
 
@@ -192,10 +196,10 @@ impl<Rule: Syncable> Shard<Rule> {
         fingerprint: u64,
         (asked, bound): ((&Ask<'_, Rule>, &Rule), &Bound),
         now: Timestamp,
-        line: impl FnOnce() -> Arc<Line>,
-    ) -> Found<'_, Known<Rule>> {
-        let entry = || Known::new(asked, now, line());
-        self.book.find(fingerprint, bound, now, entry)
+        schedule: impl FnOnce() -> Arc<ShardSchedule>,
+    ) -> Found<'_, KeyEntry<Rule>> {
+        let entry = || KeyEntry::new(asked, now, schedule());
+        self.views.find(fingerprint, bound, now, entry)
     }
 
     /// Returns what is known of the key of an ask, from now on; `None` if there is no room.
@@ -204,63 +208,67 @@ impl<Rule: Syncable> Shard<Rule> {
         fingerprint: u64,
         asked: (&Ask<'_, Rule>, &Rule),
         now: Timestamp,
-        line: impl FnOnce() -> Arc<Line>,
-    ) -> Option<&mut Known<Rule>> {
-        let entry = || Known::new(asked, now, line());
-        let (known, _) = self.book.get_or_add(fingerprint, now, entry)?;
+        schedule: impl FnOnce() -> Arc<ShardSchedule>,
+    ) -> Option<&mut KeyEntry<Rule>> {
+        let entry = || KeyEntry::new(asked, now, schedule());
+        let (known, _) = self.views.get_or_add(fingerprint, now, entry)?;
         Some(known)
     }
 
     /// Removes a key. Returns the units that the store may not know.
     pub(super) fn remove(&mut self, fingerprint: u64) -> u64 {
-        let known = self.book.remove(fingerprint);
-        known.map_or(0, |known| known.account.unsynced())
+        let known = self.views.remove(fingerprint);
+        known.map_or(0, |known| known.view.unsynced())
     }
 }
 
-impl<Rule: Syncable> Entry<Rule> for Known<Rule> {
+impl<Rule: Syncable> ViewEntry<Rule> for KeyEntry<Rule> {
     #[inline]
-    fn account(&self) -> &Account<Rule> {
-        &self.account
+    fn view(&self) -> &KeyView<Rule> {
+        &self.view
     }
 
     #[inline]
-    fn account_mut(&mut self) -> &mut Account<Rule> {
-        &mut self.account
+    fn view_mut(&mut self) -> &mut KeyView<Rule> {
+        &mut self.view
     }
 
     fn is_settled(&self) -> bool {
-        self.account.is_settled() && self.waiting.is_empty()
+        self.view.is_settled() && self.waiting.is_empty()
     }
 
     fn removed(&mut self, fingerprint: u64) {
-        self.line.change(fingerprint, self.noted, Due::NEVER);
+        self.schedule.change(fingerprint, self.noted, Due::NEVER);
     }
 }
 
-impl<Rule: Syncable> Known<Rule> {
+impl<Rule: Syncable> KeyEntry<Rule> {
     #[cold]
-    fn new((ask, rule): (&Ask<'_, Rule>, &Rule), now: Timestamp, line: Arc<Line>) -> Self {
+    fn new(
+        (ask, rule): (&Ask<'_, Rule>, &Rule),
+        now: Timestamp,
+        schedule: Arc<ShardSchedule>,
+    ) -> Self {
         Self {
-            place: Box::new((ask.policy().clone(), *ask.key())),
-            account: Account::new(rule.clone(), now),
+            owner: Box::new((ask.policy().clone(), *ask.key())),
+            view: KeyView::new(rule.clone(), now),
             waiting: Waiting::default(),
-            line,
+            schedule,
             noted: Due::NEVER,
         }
     }
 
-    /// Does something with the account. Notes in the line if it is due at another instant than
+    /// Does something with the view. Notes in the schedule if it is due at another instant than
     /// before.
     #[inline]
     pub(super) fn with<T>(
         &mut self,
         fingerprint: u64,
-        change: impl FnOnce(&mut Account<Rule>) -> T,
+        change: impl FnOnce(&mut KeyView<Rule>) -> T,
     ) -> T {
-        let result = change(&mut self.account);
-        let at = self.account.due();
-        let is_write = self.account.unsynced() > 0;
+        let result = change(&mut self.view);
+        let at = self.view.due();
+        let is_write = self.view.unsynced() > 0;
         if self.noted.at != at || self.noted.is_write != is_write {
             self.note(fingerprint, Due { at, is_write });
         }
@@ -271,26 +279,26 @@ impl<Rule: Syncable> Known<Rule> {
     fn note(&mut self, fingerprint: u64, due: Due) {
         let before = std::mem::replace(&mut self.noted, due);
         if before.at < Timestamp::MAX || due.at < Timestamp::MAX {
-            self.line.change(fingerprint, before, due);
+            self.schedule.change(fingerprint, before, due);
         }
     }
 
-    /// Notes that the line has taken it out, because it is due.
+    /// Notes that the schedule has taken it out, because it is due.
     pub(super) fn clear_due(&mut self, fingerprint: u64) {
-        self.account.clear_due();
+        self.view.clear_due();
         self.note(fingerprint, Due::NEVER);
     }
 
-    /// Moves it to another line, where it is due at once.
-    pub(super) fn move_to(&mut self, line: Arc<Line>, fingerprint: u64) {
+    /// Moves it to another schedule, where it is due at once.
+    pub(super) fn move_to(&mut self, schedule: Arc<ShardSchedule>, fingerprint: u64) {
         self.removed(fingerprint);
-        self.line = line;
-        self.line.change(fingerprint, Due::NEVER, self.noted);
+        self.schedule = schedule;
+        self.schedule.change(fingerprint, Due::NEVER, self.noted);
     }
 
     /// Waits for the store.
     pub(super) fn wait(&mut self) -> Answered {
-        self.line.hurry.notify_one();
+        self.schedule.hurry.notify_one();
         self.waiting.wait()
     }
 }
@@ -298,8 +306,8 @@ impl<Rule: Syncable> Known<Rule> {
 /// The keys of one [part of the store](crate::store::Backend::shard) that wait for it, found by
 /// their fingerprints. One call to it is under way at a time.
 #[derive(Default)]
-pub(super) struct Line {
-    agenda: Mutex<Agenda<u64>>,
+pub(super) struct ShardSchedule {
+    schedule: Mutex<Schedule<u64>>,
     /// Wakes the task that calls the store.
     pub(super) wake: Notify,
     /// Told when a call waits for the store.
@@ -309,13 +317,13 @@ pub(super) struct Line {
     pub(super) is_down: AtomicBool,
 }
 
-impl Line {
+impl ShardSchedule {
     /// Notes that a key is due at another instant than before, or with something else.
     pub(super) fn change(&self, fingerprint: u64, before: Due, after: Due) {
         let is_first = {
-            let mut agenda = self.agenda();
-            let is_first = agenda.next().is_none_or(|next| after.at < next);
-            agenda.change(fingerprint, before, after);
+            let mut schedule = self.schedule();
+            let is_first = schedule.next().is_none_or(|next| after.at < next);
+            schedule.change(fingerprint, before, after);
             is_first && after != Due::NEVER
         };
         if is_first {
@@ -325,26 +333,26 @@ impl Line {
 
     /// Takes out a key that is due.
     pub(super) fn take(&self, now: Timestamp) -> Option<(Timestamp, u64)> {
-        self.agenda().take(now)
+        self.schedule().take(now)
     }
 
     /// Returns when there is something to do.
     pub(super) fn next(&self) -> Option<Timestamp> {
-        self.agenda().next()
+        self.schedule().next()
     }
 
     /// Returns the number of keys that are due.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.agenda().len()
+        self.schedule().len()
     }
 
     pub(super) fn is_down(&self) -> bool {
         self.is_down.load(Ordering::Relaxed)
     }
 
-    fn agenda(&self) -> MutexGuard<'_, Agenda<u64>> {
-        lock(&self.agenda)
+    fn schedule(&self) -> MutexGuard<'_, Schedule<u64>> {
+        lock(&self.schedule)
     }
 }
 
@@ -357,30 +365,34 @@ mod tests {
     /// last one.
     #[test]
     fn ten_thousand_resets_take_no_memory() {
-        let accounts = Accounts::<TokenBucket>::new(1000, Some(1), Duration::from_secs(1));
-        let (rule, policy, line) = (
+        let views = KeyViews::<TokenBucket>::new(1000, Some(1), Duration::from_secs(1));
+        let (rule, policy, schedule) = (
             TokenBucket::per_second(10),
             Policy::new("api"),
             Arc::default(),
         );
         let now = Timestamp::from_nanos(1);
-        let bound = SyncConfig::new().most_ahead(5).bound(&rule, Some(2));
-        accounts.note_kind(crate::algorithm::Algorithm::state_kind(&rule));
+        let bound = SyncConfig::new().max_unsynced(5).bound(&rule, Some(2));
+        views.note_kind(crate::algorithm::Algorithm::state_kind(&rule));
         for n in 0..10_000u64 {
             let key = Key::from(n % 3);
             let ask = Ask::new(&policy, &rule, key, Cost::ONE);
-            let fingerprint = accounts.fingerprint(&policy, &key, &rule);
-            let mut shard = accounts.table.shard(fingerprint);
-            let known = shard.get_or_add(fingerprint, (&ask, &rule), now, || Arc::clone(&line));
-            known.unwrap().with(fingerprint, |account| {
+            let fingerprint = views.fingerprint(&policy, &key, &rule);
+            let mut shard = views.table.shard(fingerprint);
+            let known = shard.get_or_add(fingerprint, (&ask, &rule), now, || Arc::clone(&schedule));
+            known.unwrap().with(fingerprint, |view| {
                 // It is due at once, and later.
-                let _ = account.acquire(&rule, now, (Cost::ONE, false), &bound);
-                account.failed(now, true, &bound);
+                let _ = view.acquire(&rule, now, (Cost::ONE, false), &bound);
+                view.failed(now, true, &bound);
             });
-            assert!(line.len() <= 3, "{} entries of three keys", line.len());
+            assert!(
+                schedule.len() <= 3,
+                "{} entries of three keys",
+                schedule.len()
+            );
             drop(shard);
-            accounts.drop_key(&policy, &key);
+            views.drop_key(&policy, &key);
         }
-        assert_eq!(line.len(), 0);
+        assert_eq!(schedule.len(), 0);
     }
 }

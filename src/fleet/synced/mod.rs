@@ -1,4 +1,4 @@
-//! A store that nodes tell later what they admitted.
+//! A store to which nodes later push what they admitted.
 
 mod call;
 mod keys;
@@ -26,14 +26,14 @@ use crate::{
     time::{Clock, SystemClock},
 };
 
-/// A store that each node tells later what it admitted, so that it decides from memory, and all
-/// nodes together exceed the limit by no more than a stated bound.
+/// A store to which each node later pushes what it admitted, so that it decides from memory, and
+/// all nodes together exceed the limit by no more than a stated bound.
 ///
 /// Created by [`synced`](crate::store::StoreExt::synced). A node decides by the rule itself, on the
-/// state that the store returned last and what the node has admitted since. It tells the store in
-/// the background, and gets the state in return, with what all other nodes admitted. What exceeds
-/// the limit is a loan: the units are in the store in the end, each of them once, so the key is
-/// refused until they are refilled.
+/// state that the store returned last and what the node has admitted since. It pushes to the store
+/// in the background, and gets the state in return, with what all other nodes admitted. What
+/// exceeds the limit is a loan: the units are in the store in the end, each of them once, so the
+/// key is refused until they are refilled.
 ///
 /// Use it against abuse and for fairness, for stores that are far or slow, and where an outage
 /// should not be felt. Where the limit must hold, take [leases](crate::store::Leased). A few calls
@@ -58,23 +58,23 @@ use crate::{
 ///
 /// # What it costs
 ///
-/// With N nodes, each of which may be ahead of the store by U units of a key, all together admit at
+/// With N nodes, each of which may be U units of a key ahead of the store, all together admit at
 /// most (N − 1) · U units above the limit: [`overshoot_bound`](Self::overshoot_bound). U is hard.
-/// At U a call waits until the store was told. Of a bucket, any span of time admits that much more
-/// than the rule; of windows, each window does. Where nobody reaches U, the nodes exceed the limit
-/// by what the others admit in a period and the way of a call.
+/// At U a call waits until its units were pushed. Of a bucket, any span of time admits that much
+/// more than the rule; of windows, each window does. Where nobody reaches U, the nodes exceed the
+/// limit by what the others admit in a period and the way of a call.
 ///
 /// | | store alone | [leases](crate::store::Leased) | background synchronisation |
 /// |---|---|---|---|
 /// | above the limit | 0 | 0 | (N − 1) · U, repaid |
-/// | below the limit | 0 | what the hold costs, and what other nodes hold | what is refilled between an admission and its delta, if the bucket was full meanwhile |
-/// | calls to the store for a busy key | one for each decision | 4 a hold and node | one a period and node, for up to 256 keys together |
+/// | below the limit | 0 | what the lease duration costs, and what other nodes hold | what is refilled between an admission and its delta, if the bucket was full meanwhile |
+/// | calls to the store for a busy key | one for each decision | 4 a lease duration and node | one a period and node, for up to 256 keys together |
 /// | a call waits for the store | always | when its node has no units left | for the first call of a key, and at U |
-/// | the store is down | as the outer wrapper says | the same, after a hold | each node goes on by its part of the limit, and repays |
+/// | the store is down | as the outer wrapper says | the same, after a lease duration | each node goes on by its share of the limit, and repays |
 /// | a node dies | nothing | its units expire | the store never hears of U units at most |
 ///
 /// A unit that is admitted near the end of a window may count in the next one, because a node knows
-/// the clock of the store only up to the way of an answer, and what it told is counted from its
+/// the clock of the store only up to the way of an answer, and what it pushed is counted from its
 /// arrival.
 ///
 /// # What happens when
@@ -83,24 +83,24 @@ use crate::{
 /// |---|---|
 /// | a call of a new key | It waits for the state, once. Many new keys are asked for together. |
 /// | a refusal | The first one asks the store at once. While calls are refused, the store is asked twice in a period. |
-/// | the store cannot be reached | The node goes on by an equal part of what remained when it asked last, and of the rate. All nodes that are cut off admit together what the rule does, beside the bound above; and their parts of what they had not heard of each other, which is less than one limit more: [`cut_off_bound`](SyncStats::cut_off_bound) is that of a node. A node that does not know the number of nodes, or with a limit below that number, has no part: the call fails, and the outer wrapper decides. |
-/// | the store is back | It is told everything. A bucket may be in debt then, and refuses until that is refilled. |
-/// | an answer is lost | The same is told again under the same number, so that the store takes it in once. Counters cannot know the number: what may have been added is not added again, and [counted](crate::store::CounterStats::doubtful). |
-/// | a node dies | The units that it has not told are lost: U at most, if it reached the store. [`flush`](Self::flush) tells them before a planned end. |
-/// | a key is reset | What this node has not told, or has told without an answer yet, is [dropped](SyncStats::dropped). Other nodes may still tell theirs. |
-/// | a rule changes | The view goes on under the new rule, as in a store. What was admitted under the old one is told under it. |
-/// | a refund | It is taken from what was not told yet, which then counts from its last unit on, and the rest is given back by the store. |
+/// | the store cannot be reached | The node goes on by an equal share of what remained when it asked last, and of the rate. All nodes that are offline admit together what the rule does, beside the bound above; and their parts of what they had not heard of each other, which is less than one limit more: [`offline_bound`](SyncStats::offline_bound) is that of a node. A node that does not know the number of nodes, or with a limit below that number, has no share: the call fails, and the outer wrapper decides. |
+/// | the store is back | Everything is pushed to it. A bucket may be in debt then, and refuses until that is refilled. |
+/// | an answer is lost | The same is pushed again under the same number, so that the store takes it in once. Counters cannot know the number: what may have been added is not added again, and [counted](crate::store::CounterStats::doubtful). |
+/// | a node dies | The units that it has not pushed are lost: U at most, if it reached the store. [`flush`](Self::flush) pushes them before a planned end. |
+/// | a key is reset | What this node has not pushed, or has pushed without an answer yet, is [dropped](SyncStats::dropped). Other nodes may still push theirs. |
+/// | a rule changes | The view goes on under the new rule, as in a store. What was admitted under the old one is pushed under it. |
+/// | a refund | It is taken from what was not pushed yet, which then counts from its last unit on, and the rest is refunded by the store. |
 /// | a [grant](crate::Limiter::grant) | This node has its units at once, others with their next answer. The limit may be exceeded by the grant. |
 /// | some nodes go without this wrapper | All of them are one more node that is never ahead, so N nodes with it may exceed the limit by N · U. They are not counted: set [`nodes`](SyncConfig::nodes) to N + 1. |
 /// | nodes have settings of their own | All together exceed the limit by the sum of their U, but for the least of them. |
-/// | a clock steps | The next answer sets what this node knows of the clock of the store. Until then it may admit U more than it should, and give back what these calls were charged although that is refilled. After a step back of its own clock, the next call has the store asked. |
-/// | a charge above the estimate | It is told like an admission, even beyond U. |
-/// | a call costs more than U | The store decides it, after it was told everything of this key. |
-/// | [too many keys](SyncConfig::keys) | Calls of further keys are decided by the store, and counted as [`crowded`](SyncStats::crowded). Nothing that was not told is ever dropped for room. |
+/// | a clock steps | The next answer sets what this node knows of the clock of the store. Until then it may admit U more than it should, and refund what these calls were charged although that is refilled. After a step back of its own clock, the next call has the store asked. |
+/// | a charge above the estimate | It is pushed like an admission, even beyond U. |
+/// | a call costs more than U | The store decides it, after all units of this key were pushed. |
+/// | [too many keys](SyncConfig::keys) | Calls of further keys are decided by the store, and counted as [`over_capacity`](SyncStats::over_capacity). Nothing that was not pushed is ever dropped for room. |
 /// | the store cannot take in units | It decides each call. What was admitted in an outage before that is known is [lost](SyncStats::lost). |
-/// | the store cannot take in the units of a key: its rule does not fit, or a newer release wrote its state | It decides each call of that key, and is asked again after ten periods. What was not told is [dropped](SyncStats::dropped). |
-/// | a key fails, and others are answered | Its units are told again a period later. A call that waits for a [contended](StoreError::is_contended) key fails; a key for which the server failed is decided alone. |
-/// | after [`flush`](Self::flush) | The store decides each call. Without the store it fails, because nobody would tell the store afterwards. |
+/// | the store cannot take in the units of a key: its rule does not fit, or a newer release wrote its state | It decides each call of that key, and is asked again after ten periods. What was not pushed is [dropped](SyncStats::dropped). |
+/// | a key fails, and others are answered | Its units are pushed again a period later. A call that waits for a [contended](StoreError::is_contended) key fails; a key for which the server failed is decided alone. |
+/// | after [`flush`](Self::flush) | The store decides each call. Without the store it fails, because nobody would push to the store afterwards. |
 ///
 /// [`remaining`](crate::Decision::remaining) and `Retry-After` are by what this node knows: other
 /// nodes may have admitted up to (N − 1) · U units that it does not know of.
@@ -108,9 +108,9 @@ use crate::{
 /// # A fallback that repays
 ///
 /// With an [overshoot of 0](SyncConfig::overshoot_percent) the store decides each call, while it
-/// can be reached. In an outage each node decides by its part of the limit, and tells the store
-/// afterwards. [`fall_back_to`](crate::store::StoreExt::fall_back_to) instead begins an outage with
-/// a full part, and forgets what was admitted.
+/// can be reached. In an outage each node decides by its share of the limit, and pushes to the
+/// store afterwards. [`fall_back_to`](crate::store::StoreExt::fall_back_to) instead begins an
+/// outage with a full part, and forgets what was admitted.
 ///
 /// # Place
 ///
@@ -169,10 +169,10 @@ impl<S, Rule: Syncable, C: Clock> Synced<S, Rule, C> {
     /// Returns how many units a call may lack although the rule has them: what is refilled during
     /// four periods, or since the oldest unit that the store does not know, if that is longer.
     ///
-    /// A node tells the store after four periods at most, beside the way of a call, as long as the
-    /// store takes in what there is to tell. If another node has told something meanwhile, the
-    /// store takes the units to be spent after that, although a bucket that was full had refilled
-    /// them already. Looks at all keys of which this node knows something.
+    /// A node pushes to the store after four periods at most, beside the way of a call, as long as
+    /// the store takes in what there is to push. If another node has pushed something meanwhile,
+    /// the store takes the units to be spent after that, although a bucket that was full had
+    /// refilled them already. Looks at all keys of which this node knows something.
     ///
     /// ```
     /// use tollgate::{TokenBucket, prelude::*, store::SyncConfig};
@@ -202,7 +202,7 @@ where
     Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
-    /// Tells the store all that it does not know, for at most this time; for a clean shutdown.
+    /// Pushes all unsynced units to the store, for at most this time; for a clean shutdown.
     /// Returns the units that it may still not know.
     ///
     /// Later calls are decided by the store, and fail if it cannot be reached: what this node
@@ -215,7 +215,7 @@ where
     /// # async fn example<S>(synced: tollgate::store::Synced<S, TokenBucket>)
     /// # where S: Store<TokenBucket, Error = tollgate::store::StoreError> + Send + Sync + 'static {
     /// let lost = synced.flush(Duration::from_secs(2)).await;
-    /// println!("{lost} units were not told to the store");
+    /// println!("{lost} units were not pushed to the store");
     /// # }
     /// ```
     ///
@@ -236,24 +236,25 @@ where
         self.make_due()
     }
 
-    /// Has all that the store does not know told now. Returns its units.
+    /// Has all unsynced units pushed now. Returns its units.
     fn make_due(&self) -> u64 {
         let inner = &self.inner;
         let now = inner.config.common.clock.now();
-        let (mut unsynced, mut lines) = (0, Vec::new());
-        for mut shard in inner.accounts.table.each() {
-            for (fingerprint, known) in shard.book.all_mut() {
-                if known.account.unsynced() > 0 {
-                    unsynced += known.account.unsynced();
-                    known.with(fingerprint, |account| account.make_due(now));
-                    lines.push(Arc::clone(&known.line));
+        let (mut unsynced, mut schedules) = (0, Vec::new());
+        for mut shard in inner.views.table.each() {
+            for (fingerprint, known) in shard.views.all_mut() {
+                if known.view.unsynced() > 0 {
+                    unsynced += known.view.unsynced();
+                    known.with(fingerprint, |view| view.make_due(now));
+                    schedules.push(Arc::clone(&known.schedule));
                 }
             }
         }
-        for line in lines {
-            // Outside of a runtime nothing can be told, and the units stay in the returned number.
-            let _ = inner.serve(&line);
-            line.hurry.notify_one();
+        for schedule in schedules {
+            // Outside of a runtime nothing can be pushed, and the units stay in the returned
+            // number.
+            let _ = inner.serve(&schedule);
+            schedule.hurry.notify_one();
         }
         unsynced
     }
@@ -364,16 +365,16 @@ where
         boxed(self.inner.store.settle(in_store))
     }
 
-    /// Drops what this node knows of the key, too. Other nodes may still tell what they admitted.
+    /// Drops what this node knows of the key, too. Other nodes may still push what they admitted.
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let inner = &self.inner;
         inner
             .counters
             .dropped
-            .add(inner.accounts.drop_key(policy, key));
+            .add(inner.views.drop_key(policy, key));
         match inner.store.reset(policy, key) {
             Check::Ready(done) => {
-                inner.accounts.outdate(policy, key);
+                inner.views.outdate(policy, key);
                 Check::Ready(done)
             }
             Check::Pending(done) => {
@@ -381,7 +382,7 @@ where
                 Check::Pending(Box::pin(async move {
                     let done = done.await;
                     // What was asked for meanwhile may be of the time before.
-                    inner.accounts.outdate(&policy, &key);
+                    inner.views.outdate(&policy, &key);
                     done
                 }))
             }

@@ -1,4 +1,4 @@
-//! The parts that the clones of the wrapper share, and the task that tells the store.
+//! The parts that the clones of the wrapper share, and the task that pushes to the store.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::keys::{Accounts, Line};
+use super::keys::{KeyViews, ShardSchedule};
 use crate::{
     algorithm::{Algorithm, Syncable},
     fleet::{
@@ -19,7 +19,7 @@ use crate::{
         keys::{LOOKS_OF_ROUND, lock},
         nodes::Nodes,
         stats::{RecentMost, Shares},
-        sync::{Bound, MOST_TOGETHER, Unsent, together},
+        sync::{Bound, MAX_DELTAS, Unsent, together},
         tasks::{OneTask, Running, Sweep},
     },
     key::Key,
@@ -39,9 +39,9 @@ const TICKS: u32 = 20;
 /// The parts that the clones of the wrapper share.
 pub(super) struct Inner<S, Rule: Syncable, C> {
     pub(super) store: S,
-    pub(super) accounts: Accounts<Rule>,
+    pub(super) views: KeyViews<Rule>,
     pub(super) config: SyncConfig<C>,
-    pub(super) counters: Counters,
+    pub(super) counters: SyncCounters,
     /// `true` once the store has answered that it cannot take in deltas.
     pub(super) cannot_sync: AtomicBool,
     pub(super) is_closed: AtomicBool,
@@ -50,25 +50,25 @@ pub(super) struct Inner<S, Rule: Syncable, C> {
     /// Draws no number twice: a node that is started again is another one.
     node: u64,
     batch: AtomicU64,
-    lines: Mutex<HashMap<u32, Arc<Line>>>,
+    schedules: Mutex<HashMap<u32, Arc<ShardSchedule>>>,
 }
 
 #[derive(Default)]
-pub(super) struct Counters {
+pub(super) struct SyncCounters {
     pub(super) waited: Counter,
     pub(super) in_store: Counter,
-    pub(super) crowded: Counter,
+    pub(super) over_capacity: Counter,
     pub(super) dropped: Counter,
     syncs: Counter,
     failed: Counter,
-    told: Counter,
+    pushed: Counter,
     lost: Counter,
     drift: Mutex<RecentMost>,
 }
 
 /// The units of a key that are pushed to the store. If there are none, the state alone is asked
 /// for.
-struct Told<Rule> {
+struct KeyPush<Rule> {
     fingerprint: u64,
     generation: u64,
     policy: Policy,
@@ -80,7 +80,7 @@ struct Told<Rule> {
     unsent: SmallVec<[Unsent<Rule>; 1]>,
 }
 
-impl<Rule> Told<Rule> {
+impl<Rule> KeyPush<Rule> {
     fn deltas(&self, now: Timestamp) -> impl Iterator<Item = Delta<'_, Rule>> {
         let delta = move |rule, number, age, units| {
             let batch = Batch {
@@ -93,28 +93,28 @@ impl<Rule> Told<Rule> {
             .unsent
             .is_empty()
             .then(|| delta(&self.rule, self.number, Duration::ZERO, 0));
-        let told = self.unsent.iter().map(move |unsent| {
+        let pushed = self.unsent.iter().map(move |unsent| {
             let age = now.saturating_since(unsent.at);
             delta(&*unsent.rule, unsent.number, age, unsent.units)
         });
-        told.chain(read)
+        pushed.chain(read)
     }
 }
 
-/// Keys that tell the store something. If that ends without an answer, with its runtime or by a
-/// panic of the store, they tell it again.
-struct Telling<'a, S, Rule, C>
+/// Keys whose units are pushed. If that ends without an answer, with its runtime or by a
+/// panic of the store, they push it again.
+struct Pushing<'a, S, Rule, C>
 where
     S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
     inner: &'a Inner<S, Rule, C>,
-    told: Vec<Told<Rule>>,
+    pushed: Vec<KeyPush<Rule>>,
     has_ended: bool,
 }
 
-impl<S, Rule, C> Drop for Telling<'_, S, Rule, C>
+impl<S, Rule, C> Drop for Pushing<'_, S, Rule, C>
 where
     S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Syncable,
@@ -123,9 +123,13 @@ where
     fn drop(&mut self) {
         if !self.has_ended {
             let (now, gone) = (self.inner.config.common.clock.now(), Err(runtime_gone()));
-            for told in &self.told {
-                self.inner
-                    .failed(told.fingerprint, Some(told.generation), now, (false, &gone));
+            for pushed in &self.pushed {
+                self.inner.failed(
+                    pushed.fingerprint,
+                    Some(pushed.generation),
+                    now,
+                    (false, &gone),
+                );
             }
         }
     }
@@ -134,9 +138,12 @@ where
 impl<S, Rule: Syncable, C> Drop for Inner<S, Rule, C> {
     /// Ends the tasks.
     fn drop(&mut self) {
-        let lines = self.lines.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for line in lines.values() {
-            line.wake.notify_one();
+        let schedules = self
+            .schedules
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        for schedule in schedules.values() {
+            schedule.wake.notify_one();
         }
     }
 }
@@ -152,8 +159,8 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
         let cannot_sync = store.refuses_beyond_rules();
         Self {
             store,
-            accounts: Accounts::new(config.common.keys, config.common.seed, config.idle()),
-            counters: Counters::default(),
+            views: KeyViews::new(config.common.keys, config.common.seed, config.idle()),
+            counters: SyncCounters::default(),
             // Blocks have to see each call.
             cannot_sync: AtomicBool::new(cannot_sync),
             is_closed: AtomicBool::new(false),
@@ -165,12 +172,12 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
             }),
             node: Random::new(seed).up_to(NODES),
             batch: AtomicU64::new(1),
-            lines: Mutex::default(),
+            schedules: Mutex::default(),
             config,
         }
     }
 
-    /// Returns `true` if the store decides all calls of keys that have nothing to tell.
+    /// Returns `true` if the store decides all calls of keys that have nothing to push.
     pub(super) fn is_off(&self) -> bool {
         self.cannot_sync.load(Ordering::Relaxed) || self.is_closed()
     }
@@ -180,9 +187,9 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    pub(super) fn line(&self, shard: u32) -> Arc<Line> {
-        let mut lines = lock(&self.lines);
-        Arc::clone(lines.entry(shard).or_default())
+    pub(super) fn schedule(&self, shard: u32) -> Arc<ShardSchedule> {
+        let mut schedules = lock(&self.schedules);
+        Arc::clone(schedules.entry(shard).or_default())
     }
 
     /// Returns the counters, but for the bound.
@@ -191,10 +198,10 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
         let mut stats = SyncStats {
             waited: counters.waited.get(),
             in_store: counters.in_store.get(),
-            crowded: counters.crowded.get(),
+            over_capacity: counters.over_capacity.get(),
             syncs: counters.syncs.get(),
             failed: counters.failed.get() + self.nodes.failed.get(),
-            told: counters.told.get(),
+            pushed: counters.pushed.get(),
             dropped: counters.dropped.get(),
             lost: counters.lost.get(),
             drift: self.drift().most(now),
@@ -202,23 +209,22 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
             ..SyncStats::default()
         };
         let (mut shares, mut rules) = (Shares::default(), Vec::new());
-        for shard in self.accounts.table.each() {
+        for shard in self.views.table.each() {
             let counts = shard.counts;
             stats.admitted += counts.admitted;
             stats.refused += counts.refused;
-            stats.cut_off += counts.cut_off;
+            stats.offline += counts.offline;
             if let Some((rule, bound)) = shard.last_rule() {
                 stats.overshoot_bound = stats.overshoot_bound.max(overshoot(bound));
                 rules.push((rule.clone(), bound.period));
             }
-            stats.keys += shard.book.len() as u64;
-            for (_, known) in shard.book.all() {
-                let account = &known.account;
-                stats.unsynced += account.unsynced();
-                stats.staleness_nanos = stats.staleness_nanos.max(age(account.oldest(), now));
-                stats.cut_off_bound = stats.cut_off_bound.max(account.cut_off_bound());
-                account
-                    .share_permille()
+            stats.keys += shard.views.len() as u64;
+            for (_, known) in shard.views.all() {
+                let view = &known.view;
+                stats.unsynced += view.unsynced();
+                stats.staleness_nanos = stats.staleness_nanos.max(age(view.oldest(), now));
+                stats.offline_bound = stats.offline_bound.max(view.offline_bound());
+                view.share_permille()
                     .into_iter()
                     .for_each(|share| shares.add(share));
             }
@@ -234,11 +240,11 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
 
     /// Returns the age of the oldest unit that the store may not know yet.
     pub(super) fn staleness(&self, now: Timestamp) -> Duration {
-        let ages = self.accounts.table.each().map(|shard| {
+        let ages = self.views.table.each().map(|shard| {
             let ages = shard
-                .book
+                .views
                 .all()
-                .map(|(_, known)| age(known.account.oldest(), now));
+                .map(|(_, known)| age(known.view.oldest(), now));
             ages.max().unwrap_or(0)
         });
         Duration::from_nanos(ages.max().unwrap_or(0))
@@ -259,8 +265,8 @@ pub(super) fn overshoot(bound: &Bound) -> u64 {
     bound.most.saturating_mul(others)
 }
 
-/// Returns how many units a rule refills before all of a key is told: after four periods, or later
-/// if the store takes in less than is admitted.
+/// Returns how many units a rule refills before all of a key is pushed: after four periods, or
+/// later if the store takes in less than is admitted.
 pub(super) fn undershoot(rule: &impl Algorithm, period: Duration, staleness: Duration) -> u64 {
     let look = rule.look(None, Timestamp::default());
     look.quota().map_or(0, |quota| {
@@ -275,15 +281,16 @@ where
     Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
-    /// Lets a task tell the store what keys of a line have to tell, as long as there are clones of
+    /// Lets a task push what the keys of a schedule have, as long as there are clones of
     /// the wrapper.
     ///
     /// # Errors
     ///
     /// Outside of a runtime of tokio, if there is no such task.
-    pub(super) fn serve(self: &Arc<Self>, line: &Arc<Line>) -> Result<(), StoreError> {
-        line.task
-            .spawn(|running| serve(Arc::downgrade(self), Arc::clone(line), running))
+    pub(super) fn serve(self: &Arc<Self>, schedule: &Arc<ShardSchedule>) -> Result<(), StoreError> {
+        schedule
+            .task
+            .spawn(|running| serve(Arc::downgrade(self), Arc::clone(schedule), running))
     }
 
     /// Counts this node in the store if that is due, beside a call to the store.
@@ -292,85 +299,84 @@ where
             .count(policy, |period| self.store.count_node(policy, period));
     }
 
-    /// Takes out what the next key of a line has to tell now, and returns its number of deltas.
-    fn next_told(&self, line: &Arc<Line>, now: Timestamp) -> Option<(Told<Rule>, usize)> {
-        while let Some((due, fingerprint)) = line.take(now) {
-            let mut shard = self.accounts.table.shard(fingerprint);
-            let Some((known, generation)) = shard.book.get_with_generation(fingerprint) else {
+    /// Takes out what the next key of a schedule has to push now, and returns its number of deltas.
+    fn next_push(
+        &self,
+        schedule: &Arc<ShardSchedule>,
+        now: Timestamp,
+    ) -> Option<(KeyPush<Rule>, usize)> {
+        while let Some((due, fingerprint)) = schedule.take(now) {
+            let mut shard = self.views.table.shard(fingerprint);
+            let Some((known, generation)) = shard.views.get_with_generation(fingerprint) else {
                 continue;
             };
-            if known.account.due() != due {
+            if known.view.due() != due {
                 continue;
             }
-            let (policy, key) = &*known.place;
-            let at = self.line(self.store.shard(policy, key));
-            if !Arc::ptr_eq(&at, line) {
+            let (policy, key) = &*known.owner;
+            let at = self.schedule(self.store.shard(policy, key));
+            if !Arc::ptr_eq(&at, schedule) {
                 // The store has moved the key.
                 known.move_to(at, fingerprint);
                 continue;
             }
             let mut number = || self.batch.fetch_add(1, Ordering::Relaxed);
             known.clear_due(fingerprint);
-            let unsent = known
-                .account
-                .send(now, &mut number)
-                .iter()
-                .cloned()
-                .collect();
-            let told = Told {
+            let unsent = known.view.send(now, &mut number).iter().cloned().collect();
+            let pushed = KeyPush {
                 fingerprint,
                 generation,
-                policy: known.place.0.clone(),
-                key: known.place.1,
-                rule: known.account.rule().clone(),
+                policy: known.owner.0.clone(),
+                key: known.owner.1,
+                rule: known.view.rule().clone(),
                 // The store keeps the last number of a node and key, and kinds of rules are told
                 // apart from each other.
-                node: (self.node ^ known.account.rule().state_kind().as_u64()) & ((1 << 53) - 1),
+                node: (self.node ^ known.view.rule().state_kind().as_u64()) & ((1 << 53) - 1),
                 number: number(),
                 unsent,
             };
-            let deltas = told.unsent.len().max(1);
-            return Some((told, deltas));
+            let deltas = pushed.unsent.len().max(1);
+            return Some((pushed, deltas));
         }
         None
     }
 
-    /// Tells the store what keys have to tell now. Returns `None` if there was nothing, and else if
+    /// Pushes what keys have to push now. Returns `None` if there was nothing, and else if
     /// the store has taken it in.
-    async fn sync(self: &Arc<Self>, line: &Arc<Line>) -> Option<bool> {
+    async fn sync(self: &Arc<Self>, schedule: &Arc<ShardSchedule>) -> Option<bool> {
         let sent = self.config.common.clock.now();
-        let mut telling = Telling {
+        let mut pushing = Pushing {
             inner: &**self,
-            told: together(MOST_TOGETHER, || self.next_told(line, sent)),
+            pushed: together(MAX_DELTAS, || self.next_push(schedule, sent)),
             has_ended: false,
         };
-        let first = telling.told.first()?;
+        let first = pushing.pushed.first()?;
         self.count_node(&first.policy);
         let syncing = {
-            let told = telling.told.iter();
-            let deltas: Vec<_> = told.flat_map(|told| told.deltas(sent)).collect();
+            let pushed = pushing.pushed.iter();
+            let deltas: Vec<_> = pushed.flat_map(|pushed| pushed.deltas(sent)).collect();
             self.store.sync(&deltas)
         };
         let Some(syncing) = syncing else {
             // The store cannot take in deltas, so nothing was admitted here, unless the node was
-            // cut off.
+            // offline.
             self.cannot_sync.store(true, Ordering::Relaxed);
-            telling.has_ended = true;
-            for told in &telling.told {
-                let mut shard = self.accounts.table.shard(told.fingerprint);
-                self.counters.lost.add(shard.remove(told.fingerprint));
+            pushing.has_ended = true;
+            for pushed in &pushing.pushed {
+                let mut shard = self.views.table.shard(pushed.fingerprint);
+                self.counters.lost.add(shard.remove(pushed.fingerprint));
             }
             return Some(true);
         };
         self.counters.syncs.add(1);
         let answer = syncing.await;
-        telling.has_ended = true;
-        let told = &telling.told;
+        pushing.has_ended = true;
+        let pushed = &pushing.pushed;
         let now = self.config.common.clock.now();
         match answer {
             Ok(pulled) => {
-                line.is_down.store(false, Ordering::Relaxed);
-                if !self.answered(told, pulled, (sent, now)) {
+                schedule.is_down.store(false, Ordering::Relaxed);
+                if !self.answered(pushed, pulled, (sent, now)) {
                     self.counters.failed.add(1);
                 }
                 Some(true)
@@ -379,14 +385,19 @@ where
                 self.counters.failed.add(1);
                 let is_unreachable = is_unreachable(&error);
                 let result = Err(error);
-                for told in told {
-                    let generation = Some(told.generation);
-                    self.failed(told.fingerprint, generation, now, (is_unreachable, &result));
+                for pushed in pushed {
+                    let generation = Some(pushed.generation);
+                    self.failed(
+                        pushed.fingerprint,
+                        generation,
+                        now,
+                        (is_unreachable, &result),
+                    );
                 }
                 if is_unreachable {
-                    line.is_down.store(true, Ordering::Relaxed);
+                    schedule.is_down.store(true, Ordering::Relaxed);
                     // The others need not find out one after the other.
-                    while let Some((_, fingerprint)) = line.take(now) {
+                    while let Some((_, fingerprint)) = schedule.take(now) {
                         self.failed(fingerprint, None, now, (true, &result));
                     }
                 }
@@ -395,28 +406,28 @@ where
         }
     }
 
-    /// Takes in the results of all deltas. Returns `false` if one of them failed that can be told
+    /// Takes in the results of all deltas. Returns `false` if one of them failed that can be pushed
     /// again.
     fn answered(
         &self,
-        told: &[Told<Rule>],
+        pushed: &[KeyPush<Rule>],
         pulled: Vec<Result<Pulled<Rule::State>, StoreError>>,
         (sent, now): (Timestamp, Timestamp),
     ) -> bool {
         let (mut pulled, mut is_whole) = (pulled.into_iter(), true);
-        for told in told {
-            let results = pulled.by_ref().take(told.unsent.len().max(1));
+        for pushed in pushed {
+            let results = pulled.by_ref().take(pushed.unsent.len().max(1));
             let mut taken_in = 0;
             // The last state of a key contains all its deltas.
             let last = results.enumerate().map(|(n, result)| {
-                let unsent = told.unsent.get(n).filter(|_| result.is_ok());
+                let unsent = pushed.unsent.get(n).filter(|_| result.is_ok());
                 taken_in += unsent.map_or(0, |unsent| unsent.units);
                 result
             });
             let Pulled { at, state } = match last.reduce(Result::and) {
                 Some(Ok(pulled)) => pulled,
                 Some(Err(error)) if error.is_unsupported() => {
-                    self.leave_to_store(told, now, taken_in);
+                    self.leave_to_store(pushed, now, taken_in);
                     continue;
                 }
                 failed => {
@@ -428,9 +439,9 @@ where
                     // The other keys were answered, so the store can be reached.
                     is_whole = false;
                     let is_unreachable = is_unreachable(&error);
-                    let generation = Some(told.generation);
+                    let generation = Some(pushed.generation);
                     self.failed(
-                        told.fingerprint,
+                        pushed.fingerprint,
                         generation,
                         now,
                         (is_unreachable, &Err(error)),
@@ -439,37 +450,37 @@ where
                 }
             };
             self.nodes.note_clock(at);
-            let mut shard = self.accounts.table.shard(told.fingerprint);
-            let bound = shard.bound(&told.rule, self.nodes.number(), &self.config);
-            // After a reset it is another account, and the units were counted as dropped.
-            let Some(known) = shard.get_of(told.fingerprint, told.generation) else {
+            let mut shard = self.views.table.shard(pushed.fingerprint);
+            let bound = shard.bound(&pushed.rule, self.nodes.number(), &self.config);
+            // After a reset it is another view, and the units were counted as dropped.
+            let Some(known) = shard.get_of(pushed.fingerprint, pushed.generation) else {
                 continue;
             };
-            let others = known.with(told.fingerprint, |account| {
-                account.answered((sent, at, now), state, &bound)
+            let others = known.with(pushed.fingerprint, |view| {
+                view.answered((sent, at, now), state, &bound)
             });
             known.waiting.wake(&Ok(()));
             self.drift().note(others, now);
-            self.counters.told.add(taken_in);
+            self.counters.pushed.add(taken_in);
         }
         is_whole
     }
 
     /// Has the store decide the calls of a key for a while, because it cannot take in the units of
     /// the key.
-    fn leave_to_store(&self, told: &Told<Rule>, now: Timestamp, taken_in: u64) {
-        let mut shard = self.accounts.table.shard(told.fingerprint);
-        let Some(known) = shard.get_of(told.fingerprint, told.generation) else {
+    fn leave_to_store(&self, pushed: &KeyPush<Rule>, now: Timestamp, taken_in: u64) {
+        let mut shard = self.views.table.shard(pushed.fingerprint);
+        let Some(known) = shard.get_of(pushed.fingerprint, pushed.generation) else {
             return;
         };
         let until = now.saturating_add(self.config.idle());
-        let unsynced = known.account.leave_to_store(until);
+        let unsynced = known.view.leave_to_store(until);
         known.waiting.wake(&Ok(()));
-        self.counters.told.add(taken_in);
+        self.counters.pushed.add(taken_in);
         self.counters.dropped.add(unsynced.saturating_sub(taken_in));
     }
 
-    /// Notes that a key could not be told, or that what was sent of one generation of it got no
+    /// Notes that a key could not be pushed, or that what was sent of one generation of it got no
     /// answer.
     fn failed(
         &self,
@@ -478,10 +489,10 @@ where
         now: Timestamp,
         (is_unreachable, result): (bool, &Result<(), StoreError>),
     ) {
-        let mut shard = self.accounts.table.shard(fingerprint);
-        let known = shard.book.get_with_generation(fingerprint);
+        let mut shard = self.views.table.shard(fingerprint);
+        let known = shard.views.get_with_generation(fingerprint);
         let known = known.filter(|(_, of)| generation.is_none_or(|generation| *of == generation));
-        let Some(rule) = known.map(|(known, _)| known.account.rule().clone()) else {
+        let Some(rule) = known.map(|(known, _)| known.view.rule().clone()) else {
             return;
         };
         let bound = shard.bound(&rule, self.nodes.number(), &self.config);
@@ -489,8 +500,8 @@ where
             return;
         };
         known.clear_due(fingerprint);
-        known.with(fingerprint, |account| {
-            account.failed(now, is_unreachable, &bound);
+        known.with(fingerprint, |view| {
+            view.failed(now, is_unreachable, &bound);
         });
         known.waiting.wake(result);
     }
@@ -501,9 +512,12 @@ pub(super) fn is_unreachable(error: &StoreError) -> bool {
     !error.is_contended() && !error.is_unsupported()
 }
 
-/// Tells the store what keys of a line have to tell, until all clones of the wrapper are gone.
-async fn serve<S, Rule, C>(inner: Weak<Inner<S, Rule, C>>, line: Arc<Line>, _running: Running)
-where
+/// Pushes what the keys of a schedule have, until all clones of the wrapper are gone.
+async fn serve<S, Rule, C>(
+    inner: Weak<Inner<S, Rule, C>>,
+    schedule: Arc<ShardSchedule>,
+    _running: Running,
+) where
     S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Syncable,
     C: Clock + Send + Sync + 'static,
@@ -513,22 +527,22 @@ where
             return;
         };
         let period = strong.config.usual_period();
-        let synced = strong.sync(&line).await;
+        let synced = strong.sync(&schedule).await;
         let now = strong.config.common.clock.now();
         drop(strong);
         match synced {
             Some(true) => {
-                // Many keys are told together, unless somebody waits.
-                let _ = tokio::time::timeout(period / TICKS, line.hurry.notified()).await;
+                // Many keys are pushed together, unless somebody waits.
+                let _ = tokio::time::timeout(period / TICKS, schedule.hurry.notified()).await;
             }
             Some(false) => tokio::time::sleep(period).await,
             None => {
-                let Some(next) = line.next() else {
-                    line.wake.notified().await;
+                let Some(next) = schedule.next() else {
+                    schedule.wake.notified().await;
                     continue;
                 };
                 let wait = next.saturating_since(now).max(Duration::from_micros(1));
-                let _ = tokio::time::timeout(wait, line.wake.notified()).await;
+                let _ = tokio::time::timeout(wait, schedule.wake.notified()).await;
             }
         }
     }
@@ -541,7 +555,7 @@ where
     C: Clock + Send + Sync + 'static,
 {
     fn sweeping(&self) -> &OneTask {
-        &self.accounts.table.sweeping
+        &self.views.table.sweeping
     }
 
     fn now(&self) -> Timestamp {
@@ -549,9 +563,9 @@ where
     }
 
     fn forget_idle(&self, now: Timestamp) -> Option<Timestamp> {
-        let shards = self.accounts.table.each();
+        let shards = self.views.table.each();
         shards
-            .filter_map(|mut shard| shard.book.forget_idle(now, LOOKS_OF_ROUND))
+            .filter_map(|mut shard| shard.views.forget_idle(now, LOOKS_OF_ROUND))
             .min()
     }
 }

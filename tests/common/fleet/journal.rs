@@ -33,8 +33,8 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sums {
     pub asked: u64,
-    pub from_leases: u64,
-    pub refused_here: u64,
+    pub admitted: u64,
+    pub refused: u64,
     pub granted: u64,
     pub expired: u64,
 }
@@ -68,13 +68,13 @@ impl Journal {
     pub fn end(&mut self, limit: usize, sums: &Sums) {
         let Sums {
             asked,
-            from_leases,
-            refused_here,
+            admitted,
+            refused,
             granted,
             expired,
         } = sums;
         self.line(&format!(
-            "s {limit} {asked} {from_leases} {refused_here} {granted} {expired}"
+            "s {limit} {asked} {admitted} {refused} {granted} {expired}"
         ));
     }
 
@@ -115,8 +115,8 @@ impl Journals {
             _ => {
                 let sums = &mut self.sums[limit];
                 sums.asked += numbers[1];
-                sums.from_leases += numbers[2];
-                sums.refused_here += numbers[3];
+                sums.admitted += numbers[2];
+                sums.refused += numbers[3];
                 sums.granted += numbers[4];
                 sums.expired += numbers[5];
                 return;

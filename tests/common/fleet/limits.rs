@@ -23,7 +23,7 @@ impl Limit {
     }
 
     pub fn config(&self) -> LeaseConfig {
-        LeaseConfig::new().hold(self.hold)
+        LeaseConfig::new().duration(self.hold)
     }
 
     /// The burst that the store has: less what is refilled during the hold, rounded up.

@@ -148,8 +148,8 @@ where
         let stats = caller.store.stats();
         let sums = Sums {
             asked: stats.asked,
-            from_leases: stats.from_leases,
-            refused_here: stats.refused_here,
+            admitted: stats.admitted,
+            refused: stats.refused,
             granted: stats.granted,
             expired: stats.expired,
         };

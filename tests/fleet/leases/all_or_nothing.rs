@@ -43,7 +43,9 @@ impl Limits {
 
 fn leased(clock: &ManualClock, seed: u64) -> Node {
     let server = Transactional::with_clock(MapStore::default(), clock.clone());
-    let config = LeaseConfig::new().hold(Duration::from_secs(60)).seed(seed);
+    let config = LeaseConfig::new()
+        .duration(Duration::from_secs(60))
+        .seed(seed);
     Slow::new(server, seed).leased(config.clock(clock.clone()))
 }
 

@@ -40,7 +40,7 @@ async fn the_leases_of_a_dead_node_count_as_spent() {
         let dies = node(
             &with_leases,
             &clock,
-            LeaseConfig::new().hold(hold).seed(seed),
+            LeaseConfig::new().duration(hold).seed(seed),
         );
         let reference = Transactional::with_clock(spent.clone(), clock.clone());
         let held = rule.held(hold, 1).unwrap();

@@ -50,7 +50,7 @@ impl Transact<TokenBucket> for Panics {
 #[tokio::test]
 async fn a_panic_of_the_store_is_survived() {
     let (clock, store) = (ManualClock::default(), Panics::default());
-    let config = LeaseConfig::new().hold(Duration::from_millis(100));
+    let config = LeaseConfig::new().duration(Duration::from_millis(100));
     let leased =
         Transactional::with_clock(store.clone(), clock.clone()).leased(config.clock(clock.clone()));
     let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(1000));

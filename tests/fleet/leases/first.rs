@@ -13,7 +13,7 @@ use crate::leases::{map_store::MapStore, shared::node};
 #[tokio::test]
 async fn most_calls_of_a_hot_key_need_no_round_trip() {
     let clock = ManualClock::default();
-    let config = LeaseConfig::new().hold(Duration::from_millis(100));
+    let config = LeaseConfig::new().duration(Duration::from_millis(100));
     let (states, policy) = (MapStore::default(), Policy::new("api"));
     let store = node(&states, &clock, config);
     let rule = TokenBucket::per_second(1000);

@@ -34,7 +34,7 @@ async fn calls_that_wait_for_the_first_one_go_on() {
             let server = Transactional::with_clock(MapStore::default(), clock.clone());
             let faulty = Faulty::new(server);
             let faults = faulty.faults();
-            let config = LeaseConfig::new().hold(HOLD).clock(clock.clone());
+            let config = LeaseConfig::new().duration(HOLD).clock(clock.clone());
             let node = faulty.timeout(Duration::from_secs(1)).leased(config);
             let policy = Policy::new("api");
             let call = |rule| {
@@ -77,7 +77,7 @@ async fn calls_that_wait_for_the_first_one_go_on() {
 #[tokio::test]
 async fn a_key_that_is_called_once_in_a_hold_keeps_nothing() {
     let (clock, states) = (ManualClock::default(), MapStore::default());
-    let config = LeaseConfig::new().hold(HOLD).keys(100);
+    let config = LeaseConfig::new().duration(HOLD).keys(100);
     let node = crate::leases::shared::node(&states, &clock, config);
     let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(1000));
     for key in 0..10_000_u64 {
@@ -85,6 +85,6 @@ async fn a_key_that_is_called_once_in_a_hold_keeps_nothing() {
         assert!(node.acquire(&[ask]).await.unwrap().is_admitted());
     }
     let stats = node.stats();
-    assert_eq!([stats.keys, stats.crowded], [0, 0], "{stats:?}");
+    assert_eq!([stats.keys, stats.over_capacity], [0, 0], "{stats:?}");
     assert_eq!([stats.asked, stats.spent], [10_000, 10_000], "{stats:?}");
 }

@@ -41,7 +41,7 @@ async fn run(demand: u64, seed: u64) -> Run {
     clock.advance(Duration::from_secs(1_000_000));
     let start = clock.now();
     let nodes = [0, 1, 2].map(|node_seed| {
-        let config = LeaseConfig::new().hold(HOLD).seed(3 * seed + node_seed);
+        let config = LeaseConfig::new().duration(HOLD).seed(3 * seed + node_seed);
         node(&states, &clock, config)
     });
     let mut random = Random::new(seed);

@@ -88,7 +88,7 @@ where
 const SECOND: Duration = Duration::from_secs(1);
 
 fn held_for_a_second() -> LeaseConfig {
-    LeaseConfig::new().hold(SECOND)
+    LeaseConfig::new().duration(SECOND)
 }
 
 /// A thousand units, of which one comes back in 3.6 seconds, and which the hold costs one.

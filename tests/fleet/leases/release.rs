@@ -46,7 +46,7 @@ where
         let (clock, states) = (ManualClock::default(), MapStore::default());
         clock.advance(Duration::from_secs(1_000_000));
         let [a, b] = [(); 2].map(|()| {
-            let config = LeaseConfig::new().hold(Duration::from_millis(100));
+            let config = LeaseConfig::new().duration(Duration::from_millis(100));
             node(&states, &clock, config)
         });
         let full = remaining(&a, &rule).await;

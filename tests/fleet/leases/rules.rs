@@ -90,7 +90,7 @@ async fn admitted_after_a_change(is_alike: bool) -> (u64, u64) {
         .map(|rule| Bucket { rule, is_alike });
     let (clock, states) = (ManualClock::default(), MapStore::default());
     clock.advance(Duration::from_secs(1_000_000));
-    let config = LeaseConfig::new().hold(Duration::from_millis(100));
+    let config = LeaseConfig::new().duration(Duration::from_millis(100));
     let node = node(&states, &clock, config);
     assert_eq!(admitted(&node, &generous, 700).await, 700);
     let left = node.stats().left;
@@ -118,7 +118,7 @@ async fn rules_that_alternate_keep_a_lease_each() {
     });
     let (clock, states) = (ManualClock::default(), MapStore::default());
     clock.advance(Duration::from_secs(1_000_000));
-    let config = LeaseConfig::new().hold(Duration::from_millis(100));
+    let config = LeaseConfig::new().duration(Duration::from_millis(100));
     let node = node(&states, &clock, config);
     for _ in 0..500 {
         for rule in &rules {

@@ -130,11 +130,11 @@ impl Wrapper {
                 unreachable!("blocks change the type of the rule")
             }
             Self::Leased(millis) => {
-                let config = LeaseConfig::new().hold(Duration::from_millis(millis));
+                let config = LeaseConfig::new().duration(Duration::from_millis(millis));
                 let config = config.nodes(nodes).clock(clock).seed(seed);
                 server.leased(config).boxed()
             }
-            Self::Synced(units) => server.synced(sync.most_ahead(units).nodes(nodes)).boxed(),
+            Self::Synced(units) => server.synced(sync.max_unsynced(units).nodes(nodes)).boxed(),
             Self::Counted(percent) => server.synced(sync.overshoot_percent(percent)).boxed(),
         }
     }

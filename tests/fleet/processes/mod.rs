@@ -78,7 +78,7 @@ fn memcached_that_is_restarted() {
 /// A fleet asks seldom for the hot key, if the server grants.
 fn few_requests(journals: &fleet::journal::Journals) {
     let hot = &journals.sums[0];
-    let decisions = hot.asked + hot.from_leases + hot.refused_here;
+    let decisions = hot.asked + hot.admitted + hot.refused;
     assert!(100 * hot.asked <= 13 * decisions, "{hot:?}");
 }
 
@@ -99,7 +99,7 @@ fn redis(server: &servers::Redis, seed: u64, restart: &dyn Fn(), forgets: bool) 
     }
     .check();
     // Also a server that grants no more than the cost keeps the limit.
-    if journals.sums[0].from_leases > 0 {
+    if journals.sums[0].admitted > 0 {
         few_requests(&journals);
     } else {
         eprintln!("redis: no unit was granted ahead, so the number of requests is not checked");

@@ -57,7 +57,7 @@ fn rule(limit: usize) -> TokenBucket {
 fn config(limit: usize, seed: u64, nodes: u64) -> SyncConfig {
     let config = SyncConfig::new()
         .period(Duration::from_millis(50))
-        .most_ahead(AHEAD[limit])
+        .max_unsynced(AHEAD[limit])
         .seed(seed + limit as u64);
     match (limit, nodes) {
         (0, 0) => config.nodes(BURST + 1),

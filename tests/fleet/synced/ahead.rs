@@ -8,7 +8,7 @@ use crate::synced::nodes::{DELAY, Fleet, PERIOD, acquire, at_once, bucket, spent
 async fn calls_are_decided_here_and_told_later() {
     let fleet = Fleet::new();
     let rule = bucket(1000);
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(100).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(100).nodes(2));
     assert!(
         at_once(&node, &rule, "alice", 1).is_none(),
         "its state is not known"
@@ -39,7 +39,7 @@ async fn calls_are_decided_here_and_told_later() {
     assert_eq!(spent(&store, &rule, "alice").await, 31);
     let stats = node.stats();
     assert_eq!(
-        (stats.unsynced, stats.told, stats.staleness_nanos),
+        (stats.unsynced, stats.pushed, stats.staleness_nanos),
         (0, 31, 0)
     );
     assert_eq!(stats.syncs, 2, "one to ask, and one to tell");
@@ -49,7 +49,7 @@ async fn calls_are_decided_here_and_told_later() {
 async fn half_of_what_is_allowed_is_told_at_once() {
     let fleet = Fleet::new();
     let rule = bucket(1000);
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(100).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(100).nodes(2));
     acquire(&node, &rule, "alice", 1).await.unwrap();
     assert!(at_once(&node, &rule, "alice", 49).unwrap().is_admitted());
     tokio::time::sleep(PERIOD / 10 + 4 * DELAY).await;
@@ -60,7 +60,7 @@ async fn half_of_what_is_allowed_is_told_at_once() {
 async fn at_the_bound_a_call_waits_until_the_store_was_told() {
     let fleet = Fleet::new();
     let rule = bucket(1000);
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(10).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(10).nodes(2));
     acquire(&node, &rule, "alice", 10).await.unwrap();
     assert!(at_once(&node, &rule, "alice", 1).is_none());
     assert!(
@@ -77,7 +77,7 @@ async fn at_the_bound_a_call_waits_until_the_store_was_told() {
 async fn a_call_that_costs_more_than_the_bound_is_decided_by_the_store() {
     let fleet = Fleet::new();
     let rule = bucket(100);
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(10).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(10).nodes(2));
     assert!(
         acquire(&node, &rule, "alice", 7)
             .await
@@ -116,7 +116,7 @@ async fn all_nodes_together_keep_the_bound() {
         let all: Vec<_> = (0..nodes)
             .map(|_| {
                 fleet
-                    .node(SyncConfig::new().most_ahead(most).nodes(nodes))
+                    .node(SyncConfig::new().max_unsynced(most).nodes(nodes))
                     .0
             })
             .collect();
@@ -145,7 +145,7 @@ async fn all_nodes_together_keep_the_bound() {
         }
         // All of it is in the store: what exceeds the limit is a debt, and is seen when the store
         // is asked for more than remains.
-        let told: u64 = all.iter().map(|node| node.stats().told).sum();
+        let told: u64 = all.iter().map(|node| node.stats().pushed).sum();
         let here: u64 = all.iter().map(|node| node.stats().admitted).sum();
         assert_eq!(told, here);
     }
@@ -155,7 +155,7 @@ async fn all_nodes_together_keep_the_bound() {
 async fn the_first_refusal_tells_the_others() {
     let fleet = Fleet::new();
     let rule = bucket(100);
-    let config = || SyncConfig::new().most_ahead(60).nodes(2);
+    let config = || SyncConfig::new().max_unsynced(60).nodes(2);
     let [(one, _), (other, _)] = [fleet.node(config()), fleet.node(config())];
     for node in [&one, &other] {
         acquire(node, &rule, "alice", 1).await.unwrap();
@@ -191,7 +191,7 @@ async fn the_first_refusal_tells_the_others() {
 async fn a_clean_end_tells_everything() {
     let fleet = Fleet::new();
     let rule = bucket(1000);
-    let (node, faults) = fleet.node(SyncConfig::new().most_ahead(100).nodes(2));
+    let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(100).nodes(2));
     for key in ["alice", "bob", "carol"] {
         acquire(&node, &rule, key, 20).await.unwrap();
     }
@@ -210,7 +210,7 @@ async fn a_clean_end_tells_everything() {
     );
     assert_eq!(spent(&store, &rule, "alice").await, 21);
 
-    let (other, other_faults) = fleet.node(SyncConfig::new().most_ahead(100).nodes(2));
+    let (other, other_faults) = fleet.node(SyncConfig::new().max_unsynced(100).nodes(2));
     acquire(&other, &rule, "dave", 20).await.unwrap();
     other_faults.always(tollgate::testing::Fault::Unavailable);
     assert_eq!(other.flush(PERIOD).await, 20, "nobody was told");
@@ -223,7 +223,7 @@ async fn a_clean_end_tells_everything() {
 async fn after_a_flush_nothing_is_admitted_here() {
     let fleet = Fleet::new();
     let rule = bucket(1000);
-    let (node, faults) = fleet.node(SyncConfig::new().most_ahead(100).nodes(2));
+    let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(100).nodes(2));
     acquire(&node, &rule, "told", 20).await.unwrap();
     assert_eq!(node.flush(PERIOD).await, 0);
     faults.always(tollgate::testing::Fault::Unavailable);
@@ -232,7 +232,7 @@ async fn after_a_flush_nothing_is_admitted_here() {
             assert!(acquire(&node, &rule, key, 1).await.is_err(), "{key}");
         }
     }
-    let (other, faults) = fleet.node(SyncConfig::new().most_ahead(100).nodes(2));
+    let (other, faults) = fleet.node(SyncConfig::new().max_unsynced(100).nodes(2));
     acquire(&other, &rule, "untold", 20).await.unwrap();
     faults.always(tollgate::testing::Fault::Unavailable);
     assert_eq!(other.flush(PERIOD).await, 20);
@@ -258,7 +258,7 @@ async fn a_backlog_raises_the_bound_of_what_calls_may_lack() {
     let fleet = Fleet::new();
     // A unit in 100 ms.
     let rule = tollgate::TokenBucket::per_second(10).burst(100);
-    let (node, faults) = fleet.node(SyncConfig::new().most_ahead(50).nodes(2));
+    let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(50).nodes(2));
     acquire(&node, &rule, "alice", 1).await.unwrap();
     assert_eq!(node.undershoot_bound(&rule), 4);
     faults.always(tollgate::testing::Fault::Unavailable);
@@ -272,7 +272,7 @@ async fn a_backlog_raises_the_bound_of_what_calls_may_lack() {
 async fn a_call_that_is_dropped_takes_nothing() {
     let fleet = Fleet::new();
     let rule = bucket(1000);
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(10).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(10).nodes(2));
     for _ in 0..5 {
         let call = acquire(&node, &rule, "alice", 1);
         let _ = tokio::time::timeout(DELAY / 10, call).await;
@@ -294,7 +294,7 @@ async fn a_call_that_is_dropped_takes_nothing() {
 async fn parts_and_drift_are_those_of_late() {
     let fleet = Fleet::new();
     let rule = bucket(10_000);
-    let config = || SyncConfig::new().most_ahead(500).nodes(2);
+    let config = || SyncConfig::new().max_unsynced(500).nodes(2);
     let [(one, _), (other, _)] = [fleet.node(config()), fleet.node(config())];
     for _ in 0..10 {
         for (node, units) in [(&one, 480), (&other, 160)] {

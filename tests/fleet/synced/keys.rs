@@ -12,7 +12,7 @@ const KEYS: u32 = 2000;
 async fn calls_to_the_store_do_not_follow_the_traffic() {
     let fleet = Fleet::new();
     let rule = bucket(1000);
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(100).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(100).nodes(2));
     let mut calls = tokio::task::JoinSet::new();
     for n in 0..KEYS {
         let node = node.clone();
@@ -65,14 +65,14 @@ async fn calls_to_the_store_do_not_follow_the_traffic() {
 async fn a_key_is_forgotten_after_its_last_call() {
     let fleet = Fleet::new();
     let rule = bucket(1000);
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(100).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(100).nodes(2));
     for n in 0..100 {
         acquire(&node, &rule, &format!("k{n}"), 1).await.unwrap();
     }
     assert_eq!(node.stats().keys, 100);
     tokio::time::sleep(PERIOD * 25).await;
     let stats = node.stats();
-    assert_eq!((stats.keys, stats.unsynced, stats.told), (0, 0, 100));
+    assert_eq!((stats.keys, stats.unsynced, stats.pushed), (0, 0, 100));
     assert_eq!(spent(&fleet.server(), &rule, "k0").await, 1);
 }
 
@@ -81,7 +81,7 @@ async fn a_key_is_forgotten_after_its_last_call() {
 async fn without_room_the_store_decides() {
     let fleet = Fleet::new();
     let rule = bucket(3);
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(3).nodes(2).keys(64));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(3).nodes(2).keys(64));
     for _ in 0..4 {
         for n in 0..500 {
             let decision = acquire(&node, &rule, &format!("k{n}"), 1).await.unwrap();
@@ -89,7 +89,7 @@ async fn without_room_the_store_decides() {
         }
     }
     let stats = node.stats();
-    assert!(stats.keys <= 64 && stats.crowded > 500, "{stats:?}");
+    assert!(stats.keys <= 64 && stats.over_capacity > 500, "{stats:?}");
     tokio::time::sleep(4 * PERIOD + 4 * DELAY).await;
     let store = fleet.server();
     for n in 0..500 {

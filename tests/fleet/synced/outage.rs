@@ -32,7 +32,7 @@ fn all(faults: &[&Faults], fault: Option<Fault>) {
 async fn cut_off_nodes_divide_what_remains_and_repay() {
     let fleet = Fleet::new();
     let rule = bucket(100);
-    let config = || SyncConfig::new().most_ahead(10).nodes(2);
+    let config = || SyncConfig::new().max_unsynced(10).nodes(2);
     let [(one, a), (other, b)] = [fleet.node(config()), fleet.node(config())];
     // Both have the same part of the traffic.
     for _ in 0..2 {
@@ -57,7 +57,7 @@ async fn cut_off_nodes_divide_what_remains_and_repay() {
     assert!((50..=58 + 10).contains(&together), "{first} and {second}");
     assert!(first > 15 && second > 15, "{first} and {second}");
     let stats = one.stats();
-    assert!(stats.cut_off >= 90 && stats.failed > 0, "{stats:?}");
+    assert!(stats.offline >= 90 && stats.failed > 0, "{stats:?}");
     all(&[&a, &b], None);
     tokio::time::sleep(4 * PERIOD).await;
     assert_eq!((one.stats().unsynced, other.stats().unsynced), (0, 0));
@@ -76,7 +76,7 @@ async fn cut_off_nodes_divide_what_remains_and_repay() {
 async fn a_new_key_has_a_part_of_its_limit_in_an_outage() {
     let fleet = Fleet::new();
     let rule = bucket(100);
-    let (node, faults) = fleet.node(SyncConfig::new().most_ahead(10).nodes(4));
+    let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(10).nodes(4));
     faults.always(Fault::Unavailable);
     assert_eq!(admitted(&node, &rule, 100).await, 25);
     faults.none();
@@ -90,7 +90,7 @@ async fn a_new_key_has_a_part_of_its_limit_in_an_outage() {
 async fn a_key_that_is_new_in_an_outage_is_told_afterwards() {
     let fleet = Fleet::new();
     let rule = bucket(100);
-    let (node, faults) = fleet.node(SyncConfig::new().most_ahead(10).nodes(4));
+    let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(10).nodes(4));
     faults.always(Fault::Unavailable);
     for key in ["alice", "bob"] {
         for _ in 0..5 {
@@ -110,7 +110,7 @@ async fn a_key_that_is_new_in_an_outage_is_told_afterwards() {
 async fn a_node_without_a_part_fails_and_the_wrapper_decides() {
     let fleet = Fleet::new();
     let rule = TokenBucket::per_day(3);
-    let (node, faults) = fleet.node(SyncConfig::new().most_ahead(1).nodes(4));
+    let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(1).nodes(4));
     faults.always(Fault::Unavailable);
     let error = acquire(&node, &rule, "alice", 1).await.unwrap_err();
     assert!(error.is_unavailable(), "{error}");
@@ -162,7 +162,7 @@ async fn a_rule_that_cannot_be_told_is_not_decided_alone() {
     tokio::time::sleep(4 * PERIOD).await;
     let stats = node.stats();
     assert_eq!(
-        (stats.cut_off, stats.syncs, stats.keys),
+        (stats.offline, stats.syncs, stats.keys),
         (0, 0, 0),
         "{stats:?}"
     );
@@ -218,7 +218,7 @@ async fn windows_are_divided_too() {
         "token-bucket 90/1d & fixed-window 90/1d".parse().unwrap(),
     ];
     for (n, rule) in rules.into_iter().enumerate() {
-        let (node, faults) = fleet.node(SyncConfig::new().most_ahead(5).nodes(3));
+        let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(5).nodes(3));
         let key = format!("k{n}");
         faults.always(Fault::Unavailable);
         let mut admitted = 0;
@@ -243,7 +243,7 @@ async fn a_lone_call_on_a_silent_store_is_decided_here() {
     let faults = server.faults();
     let node = server
         .timeout(Duration::from_millis(50))
-        .synced(SyncConfig::new().most_ahead(10).nodes(2).period(PERIOD));
+        .synced(SyncConfig::new().max_unsynced(10).nodes(2).period(PERIOD));
     faults.always(Fault::Silent);
     let start = tokio::time::Instant::now();
     let decision = acquire(&node, &rule, "alice", 1).await.unwrap();
@@ -262,7 +262,7 @@ fn a_runtime_that_ends_is_followed_by_another_one() {
     let first = runtime();
     let (fleet, node, rule) = first.block_on(async {
         let (fleet, rule) = (Fleet::new(), bucket(1000));
-        let (node, _) = fleet.node(SyncConfig::new().most_ahead(10).nodes(2));
+        let (node, _) = fleet.node(SyncConfig::new().max_unsynced(10).nodes(2));
         assert!(
             acquire(&node, &rule, "alice", 10)
                 .await
@@ -297,7 +297,7 @@ fn a_runtime_that_ends_is_followed_by_another_one() {
 async fn lost_answers_count_once() {
     let fleet = Fleet::new();
     let rule = bucket(10_000);
-    let (node, faults) = fleet.node(SyncConfig::new().most_ahead(50).nodes(2));
+    let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(50).nodes(2));
     faults.by_chance(3, 3, [Fault::Lost, Fault::Unavailable]);
     let mut admitted = 0;
     for n in 0..1000 {

@@ -14,7 +14,7 @@ use crate::synced::nodes::{DELAY, Fleet, PERIOD, acquire, bucket, spent};
 async fn units_under_way_are_counted_once() {
     let fleet = Fleet::new();
     let rule = bucket(100);
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(100).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(100).nodes(2));
     acquire(&node, &rule, "alice", 60).await.unwrap();
     tokio::time::sleep(DELAY / 5).await;
     assert_eq!(node.stats().unsynced, 60, "they are under way");
@@ -25,7 +25,7 @@ async fn units_under_way_are_counted_once() {
     assert!(decision.unwrap().is_admitted());
     tokio::time::sleep(5 * PERIOD).await;
     let stats = node.stats();
-    assert_eq!((stats.dropped, stats.told, stats.unsynced), (60, 1, 0));
+    assert_eq!((stats.dropped, stats.pushed, stats.unsynced), (60, 1, 0));
     let in_store = spent(&fleet.server(), &rule, "alice").await;
     let decision = acquire(&node, &rule, "alice", 1).await.unwrap();
     assert_eq!(decision.remaining(), Some(100 - in_store - 1));

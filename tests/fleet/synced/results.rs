@@ -98,7 +98,7 @@ fn node(fleet: &Fleet) -> (Node, Picky) {
         store: fleet.server(),
         fails: Arc::default(),
     };
-    let config = SyncConfig::new().most_ahead(10).nodes(2);
+    let config = SyncConfig::new().max_unsynced(10).nodes(2);
     let node = store
         .clone()
         .synced(config.period(PERIOD).clock(TokioClock::new()));
@@ -167,7 +167,7 @@ async fn the_store_decides_the_calls_of_a_key_that_it_cannot_take_in() {
     assert_eq!(node.flush(PERIOD).await, 0);
     assert_eq!(spent(&fleet.server(), &rule, "bob").await, admitted);
     let stats = node.stats();
-    assert_eq!((stats.failed, stats.dropped, stats.cut_off), (0, 0, 0));
+    assert_eq!((stats.failed, stats.dropped, stats.offline), (0, 0, 0));
 }
 
 /// Units that the store will never take in are counted, and told no more.
@@ -187,7 +187,7 @@ async fn units_that_the_store_cannot_take_in_are_counted_as_dropped() {
     tokio::time::sleep(5 * PERIOD).await;
     let stats = node.stats();
     assert_eq!((stats.dropped, stats.unsynced), (3, 0), "{stats:?}");
-    assert_eq!((stats.failed, stats.cut_off), (0, 0), "{stats:?}");
+    assert_eq!((stats.failed, stats.offline), (0, 0), "{stats:?}");
     assert_eq!(spent(&fleet.server(), &rule, "alice").await, 4);
     assert_eq!(spent(&fleet.server(), &rule, "bob").await, 1);
     assert!(acquire(&node, &rule, "bob", 1).await.unwrap().is_admitted());
@@ -226,7 +226,7 @@ async fn a_key_that_fails_is_told_again_and_the_others_go_on() {
         );
         // Only calls of the key that cannot be reached, from the second round on.
         let stats = node.stats();
-        assert_eq!(stats.cut_off, [0, 3][n], "{stats:?}");
+        assert_eq!(stats.offline, [0, 3][n], "{stats:?}");
         store.set("bob", None);
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(spent(&fleet.server(), &rule, "bob").await, 5);

@@ -11,14 +11,14 @@ use crate::synced::nodes::{Fleet, PERIOD, acquire, at_once, bucket, spent};
 #[tokio::test(start_paused = true)]
 async fn a_changed_rule_goes_on_with_what_was_admitted() {
     let fleet = Fleet::new();
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(50).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(50).nodes(2));
     let [small, large] = [bucket(100), bucket(200)];
     acquire(&node, &small, "alice", 40).await.unwrap();
     let decision = at_once(&node, &large, "alice", 1).unwrap();
     assert_eq!(decision.limit(), Some(200));
     assert!(decision.remaining() <= Some(160));
     tokio::time::sleep(PERIOD * 5).await;
-    assert_eq!(node.stats().told, 41);
+    assert_eq!(node.stats().pushed, 41);
 }
 
 /// Two kinds under one key and policy, told by turns, with answers that are lost: neither is lost,
@@ -26,7 +26,7 @@ async fn a_changed_rule_goes_on_with_what_was_admitted() {
 #[tokio::test(start_paused = true)]
 async fn two_kinds_of_rules_are_told_apart() {
     let fleet = Fleet::new();
-    let (node, faults) = fleet.node(SyncConfig::new().most_ahead(50).nodes(2));
+    let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(50).nodes(2));
     let rules: [AnyRule; 2] = [bucket(10_000).into(), FixedWindow::per_day(10_000).into()];
     faults.by_chance(5, 3, [tollgate::testing::Fault::Lost]);
     let mut admitted = [0; 2];
@@ -50,7 +50,7 @@ async fn two_kinds_of_rules_are_told_apart() {
 async fn windows_that_differ_between_keys_are_told_as_the_key_meets_them() {
     let fleet = Fleet::new();
     let rule = FixedWindow::per_day(1000).spread();
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(50).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(50).nodes(2));
     for key in ["alice", "bob"] {
         for _ in 0..10 {
             assert!(acquire(&node, &rule, key, 1).await.unwrap().is_admitted());

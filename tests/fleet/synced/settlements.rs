@@ -28,7 +28,7 @@ async fn settle_later(
 async fn a_refund_of_what_was_not_told_stays_here() {
     let fleet = Fleet::new();
     let rule = bucket(100);
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(50).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(50).nodes(2));
     settle(&node, &rule, 20, 5).await;
     assert_eq!(node.stats().unsynced, 5);
     assert_eq!(
@@ -43,7 +43,7 @@ async fn a_refund_of_what_was_not_told_stays_here() {
 async fn a_refund_of_what_was_told_is_given_back_by_the_store() {
     let fleet = Fleet::new();
     let rule = bucket(100);
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(50).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(50).nodes(2));
     let mut decision = acquire(&node, &rule, "alice", 20).await.unwrap();
     tokio::time::sleep(PERIOD * 5).await;
     let store = fleet.server();
@@ -57,7 +57,7 @@ async fn a_refund_of_what_was_told_is_given_back_by_the_store() {
 async fn a_charge_above_the_estimate_is_told() {
     let fleet = Fleet::new();
     let rule = bucket(100);
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(10).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(10).nodes(2));
     settle(&node, &rule, 5, 70).await;
     tokio::time::sleep(PERIOD * 5).await;
     assert_eq!(spent(&fleet.server(), &rule, "alice").await, 70);
@@ -79,7 +79,7 @@ async fn a_charge_above_the_estimate_is_told() {
 async fn a_reset_drops_what_was_not_told() {
     let fleet = Fleet::new();
     let rule = bucket(100);
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(50).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(50).nodes(2));
     acquire(&node, &rule, "alice", 20).await.unwrap();
     node.reset(&Policy::new("api"), &Key::from("alice"))
         .await

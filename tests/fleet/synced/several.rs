@@ -20,7 +20,7 @@ async fn both(node: &Node<TokenBucket>, rules: &[TokenBucket; 2], keys: [&str; 2
 async fn a_refusal_of_one_spends_none() {
     let fleet = Fleet::new();
     let rules = [bucket(100), bucket(5)];
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(50).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(50).nodes(2));
     for _ in 0..5 {
         assert_eq!(both(&node, &rules, ["tenant", "alice"]).await, [true, true]);
     }
@@ -40,7 +40,7 @@ async fn a_refusal_of_one_spends_none() {
 async fn one_key_may_be_named_twice() {
     let fleet = Fleet::new();
     let rules = [bucket(5), bucket(5)];
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(50).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(50).nodes(2));
     for _ in 0..2 {
         assert_eq!(both(&node, &rules, ["alice", "alice"]).await, [true, true]);
     }
@@ -54,7 +54,7 @@ async fn one_key_may_be_named_twice() {
 #[tokio::test(start_paused = true)]
 async fn calls_in_both_orders_do_not_lock_each_other() {
     let fleet = Fleet::new();
-    let (node, _) = fleet.node(SyncConfig::new().most_ahead(3).nodes(2));
+    let (node, _) = fleet.node(SyncConfig::new().max_unsynced(3).nodes(2));
     let mut calls = tokio::task::JoinSet::new();
     for n in 0..200 {
         let node = node.clone();

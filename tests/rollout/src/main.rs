@@ -6,6 +6,8 @@
 /// The former release.
 #[path = "."]
 mod before {
+    use std::time::Duration;
+
     use ::before as tollgate;
 
     // Names that this release has changed or moved.
@@ -17,6 +19,21 @@ mod before {
     /// The rule of a store inside of blocks.
     pub(super) type OfBlocks = tollgate::AnyRule;
 
+    /// Returns settings of leases of this duration.
+    pub(super) fn leases(duration: Duration) -> tollgate::store::LeaseConfig {
+        tollgate::store::LeaseConfig::new().hold(duration)
+    }
+
+    /// Returns settings of nodes that may be so many units ahead.
+    pub(super) fn sync(units: u64) -> tollgate::store::SyncConfig {
+        tollgate::store::SyncConfig::new().most_ahead(units)
+    }
+
+    /// Returns the calls that were decided while the store could not be reached.
+    pub(super) fn offline(stats: &tollgate::store::SyncStats) -> u64 {
+        stats.cut_off
+    }
+
     #[path = "worker.rs"]
     pub(crate) mod worker;
     #[path = "wrapped.rs"]
@@ -26,6 +43,8 @@ mod before {
 /// This release.
 #[path = "."]
 mod now {
+    use std::time::Duration;
+
     use ::now as tollgate;
     use tollgate::store::{
         StoreError,
@@ -34,6 +53,18 @@ mod now {
 
     /// The rule of a store inside of blocks.
     pub(super) type OfBlocks = tollgate::algorithm::Blockable<tollgate::AnyRule>;
+
+    pub(super) fn leases(duration: Duration) -> tollgate::store::LeaseConfig {
+        tollgate::store::LeaseConfig::new().duration(duration)
+    }
+
+    pub(super) fn sync(units: u64) -> tollgate::store::SyncConfig {
+        tollgate::store::SyncConfig::new().max_unsynced(units)
+    }
+
+    pub(super) fn offline(stats: &tollgate::store::SyncStats) -> u64 {
+        stats.offline
+    }
 
     #[path = "worker.rs"]
     pub(crate) mod worker;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    OfBlocks, StoreError,
+    OfBlocks, StoreError, leases, offline, sync,
     tollgate::{
         AnyRule, CountedRule,
-        store::{Blocks, BoxStore, CircuitBreakerConfig, LeaseConfig, StoreExt, SyncConfig},
+        store::{Blocks, BoxStore, CircuitBreakerConfig, StoreExt},
     },
 };
 
@@ -56,7 +56,7 @@ macro_rules! around {
                 Node::new(remembered.capacity($number as usize).boxed())
             }
             "synced" => {
-                let synced = $store.synced(SyncConfig::new().most_ahead($number));
+                let synced = $store.synced(sync($number));
                 let stats = synced.clone();
                 Node {
                     store: synced.boxed(),
@@ -66,7 +66,7 @@ macro_rules! around {
                         Report {
                             nodes: stats.nodes,
                             unsynced: stats.unsynced,
-                            failed: stats.failed + stats.dropped + stats.lost + stats.cut_off,
+                            failed: stats.failed + stats.dropped + stats.lost + offline(&stats),
                         }
                     }),
                 }
@@ -90,7 +90,7 @@ pub(super) fn any(name: &str, number: u64, store: BoxStore<AnyRule, StoreError>)
     if name != "leased" {
         return around!(store, name, number);
     }
-    let leased = store.leased(LeaseConfig::new().hold(Duration::from_millis(number)));
+    let leased = store.leased(leases(Duration::from_millis(number)));
     let stats = leased.clone();
     Node {
         store: leased.boxed(),

@@ -19,7 +19,7 @@ use super::{
 };
 
 fn off(clock: &ManualClock) -> LeaseConfig<ManualClock> {
-    let config = LeaseConfig::new().hold(Duration::ZERO);
+    let config = LeaseConfig::new().duration(Duration::ZERO);
     config.clock(clock.clone())
 }
 
@@ -57,7 +57,9 @@ async fn with_a_hold_no_law_finds_a_unit_too_many() {
         for nodes in 1..=2 {
             let clock = ManualClock::default();
             let states = states::<AnyRule>(&clock);
-            let hold = LeaseConfig::new().hold(Duration::from_millis(50)).seed(1);
+            let hold = LeaseConfig::new()
+                .duration(Duration::from_millis(50))
+                .seed(1);
             let node = || states.clone().leased(hold.clone().clock(clock.clone()));
             let first = node();
             let second = if nodes == 1 { first.clone() } else { node() };
@@ -80,7 +82,7 @@ async fn with_a_hold_no_law_finds_a_unit_too_many() {
             }
             assert_eq!(report.kept().contains(&Law::Reset), nodes == 1);
             let stats = first.stats();
-            assert!(stats.from_leases > 20, "{stats:?}");
+            assert!(stats.admitted > 20, "{stats:?}");
         }
     }
 }

@@ -45,7 +45,7 @@ async fn two_nodes_that_may_not_be_ahead_are_one_store() {
     for most in [0, 3] {
         let clock = ManualClock::default();
         let memory = Memory::new(clock.clone(), Ways::default());
-        let config = SyncConfig::new().most_ahead(most).nodes(2);
+        let config = SyncConfig::new().max_unsynced(most).nodes(2);
         let node = |number| {
             let store = driver::<AnyRule>(memory.node(number));
             store.synced(config.clone().clock(clock.clone()))
@@ -96,7 +96,7 @@ async fn a_store_that_cannot_take_in_units_decides() {
     let clock = ManualClock::default();
     let store = Faulty::new(states::<TokenBucket>(&clock)).synced(
         SyncConfig::new()
-            .most_ahead(50)
+            .max_unsynced(50)
             .nodes(3)
             .clock(clock.clone()),
     );

@@ -306,7 +306,7 @@ async fn a_node_on_counters_loses_what_is_counted() {
         let link = Link::new(&clock);
         let store = link.store(&clock);
         let rule = FixedWindow::per_day(1 << 30);
-        let config = SyncConfig::new().most_ahead(50).nodes(2);
+        let config = SyncConfig::new().max_unsynced(50).nodes(2);
         let node = store.clone().timeout(Duration::from_millis(50)).synced(
             config
                 .clock(clock.clone())
@@ -339,7 +339,7 @@ async fn a_node_on_counters_loses_what_is_counted() {
         let account = *link.account();
         let stats = node.stats();
         assert_eq!((left, stats.dropped), (0, 0), "seed {seed}: {stats:?}");
-        assert_eq!(stats.told, admitted, "seed {seed}: {stats:?}");
+        assert_eq!(stats.pushed, admitted, "seed {seed}: {stats:?}");
         assert_eq!(account.sent, admitted, "seed {seed}: {stats:?}");
         assert_eq!(store.stats().doubtful, account.unanswered, "seed {seed}");
         assert_eq!(link.total(), admitted - account.lost, "seed {seed}");

@@ -83,7 +83,7 @@ fn nodes(
         };
         let config = LeaseConfig::new().clock(clock).seed(random.next());
         let config = match scenario.hold {
-            Some(hold) => config.hold(hold),
+            Some(hold) => config.duration(hold),
             None => config,
         };
         let store = RemoteStore {

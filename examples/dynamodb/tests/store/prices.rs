@@ -70,7 +70,9 @@ async fn a_decision_has_the_price_that_is_told() {
 
     // With leases, most decisions cost nothing.
     let busy = TokenBucket::per_second(100_000);
-    let config = LeaseConfig::new().hold(Duration::from_millis(500)).nodes(1);
+    let config = LeaseConfig::new()
+        .duration(Duration::from_millis(500))
+        .nodes(1);
     let leased = store.clone().leased(config);
     let calls = 2_000;
     let in_leases = price(&dynamo, &leased, &busy, 3, calls).await;

@@ -49,6 +49,6 @@ fn etcd_that_is_restarted_with_its_data() {
     }
     .check();
     let hot = &journals.sums[0];
-    let decisions = hot.asked + hot.from_leases + hot.refused_here;
+    let decisions = hot.asked + hot.admitted + hot.refused;
     assert!(100 * hot.asked <= 13 * decisions, "{hot:?}");
 }

@@ -93,11 +93,11 @@ impl Cluster {
         Kafka::connect(self.settings.clone(), id).await.unwrap()
     }
 
-    pub(crate) async fn node(&self, id: u64, most_ahead: u64) -> (Node, Kafka) {
+    pub(crate) async fn node(&self, id: u64, max_unsynced: u64) -> (Node, Kafka) {
         let kafka = self.store(id).await;
         let config = SyncConfig::new()
             .period(Duration::from_millis(20))
-            .most_ahead(most_ahead)
+            .max_unsynced(max_unsynced)
             .nodes(2);
         (kafka.clone().synced(config), kafka)
     }

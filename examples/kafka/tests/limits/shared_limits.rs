@@ -126,7 +126,7 @@ async fn an_outage_of_the_brokers_is_told_afterwards() {
         }
         admitted += u64::from(acquire(&node, "alice").await.unwrap());
     }
-    assert!(node.stats().cut_off > 50, "{:?}", node.stats());
+    assert!(node.stats().offline > 50, "{:?}", node.stats());
     mock.broker_up(1).unwrap();
     let start = tokio::time::Instant::now();
     while node.stats().unsynced > 0 {

@@ -25,12 +25,12 @@ pub(super) fn play<R: Leasable>(
 ) -> Option<Admission> {
     let mut random = Random::new(seed);
     let usual = rule.usual_hold();
-    let hold = match random.up_to(3) {
+    let duration = match random.up_to(3) {
         0 => usual / 5,
         1 => usual * 3,
         _ => usual,
     };
-    let mut weather = Weather::random(&mut random, hold.as_nanos() as u64);
+    let mut weather = Weather::random(&mut random, duration.as_nanos() as u64);
     weather.broken = broken;
     if matches!(meter, Meter::Both(..)) {
         // Each rule of a pair has a price of its own.
@@ -47,12 +47,12 @@ pub(super) fn play<R: Leasable>(
     if broken == Broken::Drift {
         weather.drift = 50_000;
     }
-    let hold = if rule.held(hold, weather.max_cost).is_ok() {
-        hold
+    let duration = if rule.held(duration, weather.max_cost).is_ok() {
+        duration
     } else {
         usual
     };
-    let mut fleet = Fleet::new(rule, hold, weather, random.next());
+    let mut fleet = Fleet::new(rule, duration, weather, random.next());
     fleet.play();
     let openings = std::mem::take(&mut fleet.openings);
     let meter = meter.with_more(fleet.more);

@@ -47,13 +47,13 @@ fn a_demand_above_the_rate_is_admitted_at_the_rate() {
 #[test]
 fn calls_to_the_store_are_bounded() {
     let (rule, _) = bucket(RATE, RATE);
-    let hold = rule.usual_hold().as_nanos() as u64;
+    let duration = rule.usual_hold().as_nanos() as u64;
     for nodes in [1, 3, 8, 20] {
         for demand in [500, 900, 1200, 3000] {
             let (_, asked) = under_load(nodes, demand);
-            let during_hold = RATE * demand / 1000 * hold / SECOND / nodes;
+            let during_hold = RATE * demand / 1000 * duration / SECOND / nodes;
             let first = 1 + u64::from(during_hold.max(1).next_power_of_two().ilog2());
-            let most = nodes * (first + 4 * SPAN * SECOND / hold);
+            let most = nodes * (first + 4 * SPAN * SECOND / duration);
             assert!(asked <= most, "{nodes} nodes, {demand}: {asked} of {most}");
         }
     }

@@ -8,7 +8,7 @@ use crate::{
     TokenBucket,
     algorithm::Algorithm,
     decision::{Charge, Cost},
-    fleet::sync::{Account, Bound, Tried},
+    fleet::sync::{Bound, KeyView, ViewOutcome},
     time::Timestamp,
 };
 
@@ -29,7 +29,7 @@ fn here(nanos: u64) -> Timestamp {
 struct Alone {
     rule: TokenBucket,
     bound: Bound,
-    account: Account<TokenBucket>,
+    view: KeyView<TokenBucket>,
     state: Option<<TokenBucket as Algorithm>::State>,
     number: u64,
 }
@@ -48,13 +48,13 @@ impl Alone {
         let mut alone = Self {
             rule,
             bound,
-            account: Account::new(rule, here(0)),
+            view: KeyView::new(rule, here(0)),
             state: None,
             number: 0,
         };
         let call = (Cost::ONE, false);
-        let tried = alone.account.acquire(&rule, here(0), call, &bound);
-        assert!(matches!(tried, Tried::Sync));
+        let tried = alone.view.acquire(&rule, here(0), call, &bound);
+        assert!(matches!(tried, ViewOutcome::Sync));
         alone.tell(here(0), there(0));
         alone
     }
@@ -62,22 +62,22 @@ impl Alone {
     /// Spends units, which must be admitted.
     fn spend(&mut self, now: Timestamp, units: u64) -> Charge {
         let call = (Cost::new(units).unwrap(), false);
-        match self.account.acquire(&self.rule, now, call, &self.bound) {
-            Tried::Decided(mut decision) => decision.take_charge().unwrap(),
+        match self.view.acquire(&self.rule, now, call, &self.bound) {
+            ViewOutcome::Decided(mut decision) => decision.take_charge().unwrap(),
             tried => panic!("{tried:?}"),
         }
     }
 
-    /// Corrects a charge. Returns the units that the store has to give back.
+    /// Corrects a charge. Returns the units that the store has to refund.
     fn settle(&mut self, now: Timestamp, charge: &Charge, actual: u64) -> u64 {
         let (rule, bound) = (self.rule, self.bound);
-        self.account.settle(&rule, charge, actual, now, &bound)
+        self.view.settle(&rule, charge, actual, now, &bound)
     }
 
-    /// Tells the store, and hears what it has.
+    /// Pushes to the store, and pulls its state.
     fn tell(&mut self, now: Timestamp, at: Timestamp) {
         let number = &mut self.number;
-        let unsent = self.account.send(now, || {
+        let unsent = self.view.send(now, || {
             *number += 1;
             *number
         });
@@ -86,8 +86,7 @@ impl Alone {
             let charge = Charge::new(at, 0);
             self.rule.settle(&mut self.state, &charge, at, unsent.units);
         }
-        self.account
-            .answered((now, at, now), self.state, &self.bound);
+        self.view.answered((now, at, now), self.state, &self.bound);
     }
 
     /// Returns what remains, as the store knows it.
@@ -97,12 +96,12 @@ impl Alone {
     }
 
     fn here(&self, now: Timestamp) -> u64 {
-        let look = self.account.look(&self.rule, now).unwrap();
+        let look = self.view.look(&self.rule, now).unwrap();
         look.remaining().unwrap()
     }
 }
 
-/// A delta of two calls, the first of which is given back: told from its instant on, the units of
+/// A delta of two calls, the first of which is refunded: pushed from its instant on, the units of
 /// the second one were refilled before they were spent, and the node admitted them again.
 #[test]
 fn a_refund_lets_no_later_unit_count_earlier() {
@@ -120,7 +119,7 @@ fn a_refund_lets_no_later_unit_count_earlier() {
     );
 }
 
-/// A call that costs more in the end, after the bucket was full again: told with what was spent
+/// A call that costs more in the end, after the bucket was full again: pushed with what was spent
 /// before, all of it was refilled.
 #[test]
 fn a_charge_above_the_estimate_counts_from_its_own_instant() {
@@ -133,20 +132,20 @@ fn a_charge_above_the_estimate_counts_from_its_own_instant() {
     assert_eq!(alone.in_store(there(later)), 20 - 3 - 12);
 }
 
-/// The clock of the store steps back, so that a call which was told long ago seems later than one
-/// that was not told. Its refund is no part of that.
+/// The clock of the store steps back, so that a call which was pushed long ago seems later than one
+/// that was not pushed. Its refund is no part of that.
 #[test]
 fn a_refund_of_what_was_told_is_not_taken_from_what_was_not() {
     let mut alone = Alone::new();
     let charge = alone.spend(here(SECOND), 10);
     alone.tell(here(SECOND), there(SECOND));
-    // By 10 s. What was told is refilled before the next call.
+    // By 10 s. What was pushed is refilled before the next call.
     let back = |nanos| there(nanos).saturating_sub(Duration::from_secs(10));
     alone.state = None;
     alone.tell(here(2 * SECOND), back(2 * SECOND));
     alone.spend(here(3 * SECOND), 8);
     assert_eq!(alone.settle(here(4 * SECOND), &charge, 0), 10);
-    assert_eq!(alone.account.unsynced(), 8);
+    assert_eq!(alone.view.unsynced(), 8);
 }
 
 /// Units that were spent before the clock of the node stepped back lie in its future, where a
@@ -155,7 +154,7 @@ fn a_refund_of_what_was_told_is_not_taken_from_what_was_not() {
 fn units_of_before_a_step_back_fill_no_bucket() {
     let mut alone = Alone::new();
     alone.spend(here(5 * SECOND), 15);
-    alone.account.send(here(5 * SECOND), || 1);
+    alone.view.send(here(5 * SECOND), || 1);
     alone.spend(here(5 * SECOND), 5);
     // The store took the first call in, and the answer comes after a step back by 3 s.
     let at = there(5 * SECOND);
@@ -164,7 +163,7 @@ fn units_of_before_a_step_back_fill_no_bucket() {
         .settle(&mut alone.state, &Charge::new(at, 0), at, 15);
     let now = here(2 * SECOND);
     alone
-        .account
+        .view
         .answered((now, at, now), alone.state, &alone.bound);
     assert_eq!(alone.here(now), 0);
 }
@@ -175,22 +174,20 @@ fn units_of_before_a_step_back_fill_no_bucket() {
 fn a_step_back_has_the_store_asked() {
     const HOUR: u64 = 3600 * SECOND;
     let mut alone = Alone::new();
-    alone.account.clear_due();
+    alone.view.clear_due();
     alone.tell(here(HOUR), there(HOUR));
     alone.spend(here(HOUR), 20);
     let (rule, bound) = (alone.rule, alone.bound);
     let refuse = |alone: &mut Alone, now| {
-        let tried = alone
-            .account
-            .acquire(&rule, now, (Cost::ONE, false), &bound);
-        assert!(matches!(tried, Tried::Decided(decision) if !decision.is_admitted()));
+        let tried = alone.view.acquire(&rule, now, (Cost::ONE, false), &bound);
+        assert!(matches!(tried, ViewOutcome::Decided(decision) if !decision.is_admitted()));
     };
     refuse(&mut alone, here(HOUR));
     alone.tell(here(HOUR), there(HOUR));
     refuse(&mut alone, here(HOUR + 1));
-    assert!(alone.account.due() > here(HOUR));
+    assert!(alone.view.due() > here(HOUR));
     refuse(&mut alone, here(0));
-    assert_eq!(alone.account.due(), here(0));
+    assert_eq!(alone.view.due(), here(0));
     alone.tell(here(0), there(HOUR + SECOND));
     assert_eq!(alone.here(here(0)), 10);
 }

@@ -37,7 +37,7 @@ fn each_unit_once<R: Syncable>(rules: &[R], percent: u64) {
     for seed in 0..schedules(percent) {
         let seed = seed * 1000 + 500 + percent;
         let (charged, known, lost, agree) = play(rules, seed, seed % 4000 < 1000, Broken::Nothing);
-        // Of what died with a node or was reset, some may have been told without an answer.
+        // Of what died with a node or was reset, some may have been pushed without an answer.
         assert!(
             known <= charged && charged <= known + lost,
             "seed {seed}: {charged} charged, {known} known, {lost} lost"
@@ -131,7 +131,7 @@ fn a_clean_end_tells_everything() {
         assert_eq!(lost, 0, "seed {seed}");
         assert!(
             reported == 0 || reported == u64::MAX,
-            "seed {seed}: {reported} not told"
+            "seed {seed}: {reported} not pushed"
         );
     }
     for broken in [Broken::FlushesNothing, Broken::AdmitsAfterFlush] {

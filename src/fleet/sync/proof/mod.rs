@@ -4,7 +4,7 @@
 //! A schedule has calls, failures of the network, deaths, and [operations](fleet::Operation):
 //! resets, corrections, grants, clocks that step, nodes without the wrapper or with settings of
 //! their own. It has no blocks: these are made and looked at outside of the wrapper, whose
-//! `unblocked` passes them by the accounts, so the machine sees nothing of them. They have tests of
+//! `unblocked` passes them by the views, so the machine sees nothing of them. They have tests of
 //! their own.
 //!
 //! The meters are those of leases. A meter is given the limit and (N − 1) · U more, and U for each
@@ -16,11 +16,11 @@
 
 mod bounded;
 mod corrections;
-mod cut_off;
 mod exactly_once;
 mod fleet;
 mod network;
 mod no_early_refusal;
+mod offline;
 mod ticks;
 mod triggers;
 

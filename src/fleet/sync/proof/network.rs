@@ -18,7 +18,7 @@ pub(super) enum Broken {
     CountsTwice,
     /// A node takes the clock of the store to be later than it is.
     ClockAhead,
-    /// An account is dropped although the store does not know all of it.
+    /// A view is dropped although the store does not know all of it.
     DropsUnsynced,
     /// A node goes on admitting while the store decides a call.
     AdmitsBesideStore,
@@ -26,19 +26,19 @@ pub(super) enum Broken {
     ForgetsCalls,
     /// A node goes by the state that an earlier answer brought.
     OldView,
-    /// A node that ends cleanly does not tell the store first.
+    /// A node that ends cleanly does not push to the store first.
     FlushesNothing,
-    /// A node that has told everything for a clean end admits by itself again.
+    /// A node that has pushed everything for a clean end admits by itself again.
     AdmitsAfterFlush,
     /// A node that may not be ahead is.
     AheadAtZero,
-    /// A node that is cut off takes the whole limit.
+    /// A node that is offline takes the whole limit.
     WholePart,
     /// A node refuses although it may be ahead.
     RefusesAhead,
     /// A reset forgets that the store decides calls of the key.
     ResetForgetsCalls,
-    /// An answer to what was sent before a reset is taken for one of the account after it.
+    /// An answer to what was sent before a reset is taken for one of the view after it.
     AnswerOfBefore,
     /// The rest of a delta after a refund counts from its first unit on.
     RefundFromFirst,

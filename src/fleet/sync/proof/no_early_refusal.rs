@@ -14,7 +14,7 @@ const RATE: u64 = 10;
 const BURST: u64 = 20;
 
 /// Returns the refusals of a schedule that an exact limiter would not have made, not even so long
-/// before as units may be untold.
+/// before as units may be not pushed.
 fn early(rule: &TokenBucket, seed: u64, broken: Broken) -> usize {
     let mut random = Random::new(seed);
     let (limit, span) = span(rule);
@@ -22,7 +22,7 @@ fn early(rule: &TokenBucket, seed: u64, broken: Broken) -> usize {
     network.simplify();
     (network.death, network.loss, network.timeout, network.broken) = (0, 0, u64::MAX / 4, broken);
     network.period = 1_000_000 + random.up_to(span / 100);
-    // What was admitted before it is told, at a time when the bucket was full again, is refilled
+    // What was admitted before it is pushed, at a time when the bucket was full again, is refilled
     // once more in the store.
     let behind = 4 * network.period + 4 * network.delay;
     let mut fleet = Fleet::new(std::slice::from_ref(rule), network, random.next());

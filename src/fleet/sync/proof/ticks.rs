@@ -1,4 +1,4 @@
-//! B7: a tick makes one call of bounded size, however many keys have something to tell, and none of
+//! B7: a tick makes one call of bounded size, however many keys have something to push, and none of
 //! them is left behind.
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::{bounded::schedules, rules::bucket};
 use crate::{
     TokenBucket,
     decision::Cost,
-    fleet::sync::{Account, Agenda, Bound, Due, MOST_TOGETHER, Tried, together},
+    fleet::sync::{Bound, Due, KeyView, MAX_DELTAS, Schedule, ViewOutcome, together},
     random::Random,
     time::Timestamp,
 };
@@ -15,12 +15,12 @@ use crate::{
 const PERIOD: u64 = 100_000_000;
 const TICK: u64 = PERIOD / 20;
 
-/// Many keys of one node, each with what the agenda knows of it.
+/// Many keys of one node, each with what the schedule knows of it.
 struct Node {
     rule: TokenBucket,
     bound: Bound,
-    keys: Vec<(Account<TokenBucket>, Due)>,
-    agenda: Agenda<usize>,
+    keys: Vec<(KeyView<TokenBucket>, Due)>,
+    schedule: Schedule<usize>,
     number: u64,
 }
 
@@ -42,9 +42,9 @@ fn at(nanos: u64) -> Timestamp {
 impl Node {
     fn new(keys: usize) -> Self {
         let (rule, _) = bucket(10, 100);
-        let account = |_| (Account::new(rule, at(0)), Due::NEVER);
+        let view = |_| (KeyView::new(rule, at(0)), Due::NEVER);
         Self {
-            keys: (0..keys).map(account).collect(),
+            keys: (0..keys).map(view).collect(),
             bound: Bound {
                 number: 0,
                 most: 50,
@@ -52,7 +52,7 @@ impl Node {
                 nodes: Some(2),
                 is_closed: false,
             },
-            agenda: Agenda::default(),
+            schedule: Schedule::default(),
             number: 0,
             rule,
         }
@@ -62,22 +62,22 @@ impl Node {
     fn with<T>(
         &mut self,
         key: usize,
-        change: impl FnOnce(&mut Account<TokenBucket>, &TokenBucket, &Bound) -> T,
+        change: impl FnOnce(&mut KeyView<TokenBucket>, &TokenBucket, &Bound) -> T,
     ) -> T {
-        let (account, noted) = &mut self.keys[key];
-        let result = change(account, &self.rule, &self.bound);
+        let (view, noted) = &mut self.keys[key];
+        let result = change(view, &self.rule, &self.bound);
         let due = Due {
-            at: account.due(),
-            is_write: account.unsynced() > 0,
+            at: view.due(),
+            is_write: view.unsynced() > 0,
         };
-        self.agenda.change(key, *noted, due);
+        self.schedule.change(key, *noted, due);
         *noted = due;
         result
     }
 
-    fn call(&mut self, key: usize, now: u64) -> Tried {
-        self.with(key, |account, rule, bound| {
-            account.acquire(rule, at(now), (Cost::ONE, false), bound)
+    fn call(&mut self, key: usize, now: u64) -> ViewOutcome {
+        self.with(key, |view, rule, bound| {
+            view.acquire(rule, at(now), (Cost::ONE, false), bound)
         })
     }
 
@@ -86,26 +86,26 @@ impl Node {
         let mut sent = Vec::new();
         let (mut has_read, mut deltas) = (false, 0);
         let keys = together(most, || {
-            let (due, key) = self.agenda.take(at(now))?;
+            let (due, key) = self.schedule.take(at(now))?;
             self.keys[key].1 = Due::NEVER;
             let late = at(now).nanos_since(due) / TICK;
             calls.ticks_late = calls.ticks_late.max(late);
             self.number += 1;
             let number = self.number;
-            let account = &mut self.keys[key].0;
-            account.clear_due();
-            let told = account.send(at(now), || number).len();
-            calls.early_reads += usize::from(told > 0 && has_read);
-            has_read |= told == 0;
-            deltas += told.max(1);
+            let view = &mut self.keys[key].0;
+            view.clear_due();
+            let pushed = view.send(at(now), || number).len();
+            calls.early_reads += usize::from(pushed > 0 && has_read);
+            has_read |= pushed == 0;
+            deltas += pushed.max(1);
             sent.push(key);
-            Some((key, told.max(1)))
+            Some((key, pushed.max(1)))
         });
         assert_eq!(keys, sent);
         calls.deltas = calls.deltas.max(deltas);
         for key in keys {
-            self.with(key, |account, _, bound| {
-                account.answered((at(now), at(now), at(now)), None, bound);
+            self.with(key, |view, _, bound| {
+                view.answered((at(now), at(now), at(now)), None, bound);
             });
         }
     }
@@ -122,7 +122,7 @@ fn play(seed: u64, most: usize) -> (usize, Calls) {
         }
         now += TICK;
         node.tick(now, most, &mut calls);
-        assert!(node.agenda.len() <= keys, "seed {seed}");
+        assert!(node.schedule.len() <= keys, "seed {seed}");
     }
     (keys, calls)
 }
@@ -130,17 +130,17 @@ fn play(seed: u64, most: usize) -> (usize, Calls) {
 #[test]
 fn a_tick_is_one_call_of_bounded_size() {
     for seed in 0..schedules(1) / 4 {
-        let (keys, calls) = play(seed, MOST_TOGETHER);
-        assert!(calls.deltas <= MOST_TOGETHER + 16, "seed {seed}: {calls:?}");
+        let (keys, calls) = play(seed, MAX_DELTAS);
+        assert!(calls.deltas <= MAX_DELTAS + 16, "seed {seed}: {calls:?}");
         assert_eq!(calls.early_reads, 0, "seed {seed}");
-        // As soon as all keys before it are told: those that tell may be told twice meanwhile.
-        let turns = (2 * keys).div_ceil(MOST_TOGETHER) as u64;
+        // As soon as all keys before it are pushed: those that push may be pushed twice meanwhile.
+        let turns = (2 * keys).div_ceil(MAX_DELTAS) as u64;
         assert!(
             calls.ticks_late <= turns,
             "seed {seed}: {keys} keys, {calls:?}"
         );
     }
-    let is_too_large = |seed| play(seed, usize::MAX).1.deltas > MOST_TOGETHER + 16;
+    let is_too_large = |seed| play(seed, usize::MAX).1.deltas > MAX_DELTAS + 16;
     assert!(
         (0..100).any(is_too_large),
         "a call of all keys is not noticed"

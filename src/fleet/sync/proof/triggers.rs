@@ -1,4 +1,4 @@
-//! When the store is told: sooner the more of a limit is used, and no more often by refusals.
+//! When units are pushed: sooner the more of a limit is used, and no more often by refusals.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::{
     TokenBucket,
     algorithm::Algorithm,
     decision::Cost,
-    fleet::sync::{Account, Bound, Tried},
+    fleet::sync::{Bound, KeyView, ViewOutcome},
     random::Random,
     time::Timestamp,
 };
@@ -29,34 +29,34 @@ fn bound(most: u64) -> Bound {
     }
 }
 
-/// Returns an account of a key in this state.
-fn known(rule: &TokenBucket, used: u64, most: u64) -> Account<TokenBucket> {
-    let mut account = Account::new(*rule, at(0));
-    let tried = account.acquire(rule, at(0), (Cost::ONE, false), &bound(most));
-    assert!(matches!(tried, Tried::Sync));
-    let _ = account.send(at(0), || 1);
+/// Returns a view of a key in this state.
+fn known(rule: &TokenBucket, used: u64, most: u64) -> KeyView<TokenBucket> {
+    let mut view = KeyView::new(*rule, at(0));
+    let tried = view.acquire(rule, at(0), (Cost::ONE, false), &bound(most));
+    assert!(matches!(tried, ViewOutcome::Sync));
+    let _ = view.send(at(0), || 1);
     let mut state = None;
     if let Some(used) = Cost::new(used) {
         let _ = Algorithm::step(rule, &mut state, at(0), used);
     }
-    account.answered((at(0), at(0), at(0)), state, &bound(most));
-    account
+    view.answered((at(0), at(0), at(0)), state, &bound(most));
+    view
 }
 
-/// Pressure that rises moves the date forward: a key that comes from 5 to 90 percent is told within
-/// half a period, and never later than before.
+/// Pressure that rises moves the date forward: a key that comes from 5 to 90 percent is pushed
+/// within half a period, and never later than before.
 #[test]
 fn rising_pressure_is_told_sooner() {
     let (rule, _) = bucket(1, 1000);
     for seed in 0..200 {
         let mut random = Random::new(seed);
-        let mut account = known(&rule, 50, 10_000);
+        let mut view = known(&rule, 50, 10_000);
         let (mut now, mut used, mut due) = (0, 50, Timestamp::MAX);
         while used < 990 {
             now += random.up_to(PERIOD / 100);
             let cost = 1 + random.up_to(30);
             let call = (Cost::new(cost).unwrap(), false);
-            let Tried::Decided(decision) = account.acquire(&rule, at(now), call, &bound(10_000))
+            let ViewOutcome::Decided(decision) = view.acquire(&rule, at(now), call, &bound(10_000))
             else {
                 panic!("seed {seed}");
             };
@@ -71,42 +71,42 @@ fn rising_pressure_is_told_sooner() {
                 _ => 1,
             };
             let latest = at(now + PERIOD / 2 * periods);
-            assert!(account.due() <= latest.min(due), "seed {seed}: {used} used");
-            due = account.due();
+            assert!(view.due() <= latest.min(due), "seed {seed}: {used} used");
+            due = view.due();
         }
     }
 }
 
 /// A key whose calls are admitted and refused by turns: however many refusals follow an admission,
-/// the store is told twice a period at most.
+/// units are pushed twice a period at most.
 #[test]
 fn a_saturated_key_does_not_hurry_at_each_refusal() {
     let (rule, _) = bucket(1000, 1000);
     let most = 100_000;
-    let mut account = known(&rule, 1000, most);
-    let (mut told, mut refused, mut admitted, mut answer) = (0, 0, 0, None);
+    let mut view = known(&rule, 1000, most);
+    let (mut pushed, mut refused, mut admitted, mut answer) = (0, 0, 0, None);
     for n in 1..=1000 {
         let now = n * MILLISECOND;
         if answer.is_some_and(|arrival| arrival <= now) {
-            // Others take nothing, and the store has what was told.
-            let used = 1000 - account.look(&rule, at(now)).unwrap().remaining().unwrap();
+            // Others take nothing, and the store has what was pushed.
+            let used = 1000 - view.look(&rule, at(now)).unwrap().remaining().unwrap();
             let mut state = None;
             if let Some(used) = Cost::new(used) {
                 let _ = Algorithm::step(&rule, &mut state, at(now), used);
             }
-            account.answered((at(now), at(now), at(now)), state, &bound(most));
+            view.answered((at(now), at(now), at(now)), state, &bound(most));
             answer = None;
         }
-        if answer.is_none() && account.due() <= at(now) {
-            account.clear_due();
-            let _ = account.send(at(now), || n);
-            told += 1;
+        if answer.is_none() && view.due() <= at(now) {
+            view.clear_due();
+            let _ = view.send(at(now), || n);
+            pushed += 1;
             answer = Some(now + 2 * MILLISECOND);
         }
         for _ in 0..2 {
-            match account.acquire(&rule, at(now), (Cost::ONE, false), &bound(most)) {
-                Tried::Decided(decision) if decision.is_admitted() => admitted += 1,
-                Tried::Decided(_) => refused += 1,
+            match view.acquire(&rule, at(now), (Cost::ONE, false), &bound(most)) {
+                ViewOutcome::Decided(decision) if decision.is_admitted() => admitted += 1,
+                ViewOutcome::Decided(_) => refused += 1,
                 tried => panic!("{tried:?}"),
             }
         }
@@ -116,5 +116,5 @@ fn a_saturated_key_does_not_hurry_at_each_refusal() {
         "{admitted} admitted, {refused} refused"
     );
     // Ten periods.
-    assert!(told <= 21, "told {told} times");
+    assert!(pushed <= 21, "pushed {pushed} times");
 }

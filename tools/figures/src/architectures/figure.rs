@@ -45,7 +45,7 @@ pub(crate) struct FleetFigure {
     service: Duration,
     /// The most units of a key that a node may admit before it has told them
     #[arg(long, value_name = "UNITS", default_value_t = 5)]
-    most_ahead: u64,
+    max_unsynced: u64,
     /// The time that a node waits for an answer
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = args::time)]
     deadline: Duration,
@@ -121,13 +121,13 @@ impl Figure for FleetFigure {
         )?;
         let title = format!(
             "Background synchronisation for `{}` per key, {} units ahead at most: 1 to {} nodes, each with 1.2 of the limit of 10 greedy keys",
-            self.rule, self.most_ahead, self.nodes
+            self.rule, self.max_unsynced, self.nodes
         );
         let picture = pictures::by_nodes(&title, Shown::Synced, by_nodes);
         products.picture("fleet_synced_nodes", &picture)?;
         let title = format!(
             "Background synchronisation for `{}` per key, {} units ahead at most: {} nodes, and the load of 10 greedy keys grows",
-            self.rule, self.most_ahead, self.loaded
+            self.rule, self.max_unsynced, self.loaded
         );
         let picture = pictures::by_load(&title, Shown::Synced, by_load);
         products.picture("fleet_synced_load", &picture)?;
@@ -144,7 +144,7 @@ impl FleetFigure {
             delay: self.delay,
             service: self.service,
             deadline: self.deadline,
-            most_ahead: self.most_ahead,
+            max_unsynced: self.max_unsynced,
             ..FleetSettings::new(rule.clone(), nodes as usize, load)
         };
         let by_nodes = |rule| {

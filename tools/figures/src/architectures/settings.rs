@@ -38,7 +38,7 @@ pub struct FleetSettings {
     pub broadcast: Duration,
     /// The most units of a key that a node may admit before it has told them, with background
     /// synchronisation.
-    pub most_ahead: u64,
+    pub max_unsynced: u64,
     /// The time between two aggregates.
     pub aggregate: Duration,
     /// Events that come twice.
@@ -68,7 +68,7 @@ impl FleetSettings {
             decision: Duration::from_micros(1),
             message: Duration::from_micros(5),
             broadcast: Duration::from_millis(10),
-            most_ahead: 5,
+            max_unsynced: 5,
             aggregate: Duration::from_millis(100),
             duplicates: 10_000,
             per_balancer: 10,

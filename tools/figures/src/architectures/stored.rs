@@ -39,7 +39,7 @@ impl Stored {
             let clock = NodeClock::exact(&world.time);
             let config = LeaseConfig::new().clock(clock).seed(random.next());
             let config = match hold {
-                Some(hold) => config.hold(hold),
+                Some(hold) => config.duration(hold),
                 None => config,
             };
             Arc::new(Node::new(

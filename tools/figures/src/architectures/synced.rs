@@ -28,7 +28,7 @@ impl<T: Transport> SyncedNodes<T> {
         let mut random = Random::new(settings.seed, "nodes");
         let node = |node| {
             let config = SyncConfig::new()
-                .most_ahead(settings.most_ahead)
+                .max_unsynced(settings.max_unsynced)
                 .period(period)
                 .nodes(settings.nodes as u64)
                 .seed(random.next())

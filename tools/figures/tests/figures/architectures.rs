@@ -198,12 +198,12 @@ fn synced_nodes_keep_their_bound() {
     let mut reached = 0;
     for rule in [BUCKET, WINDOW, "fixed-window 10/s"] {
         for (nodes, load) in [(1, 2), (2, 40), (20, 24), (20, 200)] {
-            for most_ahead in [1, 2, 10] {
+            for max_unsynced in [1, 2, 10] {
                 let settings = FleetSettings {
-                    most_ahead,
+                    max_unsynced,
                     ..settings(rule, nodes, load)
                 };
-                let bound = (nodes as u64 - 1) * most_ahead;
+                let bound = (nodes as u64 - 1) * max_unsynced;
                 for kind in SYNCED {
                     let score = score(kind, &settings);
                     assert_eq!(score.overshoot_bound, Some(bound));
@@ -224,7 +224,7 @@ fn nodes_that_may_not_be_ahead_are_the_central_store() {
     for rule in [BUCKET, WINDOW] {
         for (nodes, load) in [(1, 2), (20, 24), (20, 200)] {
             let settings = FleetSettings {
-                most_ahead: 0,
+                max_unsynced: 0,
                 ..settings(rule, nodes, load)
             };
             let central = score(Kind::Central, &settings);
@@ -327,12 +327,13 @@ const POINTS: usize = 8 + 10 + 8;
 
 #[test]
 fn the_bound_holds_in_every_point_of_the_figure() {
-    let most_ahead = FleetSettings::new(BUCKET.parse().expect("a rule"), 1, 1).most_ahead as f64;
+    let max_unsynced =
+        FleetSettings::new(BUCKET.parse().expect("a rule"), 1, 1).max_unsynced as f64;
     for kind in SYNCED {
         let points = checked_in(kind);
         assert_eq!(points.len(), POINTS);
         for point in points {
-            let bound = (point.nodes - 1.0) * most_ahead;
+            let bound = (point.nodes - 1.0) * max_unsynced;
             assert_eq!(point.bound, Some(bound), "{kind:?}: {point:?}");
             assert!(point.overshoot <= bound, "{kind:?}: {point:?}");
         }
@@ -342,7 +343,7 @@ fn the_bound_holds_in_every_point_of_the_figure() {
         let points = checked_in(kind);
         assert_eq!(points.len(), POINTS);
         assert!(points.iter().all(|point| point.bound.is_none()));
-        let is_above = |point: &Point| point.overshoot > (point.nodes - 1.0) * most_ahead;
+        let is_above = |point: &Point| point.overshoot > (point.nodes - 1.0) * max_unsynced;
         assert!(points.iter().any(is_above), "{kind:?}");
     }
 }

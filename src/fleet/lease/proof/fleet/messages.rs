@@ -15,7 +15,7 @@ impl<R: Leasable> Fleet<'_, R> {
     pub(super) fn take_in(&mut self, index: usize, request: &Request, answer: &Answer) -> Decision {
         let (now, round_trip) = (self.node_now(index), self.weather.delay);
         let Node {
-            holder,
+            state,
             counts,
             random,
             ..
@@ -29,7 +29,7 @@ impl<R: Leasable> Fleet<'_, R> {
             draw: &mut |most| random.up_to(most),
             counts,
         };
-        holder.answered(request, answer, &mut surroundings)
+        state.answered(request, answer, &mut surroundings)
     }
 
     pub(super) fn call(&mut self, index: usize, cost: u64, tries: u64) {
@@ -43,8 +43,8 @@ impl<R: Leasable> Fleet<'_, R> {
             terms: &self.terms,
             round_trip: self.weather.delay,
         };
-        let Node { holder, counts, .. } = &mut self.nodes[index];
-        match holder.acquire(now, units, tries > 0, plan, counts) {
+        let Node { state, counts, .. } = &mut self.nodes[index];
+        match state.acquire(now, units, tries > 0, plan, counts) {
             Step::Admitted(parts, ahead) => {
                 self.decisions += 1;
                 let decision = parts.admission(units);
@@ -93,7 +93,7 @@ impl<R: Leasable> Fleet<'_, R> {
         let spend = Spend::exactly(cost).up_to(up_to);
         let rule = match self.sent[id].purpose {
             Purpose::Plain => self.rule,
-            _ => &self.held,
+            _ => &self.tightened,
         };
         let cost = spend.in_state(rule, self.state.as_ref(), now);
         let step = rule.step(&mut self.state, now, cost);
@@ -124,13 +124,13 @@ impl<R: Leasable> Fleet<'_, R> {
             request.sent_at = now;
         }
         // If the call has failed, all units of a late answer can be used.
-        request.is_ahead |= was_done;
+        request.is_prefetch |= was_done;
         // The store admitted this call itself, when it said so.
         let at = answer.at().as_nanos() - self.store_offset;
-        let validity = self.held.validity(&answer, self.hold);
+        let validity = self.tightened.validity(&answer, self.duration);
         let answered = Answer::new(answer, validity);
         match purpose {
-            Purpose::Crowded => {
+            Purpose::OverCapacity => {
                 if let Some(charge) = answer.charge().filter(|_| !was_done) {
                     self.admit(index, at, charge);
                 }
@@ -171,18 +171,21 @@ impl<R: Leasable> Fleet<'_, R> {
             return;
         }
         self.sent[id].is_done = true;
-        if matches!(self.sent[id].purpose, Purpose::Crowded | Purpose::Plain) {
+        if matches!(
+            self.sent[id].purpose,
+            Purpose::OverCapacity | Purpose::Plain
+        ) {
             return;
         }
         let mut request = self.sent[id].request;
-        self.nodes[index].holder.ended(&request);
+        self.nodes[index].state.ended(&request);
         if self.weather.broken == Broken::TimeoutGrants {
             let units = Cost::new(request.up_to.min(self.capacity)).unwrap_or(request.cost);
             let store_now = Timestamp::from_nanos(self.store_offset + self.now);
-            let step = self.held.step(&mut None, store_now, units);
+            let step = self.tightened.step(&mut None, store_now, units);
             let (Decided::Wrote(granted) | Decided::Kept(granted)) = step;
-            let validity = self.held.validity(&granted, self.hold);
-            request.is_ahead = true;
+            let validity = self.tightened.validity(&granted, self.duration);
+            request.is_prefetch = true;
             self.take_in(index, &request, &Answer::new(granted, validity));
         }
         self.wake(index);
@@ -206,14 +209,14 @@ impl<R: Leasable> Fleet<'_, R> {
         self.correct(index, now, admission, charge, actual);
     }
 
-    /// Shuts the node down: it gives back what is left, and another one starts in its place.
+    /// Shuts the node down: it refunds what is left, and another one starts in its place.
     pub(super) fn release(&mut self, index: usize) {
         if self.now < self.nodes[index].frozen_until {
             return;
         }
         let now = self.node_now(index);
-        let Node { holder, counts, .. } = &mut self.nodes[index];
-        for (mut charge, units) in holder.take_out(now, counts) {
+        let Node { state, counts, .. } = &mut self.nodes[index];
+        for (mut charge, units) in state.take_out(now, counts) {
             if self.weather.broken == Broken::ReturnAnyway {
                 let anyway =
                     |position: Position| Position::new(position.end(), position.refunded());
@@ -254,18 +257,18 @@ impl<R: Leasable> Fleet<'_, R> {
         } else if actual <= cost {
             let position = match self.weather.broken {
                 Broken::RefundLivesAnew => Some(Position::of_lease(
-                    now.saturating_add(self.hold + self.hold),
+                    now.saturating_add(self.duration + self.duration),
                     0,
                 )),
                 _ => charge.position,
             };
-            let Node { holder, counts, .. } = &mut self.nodes[index];
-            holder.give_back(now, cost - actual, position, &self.terms, counts);
+            let Node { state, counts, .. } = &mut self.nodes[index];
+            state.refund(now, cost - actual, position, &self.terms, counts);
             return;
         } else {
             let more = actual - cost;
-            let Node { holder, counts, .. } = &mut self.nodes[index];
-            let lacking = holder.take_by_force(now, more, counts);
+            let Node { state, counts, .. } = &mut self.nodes[index];
+            let lacking = state.take_by_force(now, more, counts);
             if more > lacking {
                 self.admissions.push(Admission {
                     at: self.now,

@@ -11,15 +11,15 @@ use super::meter::Admission;
 use crate::{
     algorithm::Leasable,
     decision::{Charge, Decision},
-    fleet::lease::{Counts, Holder, Request, Terms},
+    fleet::lease::{LeaseCounts, LeaseState, Request, Terms},
     random::Random,
     time::Timestamp,
 };
 
 pub(super) struct Fleet<'r, R: Leasable> {
     rule: &'r R,
-    held: R,
-    hold: Duration,
+    tightened: R,
+    duration: Duration,
     terms: Terms,
     weather: Weather,
     random: Random,
@@ -44,8 +44,8 @@ pub(super) struct Fleet<'r, R: Leasable> {
 }
 
 pub(super) struct Node {
-    pub(super) holder: Holder,
-    pub(super) counts: Counts,
+    pub(super) state: LeaseState,
+    pub(super) counts: LeaseCounts,
     offset: u64,
     drift: i64,
     frozen_until: u64,
@@ -76,7 +76,7 @@ enum Purpose {
     Call,
     Ahead,
     /// A call of a node that has no room for the key.
-    Crowded,
+    OverCapacity,
     /// A call of a node without leases.
     Plain,
 }
@@ -95,25 +95,25 @@ impl Node {
     /// Ends, and starts anew without what it knew.
     fn stop(&mut self) {
         self.life += 1;
-        (self.holder, self.counts) = <_>::default();
+        (self.state, self.counts) = <_>::default();
         self.waiting.clear();
         self.open.clear();
     }
 }
 
 impl<'r, R: Leasable> Fleet<'r, R> {
-    pub(super) fn new(rule: &'r R, hold: Duration, weather: Weather, seed: u64) -> Self {
+    pub(super) fn new(rule: &'r R, duration: Duration, weather: Weather, seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let held = rule.held(hold, weather.max_cost).unwrap();
-        let held = match weather.broken {
+        let tightened = rule.held(duration, weather.max_cost).unwrap();
+        let tightened = match weather.broken {
             Broken::NotStricter => rule.clone(),
-            _ => held,
+            _ => tightened,
         };
-        let terms = Terms::new(rule, &held, hold);
+        let terms = Terms::new(rule, &tightened, duration);
         let drift = weather.drift;
         let node = |random: &mut Random| Node {
-            holder: Holder::default(),
-            counts: Counts::default(),
+            state: LeaseState::default(),
+            counts: LeaseCounts::default(),
             offset: random.up_to(1_000_000_000_000),
             drift: random.up_to(2 * drift) as i64 - drift as i64,
             frozen_until: 0,
@@ -129,15 +129,15 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             .unwrap_or(0);
         // A node without leases forgets the calls of a log sooner than leases end. In a bucket,
         // what it finds and what others hold is the burst at most: a grant counts from what the
-        // held rule leaves of it.
-        let price = match period_of(rule) == period_of(&held) {
+        // tightened rule leaves of it.
+        let price = match period_of(rule) == period_of(&tightened) {
             true => 0,
             false => capacity,
         };
         Self {
             rule,
-            held,
-            hold,
+            tightened,
+            duration,
             terms,
             state: None,
             // Windows of the calendar are those of the store.
@@ -206,14 +206,14 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             Event::Timeout(id) => self.timeout(id),
             Event::Correct(charge, actual) => {
                 let now = self.store_now();
-                self.held.settle(&mut self.state, &charge, now, actual);
+                self.tightened.settle(&mut self.state, &charge, now, actual);
             }
             Event::Grant(units) => {
                 let now = self.store_now();
-                let look = self.held.look(self.state.as_ref(), now);
-                let slack = self.held.grant_slack().unwrap_or(0);
-                let charge = Charge::new(self.held.grant_at(&look), units + slack);
-                self.held.settle(&mut self.state, &charge, now, slack);
+                let look = self.tightened.look(self.state.as_ref(), now);
+                let slack = self.tightened.grant_slack().unwrap_or(0);
+                let charge = Charge::new(self.tightened.grant_at(&look), units + slack);
+                self.tightened.settle(&mut self.state, &charge, now, slack);
             }
             Event::Reset => self.state = None,
         }
@@ -236,7 +236,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
         }
         let mut all_left = 0;
         for (index, node) in self.nodes.iter().enumerate() {
-            let Counts {
+            let LeaseCounts {
                 granted,
                 spent,
                 expired,
@@ -244,7 +244,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
                 lost,
                 ..
             } = node.counts;
-            let left = node.holder.left();
+            let left = node.state.left();
             assert_eq!(
                 granted,
                 spent.wrapping_add(left + expired + returned + lost),
@@ -253,7 +253,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             );
             assert!(spent <= granted, "{:?}", node.counts);
             if self.now >= node.frozen_until {
-                let left = node.holder.left_at(self.node_now(index));
+                let left = node.state.left_at(self.node_now(index));
                 assert!(
                     self.weather.refunds
                         || self.weather.settle > 0
@@ -268,7 +268,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
         }
         let now = self.store_now();
         let remaining = self
-            .held
+            .tightened
             .look(self.state.as_ref(), now)
             .remaining()
             .unwrap_or(0);

@@ -13,7 +13,7 @@ pub(in crate::fleet::lease::proof) enum Broken {
     Drift,
     /// L2: a request that timed out is taken as granted.
     TimeoutGrants,
-    /// L3: what is left, or was paid by the store, is given back there although others have leased
+    /// L3: what is left, or was paid by the store, is refunded there although others have leased
     /// since.
     ReturnAnyway,
     /// L4: a refund lives for a whole hold again.
@@ -53,7 +53,7 @@ pub(in crate::fleet::lease::proof) struct Weather {
 }
 
 impl Weather {
-    pub(in crate::fleet::lease::proof) fn random(random: &mut Random, hold: u64) -> Self {
+    pub(in crate::fleet::lease::proof) fn random(random: &mut Random, duration: u64) -> Self {
         let mut rarely = |chance| {
             if random.up_to(2) == 0 {
                 random.up_to(chance)
@@ -73,9 +73,9 @@ impl Weather {
             nodes: 1 + random.up_to(4),
             calls: 20 + random.up_to(80),
             max_cost: 1 + random.up_to(2),
-            gap: 1 + random.up_to(2 * hold),
-            delay: random.up_to(hold) >> random.up_to(5),
-            timeout: hold / 4 + random.up_to(hold),
+            gap: 1 + random.up_to(2 * duration),
+            delay: random.up_to(duration) >> random.up_to(5),
+            timeout: duration / 4 + random.up_to(duration),
             loss,
             repeat,
             death,
@@ -125,8 +125,8 @@ impl Weather {
 impl<R: Leasable> Fleet<'_, R> {
     /// Plays random calls, and then what is in flight.
     pub(in crate::fleet::lease::proof) fn play(&mut self) {
-        let hold = self.hold.as_nanos() as u64;
-        let (mut burst, mut pace, mut only, mut crowded) = (0, 0, None, false);
+        let duration = self.duration.as_nanos() as u64;
+        let (mut burst, mut pace, mut only, mut over_capacity) = (0, 0, None, false);
         let mut refunded = 0;
         let (mut phase, nodes) = (3, self.weather.nodes);
         let idle = 11 * self.rule.usual_hold().as_nanos() as u64;
@@ -141,16 +141,16 @@ impl<R: Leasable> Fleet<'_, R> {
                 // closest to the limit.
                 gap = match self.random.up_to(3) {
                     0 => self.random.up_to(self.weather.gap),
-                    1 => hold * 9 / 10 + self.random.up_to(hold / 5),
-                    2 => self.random.up_to(hold),
-                    _ => self.random.up_to(hold / 10),
+                    1 => duration * 9 / 10 + self.random.up_to(duration / 5),
+                    2 => self.random.up_to(duration),
+                    _ => self.random.up_to(duration / 10),
                 };
                 burst = match self.random.up_to(2) {
                     0 => 1 + self.random.up_to(8),
                     _ => 1 + self.random.up_to(2 * self.capacity),
                 };
-                crowded = self.random.up_to(2) == 0;
-                pace = [0, hold / 200, hold / 20][self.random.up_to(2) as usize];
+                over_capacity = self.random.up_to(2) == 0;
+                pace = [0, duration / 200, duration / 20][self.random.up_to(2) as usize];
                 only = (self.random.up_to(2) == 0)
                     .then(|| self.random.up_to(self.weather.nodes - 1) as usize);
                 if self.weather.is_trap {
@@ -158,15 +158,15 @@ impl<R: Leasable> Fleet<'_, R> {
                     // about to end. Then they spend them, and empty the store.
                     phase = (phase + 1) % 4;
                     only = None;
-                    crowded = phase == 3;
+                    over_capacity = phase == 3;
                     (gap, burst, pace) = match phase {
                         0 => (idle, nodes * (6 + self.random.up_to(8)), 0),
                         1 => (
-                            hold / 2 + self.random.up_to(hold / 2),
+                            duration / 2 + self.random.up_to(duration / 2),
                             nodes * (1 + self.random.up_to(3)),
                             0,
                         ),
-                        2 => (hold / 2 + self.random.up_to(hold), 12 * nodes, 0),
+                        2 => (duration / 2 + self.random.up_to(duration), 12 * nodes, 0),
                         _ => (0, self.capacity + 10, 0),
                     };
                 }
@@ -195,9 +195,9 @@ impl<R: Leasable> Fleet<'_, R> {
             if self.happens(self.weather.plain) {
                 let request = Request::beside(Cost::new(cost).unwrap(), self.node_now(node));
                 self.send(node, request, Purpose::Plain);
-            } else if crowded && (self.weather.is_trap || self.random.up_to(3) > 0) {
+            } else if over_capacity && (self.weather.is_trap || self.random.up_to(3) > 0) {
                 let request = Request::beside(Cost::new(cost).unwrap(), self.node_now(node));
-                self.send(node, request, Purpose::Crowded);
+                self.send(node, request, Purpose::OverCapacity);
             } else {
                 self.call(node, cost, 0);
             }
@@ -225,15 +225,15 @@ impl<R: Leasable> Fleet<'_, R> {
         if self.happens(self.weather.grant) {
             let units = 1 + self.random.up_to(self.capacity);
             self.more += units;
-            self.nodes[node].holder.forget_answers();
+            self.nodes[node].state.forget_answers();
             self.at(soon, Event::Grant(units));
         }
         if self.happens(self.weather.reset) {
             self.more += self.capacity;
             let node_now = self.node_now(node);
-            let Node { holder, counts, .. } = &mut self.nodes[node];
-            counts.lost += holder.clear(node_now, counts);
-            holder.forget_answers();
+            let Node { state, counts, .. } = &mut self.nodes[node];
+            counts.lost += state.clear(node_now, counts);
+            state.forget_answers();
             self.at(soon, Event::Reset);
         }
     }

@@ -17,7 +17,7 @@ pub(in crate::fleet::sync::proof) enum Operation {
     Grant,
     /// The clock of a node steps. Until an answer sets what it knows of the clock of the store, it
     /// may be ahead by the units that it may be ahead otherwise; and what it charges by the wrong
-    /// time may be given back although it has been refilled. A step back allows that of windows
+    /// time may be refunded although it has been refilled. A step back allows that of windows
     /// alone.
     NodeClock,
     /// The clock of the store steps. Forward, a bucket is refilled at once, and another window may
@@ -49,8 +49,8 @@ impl Operation {
 #[derive(Debug, Default)]
 pub(in crate::fleet::sync::proof) struct Allowance {
     units: u64,
-    /// Deltas that a reset dropped while they were told, each with the number of its node, its own
-    /// number, and its units. They are allowed as long as the store does not take them in.
+    /// Deltas that a reset dropped while they were pushed, each with the number of its node, its
+    /// own number, and its units. They are allowed as long as the store does not take them in.
     dropped: Vec<((u64, u64), u64)>,
 }
 
@@ -64,7 +64,7 @@ impl Allowance {
         self.units += units;
     }
 
-    /// Notes a delta that was told, and dropped before the answer.
+    /// Notes a delta that was pushed, and dropped before the answer.
     pub(super) fn drop_told(&mut self, number: (u64, u64), units: u64) {
         self.dropped.push((number, units));
     }

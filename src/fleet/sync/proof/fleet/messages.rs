@@ -7,7 +7,7 @@ use crate::{
     algorithm::Syncable,
     decision::{Charge, Cost},
     fleet::sync::{
-        Account, Found, Tried, Unsent,
+        Found, KeyView, Unsent, ViewOutcome,
         proof::{meter::Admission, network::Broken},
     },
     time::Timestamp,
@@ -23,21 +23,21 @@ impl<R: Syncable> Fleet<'_, R> {
         } = call;
         let (now, bound, place) = (self.local(node), self.bound(node, rule), key as u64);
         let own = &self.rules[rule];
-        let was_known = self.nodes[node].book.get(place).is_some();
+        let was_known = self.nodes[node].views.get(place).is_some();
         if let Broken::RefusesAhead = self.network.broken
-            && let Some(account) = self.nodes[node].book.get(place)
-            && account.unsynced() > 0
+            && let Some(view) = self.nodes[node].views.get(place)
+            && view.unsynced() > 0
         {
             self.refused(key, cost);
             return;
         }
-        let book = &mut self.nodes[node].book;
-        let account = match book.find(place, &bound, now, || Account::new(own.clone(), now)) {
-            Found::Known(account) | Found::Added(account) => account,
-            Found::Store | Found::Crowded => {
+        let views = &mut self.nodes[node].views;
+        let view = match views.find(place, &bound, now, || KeyView::new(own.clone(), now)) {
+            Found::Known(view) | Found::Added(view) => view,
+            Found::Store | Found::OverCapacity => {
                 let is_untraced = self.network.broken == Broken::ForgetsCalls;
                 if is_untraced {
-                    let _ = book.end_in_store(place);
+                    let _ = views.end_in_store(place);
                 }
                 let message = self.send(node, key, Purpose::Call(rule, cost));
                 self.sent[message].is_untraced = is_untraced;
@@ -48,17 +48,17 @@ impl<R: Syncable> Fleet<'_, R> {
             }
         };
         if self.network.broken == Broken::AdmitsBesideStore {
-            while account.in_store() > 0 {
-                account.end_in_store();
+            while view.in_store() > 0 {
+                view.end_in_store();
             }
         }
         let asked = (Cost::new(cost).unwrap(), waits >= 4);
-        let before = account.due();
-        let tried = account.acquire(own, now, asked, &bound);
-        let due = account.due();
+        let before = view.due();
+        let tried = view.acquire(own, now, asked, &bound);
+        let due = view.due();
         self.note_due(node, key, before, due);
         match tried {
-            Tried::Decided(decision) if decision.is_admitted() => {
+            ViewOutcome::Decided(decision) if decision.is_admitted() => {
                 self.decided_here += 1;
                 self.nodes[node].admitted += cost;
                 let admission = self.admit(key, cost);
@@ -66,18 +66,18 @@ impl<R: Syncable> Fleet<'_, R> {
                     self.open(node, (key, rule), admission, (charge, false));
                 }
             }
-            Tried::Decided(_) => {
+            ViewOutcome::Decided(_) => {
                 self.decided_here += 1;
                 self.refused(key, cost);
             }
-            Tried::Sync => self.nodes[node].waiting.push(Call {
+            ViewOutcome::Sync => self.nodes[node].waiting.push(Call {
                 waits: waits + 1,
                 ..call
             }),
-            Tried::Store => {
+            ViewOutcome::Store => {
                 self.send(node, key, Purpose::Call(rule, cost));
             }
-            Tried::Unreachable => {}
+            ViewOutcome::Unreachable => {}
         }
     }
 
@@ -104,20 +104,20 @@ impl<R: Syncable> Fleet<'_, R> {
     pub(super) fn tell(&mut self, node: usize, key: usize, life: u64) {
         let now = self.local(node);
         let Node {
-            book,
+            views,
             id,
-            telling,
-            told,
+            pushing,
+            pushed,
             life: current,
             ..
         } = &mut self.nodes[node];
-        let Some(account) = book.get(key as u64) else {
+        let Some(view) = views.get(key as u64) else {
             return;
         };
-        if *current != life || telling[key].is_some() {
+        if *current != life || pushing[key].is_some() {
             return;
         }
-        let due = account.due();
+        let due = view.due();
         if due > now {
             // Its clock has stepped back.
             self.note_due(node, key, Timestamp::MAX, due);
@@ -125,12 +125,12 @@ impl<R: Syncable> Fleet<'_, R> {
         }
         let id = *id;
         if self.network.broken == Broken::DropsUnsynced && self.random.up_to(9) == 0 {
-            *account = Account::new(self.rules[0].clone(), now);
+            *view = KeyView::new(self.rules[0].clone(), now);
             self.wake(node, key);
             return;
         }
         let batch = &mut self.batch;
-        let unsent = account.send(now, || {
+        let unsent = view.send(now, || {
             *batch += 1;
             *batch
         });
@@ -147,9 +147,9 @@ impl<R: Syncable> Fleet<'_, R> {
             }
         }
         let numbered = |(unsent, _): &(Unsent<R>, _)| (unsent.number, unsent.units);
-        told[key] = deltas.iter().map(numbered).collect();
+        pushed[key] = deltas.iter().map(numbered).collect();
         let purpose = Purpose::Tell(id, deltas);
-        telling[key] = Some(self.sent.len());
+        pushing[key] = Some(self.sent.len());
         self.send(node, key, purpose);
     }
 
@@ -215,7 +215,7 @@ impl<R: Syncable> Fleet<'_, R> {
 
     /// Takes in a delta, unless it is known already.
     fn take_delta(&mut self, (id, key): (u64, usize), unsent: &Unsent<R>, at: Timestamp) {
-        let last = self.marks.entry((id, key)).or_default();
+        let last = self.sequence_numbers.entry((id, key)).or_default();
         if unsent.number <= *last && self.network.broken != Broken::CountsTwice {
             return;
         }
@@ -311,31 +311,31 @@ impl<R: Syncable> Fleet<'_, R> {
             sent = Timestamp::default();
         }
         let Node {
-            book,
-            telling,
-            told,
+            views,
+            pushing,
+            pushed,
             pulled,
             ..
         } = &mut self.nodes[node];
-        telling[key] = None;
-        told[key].clear();
+        pushing[key] = None;
+        pushed[key].clear();
         let former = std::mem::replace(&mut pulled[key], state.clone());
         let state = match self.network.broken {
             Broken::OldView => former,
             _ => state,
         };
-        let Some(account) = book.get(key as u64) else {
+        let Some(view) = views.get(key as u64) else {
             return;
         };
-        let before = account.due();
-        account.answered((sent, at, now), state, &bound);
-        let due = account.due();
+        let before = view.due();
+        view.answered((sent, at, now), state, &bound);
+        let due = view.due();
         self.note_due(node, key, before, due);
         self.wake(node, key);
     }
 
     /// Returns `true` if a message was sent before the key was reset, whose answer is none for the
-    /// account of after that.
+    /// view of after that.
     fn is_of_before(&self, message: usize) -> bool {
         let Sent {
             node,
@@ -360,7 +360,7 @@ impl<R: Syncable> Fleet<'_, R> {
             return;
         }
         if !is_untraced {
-            let _ = self.nodes[node].book.end_in_store(key as u64);
+            let _ = self.nodes[node].views.end_in_store(key as u64);
         }
         self.wake(node, key);
     }
@@ -386,14 +386,14 @@ impl<R: Syncable> Fleet<'_, R> {
         }
         let (now, bound) = (self.local(node), self.bound(node, 0));
         let cuts_off = self.network.cuts_off;
-        let Node { book, telling, .. } = &mut self.nodes[node];
-        telling[key] = None;
-        let Some(account) = book.get(key as u64) else {
+        let Node { views, pushing, .. } = &mut self.nodes[node];
+        pushing[key] = None;
+        let Some(view) = views.get(key as u64) else {
             return;
         };
-        account.clear_due();
-        account.failed(now, cuts_off, &bound);
-        let due = account.due();
+        view.clear_due();
+        view.failed(now, cuts_off, &bound);
+        let due = view.due();
         self.note_due(node, key, Timestamp::MAX, due);
         if cuts_off {
             self.wake(node, key);

@@ -1,4 +1,4 @@
-//! A fleet in one thread: nodes that decide alone and tell a store later, a network that delays,
+//! A fleet in one thread: nodes that decide alone and push to a store later, a network that delays,
 //! loses and repeats, and the store. Nothing sleeps.
 
 mod allowance;
@@ -20,7 +20,7 @@ use super::{
 use crate::{
     algorithm::Syncable,
     decision::{Charge, Decision},
-    fleet::sync::{Account, Book, Bound, Entry, Unsent},
+    fleet::sync::{Bound, KeyView, Unsent, ViewEntry, Views},
     random::Random,
     time::Timestamp,
 };
@@ -32,17 +32,17 @@ pub(super) struct Fleet<'r, R: Syncable> {
     random: Random,
     pub(super) keys: Vec<Key<R>>,
     /// The last number of each node and key, as the store knows it: a reset forgets those of a key.
-    marks: HashMap<(u64, usize), u64>,
+    sequence_numbers: HashMap<(u64, usize), u64>,
     /// The last number of each node and key.
     seen: HashMap<(u64, usize), u64>,
     /// Units that the store took in or admitted, each once.
     pub(super) taken_in: u64,
-    /// Units that were charged, without those that nodes took back before they told them.
+    /// Units that were charged, without those that nodes took back before they pushed them.
     pub(super) charged: u64,
-    /// Units that nodes had not told when they died, or when the key was reset.
+    /// Units that nodes had not pushed when they died, or when the key was reset.
     pub(super) lost: u64,
     /// The units by which the nodes that died might be ahead.
-    lost_ahead: u64,
+    lost_unsynced: u64,
     /// The operations of all kinds.
     pub(super) operations: [u64; Operation::ALL.len()],
     /// The time by which the clock of the store stepped forward, as the meter counts it.
@@ -80,13 +80,13 @@ pub(super) struct Refusal {
 
 pub(super) struct Node<R: Syncable> {
     id: u64,
-    book: Book<R, Account<R>>,
+    views: Views<R, KeyView<R>>,
     offset: u64,
     waiting: Vec<Call>,
-    /// For each key, the message under way that tells the store something.
-    telling: Vec<Option<usize>>,
-    /// For each key, the deltas that were told and not answered, with their numbers and units.
-    told: Vec<Vec<(u64, u64)>>,
+    /// For each key, the message under way that pushes something.
+    pushing: Vec<Option<usize>>,
+    /// For each key, the deltas that were pushed and not answered, with their numbers and units.
+    pushed: Vec<Vec<(u64, u64)>>,
     /// For each key, the number of resets.
     generations: Vec<u64>,
     /// When a clock has stepped by which it goes, by the true time.
@@ -115,12 +115,12 @@ struct Setting {
     nodes: u64,
 }
 
-impl<R: Syncable> Entry<R> for Account<R> {
-    fn account(&self) -> &Account<R> {
+impl<R: Syncable> ViewEntry<R> for KeyView<R> {
+    fn view(&self) -> &KeyView<R> {
         self
     }
 
-    fn account_mut(&mut self) -> &mut Account<R> {
+    fn view_mut(&mut self) -> &mut KeyView<R> {
         self
     }
 }
@@ -192,12 +192,12 @@ impl<'r, R: Syncable> Fleet<'r, R> {
         let mut fleet = Self {
             rules,
             keys: Vec::new(),
-            marks: HashMap::new(),
+            sequence_numbers: HashMap::new(),
             seen: HashMap::new(),
             taken_in: 0,
             charged: 0,
             lost: 0,
-            lost_ahead: 0,
+            lost_unsynced: 0,
             operations: [0; Operation::ALL.len()],
             stepped: 0,
             deaths: 0,
@@ -235,11 +235,11 @@ impl<'r, R: Syncable> Fleet<'r, R> {
     fn node(&self, (id, setting): (u64, Setting), offset: u64, life: u64) -> Node<R> {
         Node {
             id,
-            book: Book::new(self.network.room, Duration::MAX),
+            views: Views::new(self.network.room, Duration::MAX),
             offset,
             waiting: Vec::new(),
-            telling: vec![None; self.keys.len()],
-            told: vec![Vec::new(); self.keys.len()],
+            pushing: vec![None; self.keys.len()],
+            pushed: vec![Vec::new(); self.keys.len()],
             generations: vec![0; self.keys.len()],
             stepped_at: 0,
             is_misled: vec![false; self.keys.len()],
@@ -334,7 +334,7 @@ impl<'r, R: Syncable> Fleet<'r, R> {
             _ => 0,
         };
         let spared = self.spared(Operation::Plain) + self.spared(Operation::Setting);
-        each().sum::<u64>() - least + self.lost_ahead - spared
+        each().sum::<u64>() - least + self.lost_unsynced - spared
     }
 
     /// Returns how often something happened.
@@ -359,25 +359,25 @@ impl<'r, R: Syncable> Fleet<'r, R> {
             setting,
             ..
         } = self.nodes[node];
-        self.lost_ahead += setting.most;
+        self.lost_unsynced += setting.most;
         let id = self.network.nodes + self.deaths;
         self.nodes[node] = self.node((id, setting), offset, life + 1);
         self.deaths += 1;
     }
 
-    /// Returns the units that a node has to tell. Some of them may be under way, or in the store.
+    /// Returns the units that a node has to push. Some of them may be under way, or in the store.
     pub(super) fn unsynced(&self, node: usize) -> u64 {
-        let accounts = self.nodes[node].book.all();
-        accounts.map(|(_, account)| account.unsynced()).sum()
+        let views = self.nodes[node].views.all();
+        views.map(|(_, view)| view.unsynced()).sum()
     }
 
-    /// Returns the part of the traffic of the first key that a node publishes.
+    /// Returns the share of the traffic of the first key that a node publishes.
     pub(super) fn share_permille(&mut self, node: usize) -> Option<u64> {
-        self.nodes[node].book.get(0)?.share_permille()
+        self.nodes[node].views.get(0)?.share_permille()
     }
 
-    /// Has a node admit nothing more, and tell all it has to, for so long. Returns what it may not
-    /// have told.
+    /// Has a node admit nothing more, and push all it has to, for so long. Returns what it may not
+    /// have pushed.
     pub(super) fn flush(&mut self, node: usize, within: u64) -> u64 {
         self.nodes[node].is_closed = true;
         for _ in 0..20 {
@@ -392,10 +392,10 @@ impl<'r, R: Syncable> Fleet<'r, R> {
     fn make_due(&mut self, node: usize) {
         let now = self.local(node);
         for key in 0..self.keys.len() {
-            if let Some(account) = self.nodes[node].book.get(key as u64) {
-                account.clear_due();
-                account.make_due(now);
-                let due = account.due();
+            if let Some(view) = self.nodes[node].views.get(key as u64) {
+                view.clear_due();
+                view.make_due(now);
+                let due = view.due();
                 self.note_due(node, key, Timestamp::MAX, due);
             }
         }
@@ -409,12 +409,12 @@ impl<'r, R: Syncable> Fleet<'r, R> {
         self.until(u64::MAX);
         let rule = &self.rules[0];
         let agrees = |node: usize| {
-            let mut accounts = self.nodes[node].book.all();
-            accounts.all(|(key, account)| {
-                let seen = account.look(rule, self.local(node));
+            let mut views = self.nodes[node].views.all();
+            views.all(|(key, view)| {
+                let seen = view.look(rule, self.local(node));
                 let state = self.keys[key as usize].state.as_ref();
                 let exact = seen.map(|seen| rule.look(state, seen.at()));
-                seen.is_some() && seen == exact && account.unsynced() == 0
+                seen.is_some() && seen == exact && view.unsynced() == 0
             })
         };
         (0..self.nodes.len()).all(agrees)

@@ -5,7 +5,7 @@ use super::{Call, Event, Fleet, Node, Operation, Purpose, Sent};
 use crate::{
     algorithm::Syncable,
     decision::Charge,
-    fleet::sync::{account::remaining, proof::network::Broken},
+    fleet::sync::{proof::network::Broken, view::remaining},
 };
 
 /// A charge that may be corrected.
@@ -134,20 +134,20 @@ impl<R: Syncable> Fleet<'_, R> {
     ) {
         let (now, bound, cost) = (self.local(node), self.bound(node, rule), charge.cost);
         let Node {
-            book, is_closed, ..
+            views, is_closed, ..
         } = &mut self.nodes[node];
         let is_here = actual <= cost || !*is_closed;
-        let known = book.get(key as u64);
-        let Some(account) = known.filter(|known| is_here && known.knows()) else {
+        let known = views.get(key as u64);
+        let Some(view) = known.filter(|known| is_here && known.knows()) else {
             if bound.most > 0 {
                 charge.position = None;
             }
             self.correct_later(key, rule, charge, actual);
             return;
         };
-        let before = account.due();
-        let less = account.settle(&self.rules[rule], &charge, actual, now, &bound);
-        let due = account.due();
+        let before = view.due();
+        let less = view.settle(&self.rules[rule], &charge, actual, now, &bound);
+        let due = view.due();
         self.note_due(node, key, before, due);
         let all = cost.saturating_sub(actual);
         self.charged += actual.saturating_sub(cost);
@@ -181,8 +181,8 @@ impl<R: Syncable> Fleet<'_, R> {
     /// Grants units to a key, as a limiter does.
     pub(super) fn grant(&mut self, node: usize, key: usize, units: u64) {
         let (now, rule) = (self.local(node), &self.rules[0]);
-        let account = self.nodes[node].book.get(key as u64);
-        let known = account.and_then(|account| account.look(rule, now));
+        let view = self.nodes[node].views.get(key as u64);
+        let known = view.and_then(|view| view.look(rule, now));
         let look =
             known.unwrap_or_else(|| rule.look(self.keys[key].state.as_ref(), self.store_now()));
         let (remaining, limit) = (look.remaining().unwrap_or(0), look.limit().unwrap_or(0));
@@ -202,32 +202,32 @@ impl<R: Syncable> Fleet<'_, R> {
         self.counts(Operation::Reset);
         let Node {
             id,
-            book,
-            telling,
-            told,
+            views,
+            pushing,
+            pushed,
             generations,
             life,
             ..
         } = &mut self.nodes[node];
         let (id, life) = (*id, *life);
-        telling[key] = None;
+        pushing[key] = None;
         generations[key] += 1;
         let allowance = &mut self.keys[key].allowance;
         let mut fresh = 0;
-        let told = std::mem::take(&mut told[key]);
-        if let Some(account) = book.remove(key as u64) {
-            self.lost += account.unsynced();
-            let last = self.marks.get(&(id, key)).copied().unwrap_or(0);
-            let told = told.into_iter().inspect(|(number, units)| {
+        let pushed = std::mem::take(&mut pushed[key]);
+        if let Some(view) = views.remove(key as u64) {
+            self.lost += view.unsynced();
+            let last = self.sequence_numbers.get(&(id, key)).copied().unwrap_or(0);
+            let pushed = pushed.into_iter().inspect(|(number, units)| {
                 if *number > last {
                     allowance.drop_told((id, *number), *units);
                 }
             });
-            let in_flight: u64 = told.map(|(_, units)| units).sum();
-            fresh = account.unsynced().saturating_sub(in_flight);
+            let in_flight: u64 = pushed.map(|(_, units)| units).sum();
+            fresh = view.unsynced().saturating_sub(in_flight);
             if self.network.broken == Broken::ResetForgetsCalls {
-                for _ in 0..account.in_store() {
-                    let _ = book.end_in_store(key as u64);
+                for _ in 0..view.in_store() {
+                    let _ = views.end_in_store(key as u64);
                 }
             }
         }
@@ -248,7 +248,7 @@ impl<R: Syncable> Fleet<'_, R> {
         self.wake(node, key);
     }
 
-    /// Resets a key in the store, with the numbers of what it was told.
+    /// Resets a key in the store, with the numbers of what was pushed to it.
     pub(super) fn reset_in_store(&mut self, key: usize) {
         if self.now < self.down_until {
             return;
@@ -265,20 +265,20 @@ impl<R: Syncable> Fleet<'_, R> {
         let owed = (limit - remaining(rule, state.as_ref(), now)) as u64;
         let used = used.max(owed);
         self.keys[key].allowance.add(used.saturating_sub(spared));
-        self.marks.retain(|(_, of), _| *of != key);
+        self.sequence_numbers.retain(|(_, of), _| *of != key);
     }
 
     /// Notes that a reset has ended.
     pub(super) fn was_reset(&mut self, node: usize, key: usize, life: u64) {
         let Node {
-            book,
+            views,
             life: current,
             ..
         } = &mut self.nodes[node];
         if *current == life
-            && let Some(account) = book.get(key as u64)
+            && let Some(view) = views.get(key as u64)
         {
-            account.outdate();
+            view.outdate();
         }
     }
 

@@ -111,13 +111,13 @@ impl<R: Syncable> Fleet<'_, R> {
         }
     }
 
-    /// Drops what a node knows of a key, if it has nothing to tell and nobody waits.
+    /// Drops what a node knows of a key, if it has nothing to push and nobody waits.
     pub(super) fn forget(&mut self, node: usize, key: usize) {
-        let Node { book, waiting, .. } = &mut self.nodes[node];
-        let account = book.get(key as u64);
-        let is_settled = account.is_some_and(|account| account.is_settled());
+        let Node { views, waiting, .. } = &mut self.nodes[node];
+        let view = views.get(key as u64);
+        let is_settled = view.is_some_and(|view| view.is_settled());
         if is_settled && waiting.iter().all(|call| call.key != key) {
-            let _ = book.remove(key as u64);
+            let _ = views.remove(key as u64);
         }
     }
 
@@ -134,8 +134,8 @@ impl<R: Syncable> Fleet<'_, R> {
         call
     }
 
-    /// Lets everything come to its end: nobody calls, nothing is lost, and what nodes have to tell
-    /// is told.
+    /// Lets everything come to its end: nobody calls, nothing is lost, and what nodes have to push
+    /// is pushed.
     pub(in crate::fleet::sync::proof) fn end(&mut self) {
         (self.network.loss, self.network.repeat, self.down_until) = (0, 0, 0);
         self.network.timeout = 4 * self.network.delay + 1;

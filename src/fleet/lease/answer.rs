@@ -10,7 +10,7 @@ use crate::{
 
 /// The last answer of the store about a key, by the clock of this node.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct LastAnswer {
     /// Added to a time of this node, it gives the store's, modulo 2⁶⁴.
     store_is_ahead: u64,
     remaining: u64,
@@ -20,7 +20,7 @@ pub(super) struct Known {
     reset_at: Timestamp,
 }
 
-impl Known {
+impl LastAnswer {
     pub(super) fn new(answer: &Decision, now: Timestamp) -> Self {
         let Numbers {
             remaining,

@@ -1,28 +1,28 @@
 //! The keys that a node knows, and the calls that the store decides.
 //!
-//! Calls that the store decides are counted also while a key has no account, because there is no
-//! room for one, or because nodes may not be ahead while their number is not known. A new account
+//! Calls that the store decides are counted also while a key has no view, because there is no
+//! room for one, or because nodes may not be ahead while their number is not known. A new view
 //! takes these calls over. Otherwise admissions of the node would overlap with them, and even one
 //! node could exceed its limit. The same count outlives a reset.
 
 use std::{collections::hash_map, marker::PhantomData, time::Duration};
 
-use super::account::{Account, Bound};
+use super::view::{Bound, KeyView};
 use crate::{
     algorithm::Syncable,
     fleet::keys::{ByFingerprint, Keys, LOOKS_OF_CALL},
     time::Timestamp,
 };
 
-/// The entry of a key: its account, and additions of the caller.
-pub(crate) trait Entry<Rule: Syncable> {
-    fn account(&self) -> &Account<Rule>;
+/// The entry of a key: its view, and additions of the caller.
+pub(crate) trait ViewEntry<Rule: Syncable> {
+    fn view(&self) -> &KeyView<Rule>;
 
-    fn account_mut(&mut self) -> &mut Account<Rule>;
+    fn view_mut(&mut self) -> &mut KeyView<Rule>;
 
     /// Returns `true` if nothing is lost when the entry is dropped.
     fn is_settled(&self) -> bool {
-        self.account().is_settled()
+        self.view().is_settled()
     }
 
     /// Called when the entry is removed.
@@ -32,10 +32,10 @@ pub(crate) trait Entry<Rule: Syncable> {
 /// Keys by their fingerprints, up to a number, and the calls of all other keys that the store
 /// decides at the moment.
 ///
-/// An account that begins during such a call has to know of it: its state may be read before the
+/// A view that begins during such a call has to know of it: its state may be read before the
 /// call, which would not be in the view then.
 #[derive(Debug)]
-pub(crate) struct Book<Rule, E> {
+pub(crate) struct Views<Rule, E> {
     known: Keys<E>,
     /// The time after its last call for which a key is known.
     idle: Duration,
@@ -46,18 +46,18 @@ pub(crate) struct Book<Rule, E> {
 
 /// The part of a call that is decided first: by whom.
 pub(crate) enum Found<'a, E> {
-    /// Its account decides.
+    /// Its view decides.
     Known(&'a mut E),
-    /// Its account decides, of which nothing is known yet.
+    /// Its view decides, of which nothing is known yet.
     Added(&'a mut E),
     /// The store decides, because a node may not be ahead of it. The call has begun: see
-    /// [`Book::end_in_store`].
+    /// [`Views::end_in_store`].
     Store,
     /// The store decides, because there is no room. The call has begun.
-    Crowded,
+    OverCapacity,
 }
 
-impl<Rule: Syncable, E: Entry<Rule>> Book<Rule, E> {
+impl<Rule: Syncable, E: ViewEntry<Rule>> Views<Rule, E> {
     /// No keys, and room for so many.
     pub(crate) fn new(most: usize, idle: Duration) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl<Rule: Syncable, E: Entry<Rule>> Book<Rule, E> {
         let idle_at = now.saturating_add(self.idle);
         let (entry, is_new) = self.known.get_or_add(fingerprint, idle_at, entry)?;
         if is_new && let Some(calls) = self.in_store.remove(&fingerprint) {
-            entry.account_mut().begin_with(calls);
+            entry.view_mut().begin_with(calls);
         }
         Some((entry, is_new))
     }
@@ -123,13 +123,13 @@ impl<Rule: Syncable, E: Entry<Rule>> Book<Rule, E> {
             self.forget_idle(now, LOOKS_OF_CALL);
             if self.known.is_full() {
                 self.begin_in_store(fingerprint);
-                return Found::Crowded;
+                return Found::OverCapacity;
             }
         }
         match self.get_or_add(fingerprint, now, entry) {
             Some((entry, true)) => Found::Added(entry),
             Some((entry, false)) => Found::Known(entry),
-            None => Found::Crowded,
+            None => Found::OverCapacity,
         }
     }
 
@@ -138,7 +138,7 @@ impl<Rule: Syncable, E: Entry<Rule>> Book<Rule, E> {
     pub(crate) fn forget_idle(&mut self, now: Timestamp, most: usize) -> Option<Timestamp> {
         let idle = self.idle;
         self.known.forget_idle(now, most, |fingerprint, entry| {
-            let idle_at = entry.account().last_used().saturating_add(idle);
+            let idle_at = entry.view().last_used().saturating_add(idle);
             if idle_at > now {
                 return Some(idle_at);
             }
@@ -152,13 +152,13 @@ impl<Rule: Syncable, E: Entry<Rule>> Book<Rule, E> {
     }
 
     /// Returns `true` if the store decides the calls of a key, of which nothing is known from now
-    /// on. Only what has to be told first keeps it from that.
+    /// on. Only what has to be pushed first keeps it from that.
     fn is_left_to_store(&mut self, fingerprint: u64, bound: &Bound) -> bool {
         let Some(entry) = self.known.get(fingerprint) else {
             return true;
         };
-        let account = entry.account();
-        let is_left = account.is_settled() && (bound.is_closed || !account.is_cut_off());
+        let view = entry.view();
+        let is_left = view.is_settled() && (bound.is_closed || !view.is_offline());
         if is_left {
             self.remove(fingerprint);
         }
@@ -169,14 +169,14 @@ impl<Rule: Syncable, E: Entry<Rule>> Book<Rule, E> {
     pub(crate) fn remove(&mut self, fingerprint: u64) -> Option<E> {
         let mut entry = self.known.remove(fingerprint)?;
         entry.removed(fingerprint);
-        let calls = entry.account().in_store();
+        let calls = entry.view().in_store();
         if calls > 0 {
             self.in_store.insert(fingerprint, calls);
         }
         Some(entry)
     }
 
-    /// Notes that the store decides a call of a key without an account.
+    /// Notes that the store decides a call of a key without a view.
     pub(crate) fn begin_in_store(&mut self, fingerprint: u64) {
         *self.in_store.entry(fingerprint).or_default() += 1;
     }
@@ -185,7 +185,7 @@ impl<Rule: Syncable, E: Entry<Rule>> Book<Rule, E> {
     /// key.
     pub(crate) fn end_in_store(&mut self, fingerprint: u64) -> Option<&mut E> {
         if let Some(entry) = self.known.get(fingerprint) {
-            entry.account_mut().end_in_store();
+            entry.view_mut().end_in_store();
             return Some(entry);
         }
         if let hash_map::Entry::Occupied(mut calls) = self.in_store.entry(fingerprint) {
@@ -203,12 +203,12 @@ mod tests {
     use super::*;
     use crate::TokenBucket;
 
-    impl<Rule: Syncable> Entry<Rule> for (Account<Rule>,) {
-        fn account(&self) -> &Account<Rule> {
+    impl<Rule: Syncable> ViewEntry<Rule> for (KeyView<Rule>,) {
+        fn view(&self) -> &KeyView<Rule> {
             &self.0
         }
 
-        fn account_mut(&mut self) -> &mut Account<Rule> {
+        fn view_mut(&mut self) -> &mut KeyView<Rule> {
             &mut self.0
         }
     }
@@ -225,52 +225,46 @@ mod tests {
         }
     }
 
-    /// Calls in the store are counted through all changes of who decides: the key is crowded, gets
-    /// an account, is reset, and gets another one.
+    /// Calls in the store are counted through all changes of who decides: the key is over_capacity,
+    /// gets a view, is reset, and gets another one.
     #[test]
     fn calls_in_the_store_outlive_accounts() {
-        let account = || {
-            (Account::new(
+        let view = || {
+            (KeyView::new(
                 TokenBucket::per_second(10),
                 Timestamp::default(),
             ),)
         };
-        let mut book = Book::<TokenBucket, _>::new(1, Duration::MAX);
+        let mut views = Views::<TokenBucket, _>::new(1, Duration::MAX);
         assert!(matches!(
-            book.find(7, &bound(5), NOW, account),
+            views.find(7, &bound(5), NOW, view),
             Found::Added(_)
         ));
         assert!(matches!(
-            book.find(1, &bound(5), NOW, account),
-            Found::Crowded
+            views.find(1, &bound(5), NOW, view),
+            Found::OverCapacity
         ));
-        assert!(book.remove(7).is_some());
-        assert!(matches!(
-            book.find(1, &bound(0), NOW, account),
-            Found::Store
-        ));
-        let Found::Added((first,)) = book.find(1, &bound(5), NOW, account) else {
+        assert!(views.remove(7).is_some());
+        assert!(matches!(views.find(1, &bound(0), NOW, view), Found::Store));
+        let Found::Added((first,)) = views.find(1, &bound(5), NOW, view) else {
             panic!("there is room");
         };
         assert_eq!(first.in_store(), 2);
-        assert!(book.remove(1).is_some());
-        book.begin_in_store(1);
-        let Found::Added((second,)) = book.find(1, &bound(5), NOW, account) else {
+        assert!(views.remove(1).is_some());
+        views.begin_in_store(1);
+        let Found::Added((second,)) = views.find(1, &bound(5), NOW, view) else {
             panic!("there is room");
         };
         assert_eq!(second.in_store(), 3);
         for left in [2, 1, 0] {
-            let (account,) = book.end_in_store(1).unwrap();
-            assert_eq!(account.in_store(), left);
+            let (view,) = views.end_in_store(1).unwrap();
+            assert_eq!(view.in_store(), left);
         }
-        assert!(book.remove(1).is_some());
-        assert!(matches!(
-            book.find(1, &bound(0), NOW, account),
-            Found::Store
-        ));
-        assert!(book.end_in_store(1).is_none());
+        assert!(views.remove(1).is_some());
+        assert!(matches!(views.find(1, &bound(0), NOW, view), Found::Store));
+        assert!(views.end_in_store(1).is_none());
         assert!(
-            book.in_store.is_empty(),
+            views.in_store.is_empty(),
             "nothing is kept of calls that have ended"
         );
     }

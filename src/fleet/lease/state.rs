@@ -11,9 +11,9 @@
 use std::time::Duration;
 
 use super::{
-    Counts, Terms,
-    decision_parts::{DecisionParts, Known},
-    grants::{Grants, Portion, charges},
+    LeaseCounts, Terms,
+    answer::{DecisionParts, LastAnswer},
+    grants::{GrantSlice, Grants, charges},
 };
 use crate::{
     algorithm::Validity,
@@ -35,15 +35,15 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) plan: Plan<'a>,
     /// Draws a number from 0 to a greatest one, for the random part of a pause.
     pub(crate) draw: &'a mut dyn FnMut(u64) -> u64,
-    pub(crate) counts: &'a mut Counts,
+    pub(crate) counts: &'a mut LeaseCounts,
 }
 
 /// The leases of one key under one rule.
 #[derive(Debug, Default)]
-pub(crate) struct Holder {
+pub(crate) struct LeaseState {
     grants: Grants,
-    offered: Offered,
-    known: Option<Known>,
+    demand: Demand,
+    known: Option<LastAnswer>,
     /// Until then the store is not asked for more: it had less than was asked for.
     pause: Timestamp,
     /// The request to the store that has no answer, for which other calls wait.
@@ -59,7 +59,7 @@ pub(crate) struct Request {
     pub(crate) up_to: u64,
     pub(crate) sent_at: Timestamp,
     /// `true` if no call waits for the answer: all units are for later ones.
-    pub(crate) is_ahead: bool,
+    pub(crate) is_prefetch: bool,
     asking: Option<Asking>,
 }
 
@@ -78,7 +78,7 @@ impl Request {
             cost,
             up_to: cost.get(),
             sent_at,
-            is_ahead: false,
+            is_prefetch: false,
             asking: None,
         }
     }
@@ -105,7 +105,7 @@ impl Request {
 
     /// Returns `true` if it asks for no more than a call without leases would.
     pub(crate) fn is_exact(&self) -> bool {
-        self.up_to == self.cost.get() && !self.is_ahead
+        self.up_to == self.cost.get() && !self.is_prefetch
     }
 }
 
@@ -123,7 +123,7 @@ pub(crate) enum Step {
     Wait,
 }
 
-impl Holder {
+impl LeaseState {
     /// Begins while the first request of the key is under way.
     pub(crate) fn during_the_first() -> Self {
         Self {
@@ -141,17 +141,17 @@ impl Holder {
         cost: Cost,
         is_again: bool,
         plan: Plan<'_>,
-        counts: &mut Counts,
+        counts: &mut LeaseCounts,
     ) -> Step {
         let (terms, units) = (plan.terms, cost.get());
         // A call that no state admits does not change what is needed.
         if !is_again && units <= terms.capacity {
-            self.offered.add(now, units, terms.hold);
+            self.demand.add(now, units, terms.duration);
         }
         let left = self.grants.expire(now, &mut counts.expired);
         if let Some(left) = left.checked_sub(units) {
             counts.spent += units;
-            counts.from_leases += 1;
+            counts.admitted += 1;
             let position = self.grants.take(units);
             let parts = self.parts(now, left, position, terms);
             return Step::Admitted(parts, self.prefetch(now, left, plan));
@@ -167,10 +167,10 @@ impl Holder {
         cost: Cost,
         left: u64,
         terms: &Terms,
-        counts: &mut Counts,
+        counts: &mut LeaseCounts,
     ) -> Step {
         if let Some((known, wait)) = self.refusal(now, cost.get(), terms) {
-            counts.refused_here += 1;
+            counts.refused += 1;
             let mut parts = known.parts(now, 0, terms);
             if wait.is_none() {
                 parts.limit = terms.limit_in_store();
@@ -199,7 +199,7 @@ impl Holder {
         answer: &Answer,
         with: &mut Surroundings<'_>,
     ) -> Decision {
-        let cost = if request.is_ahead {
+        let cost = if request.is_prefetch {
             0
         } else {
             request.cost.get()
@@ -218,7 +218,7 @@ impl Holder {
             return match (wait, answer.validity.rate()) {
                 (Some(wait), _) => decision.with_retry_after(Some(wait)),
                 (None, Some(_)) if granted > 0 => {
-                    let position = answer.portion(granted, request).take(granted).by_store();
+                    let position = answer.slice(granted, request).take(granted).by_store();
                     DecisionParts::of(&decision, with.plan.terms, position).admission(request.cost)
                 }
                 (None, _) => decision,
@@ -226,9 +226,9 @@ impl Holder {
         }
         // The first units of the grant pay, and none from before: those may have ended while the
         // store was asked. The store has admitted the call itself, also if the answer comes late.
-        let mut portion = answer.portion(granted, request);
-        let position = portion.take(cost);
-        self.grants.insert(portion);
+        let mut slice = answer.slice(granted, request);
+        let position = slice.take(cost);
+        self.grants.insert(slice);
         let parts = self.parts(now, self.grants.left(), Some(position), with.plan.terms);
         parts.admission(request.cost)
     }
@@ -236,7 +236,7 @@ impl Holder {
     /// Notes the answer of the store. Returns the units that it granted.
     fn note(&mut self, request: &Request, answer: &Decision, with: &mut Surroundings<'_>) -> u64 {
         let (now, terms, cost) = (with.now, with.plan.terms, request.cost.get());
-        let known = Known::new(answer, now);
+        let known = LastAnswer::new(answer, now);
         let granted = answer.charge().map_or(0, |charge| charge.cost);
         self.ended(request);
         self.known = Some(known);
@@ -249,26 +249,28 @@ impl Holder {
         // later. Those of a window end with it. A key that has had no grant yet asks again sooner.
         let comes_back = terms.rate.is_some() && self.grants.have_begun();
         let (times, part) = if comes_back { (2, 2) } else { (1, 4) };
-        let offered = self.offered.during(now, terms.hold);
-        let needed = request.up_to.max(offered).saturating_mul(times);
+        let demand = self.demand.during(now, terms.duration);
+        let needed = request.up_to.max(demand).saturating_mul(times);
         // While all nodes together ask for more than is refilled, the store has little, and each
         // would fetch it in crumbs. A burst that the limit allows is no reason for a pause, and
         // neither is a grant that is small because others need some, too.
         let enough = needed.min(terms.refilled);
         let is_scarce = known.remaining().saturating_add(granted) < enough;
         // A key that is asked for once in a while is answered as if there were no leases.
-        if is_scarce && offered > cost {
-            let least = terms.hold / part;
+        if is_scarce && demand > cost {
+            let least = terms.duration / part;
             let pause = Duration::from_nanos(least.saturating_add((with.draw)(least)));
             self.pause = now.saturating_add(pause);
         }
         granted
     }
 
-    /// Returns how many units this node would hold: as many as were offered during the last hold,
-    /// and no more than others can spare.
+    /// Returns how many units this node would hold: as many as were asked for during the last lease
+    /// duration, and no more than others can spare.
     fn wanted(&mut self, now: Timestamp, terms: &Terms) -> u64 {
-        self.offered.during(now, terms.hold).min(terms.most_held())
+        self.demand
+            .during(now, terms.duration)
+            .min(terms.most_held())
     }
 
     /// Notes that a request is not under way any more: it was answered or failed, or was not sent.
@@ -278,18 +280,18 @@ impl Holder {
 
     /// Takes back the last units of a charge, as far as they are valid. Returns how many nobody
     /// gets back.
-    pub(crate) fn give_back(
+    pub(crate) fn refund(
         &mut self,
         now: Timestamp,
         units: u64,
         charge: Option<Position>,
         terms: &Terms,
-        counts: &mut Counts,
+        counts: &mut LeaseCounts,
     ) -> u64 {
         counts.spent = counts.spent.wrapping_sub(units);
-        let mut portion = Portion::refunded(units, now, charge, terms.rate);
-        let ended = portion.expire(now);
-        self.grants.insert(portion);
+        let mut slice = GrantSlice::refunded(units, now, charge, terms.rate);
+        let ended = slice.expire(now);
+        self.grants.insert(slice);
         if terms.ends_early {
             counts.lost += ended;
             return ended;
@@ -299,7 +301,12 @@ impl Holder {
     }
 
     /// Spends more units by force, as far as there are any. Returns how many are lacking.
-    pub(crate) fn take_by_force(&mut self, now: Timestamp, units: u64, counts: &mut Counts) -> u64 {
+    pub(crate) fn take_by_force(
+        &mut self,
+        now: Timestamp,
+        units: u64,
+        counts: &mut LeaseCounts,
+    ) -> u64 {
         let left = self.grants.expire(now, &mut counts.expired).min(units);
         if left > 0 {
             counts.spent += left;
@@ -316,7 +323,7 @@ impl Holder {
     }
 
     /// Drops all units. Returns how many these were.
-    pub(crate) fn clear(&mut self, now: Timestamp, counts: &mut Counts) -> u64 {
+    pub(crate) fn clear(&mut self, now: Timestamp, counts: &mut LeaseCounts) -> u64 {
         let left = self.grants.expire(now, &mut counts.expired);
         self.grants.take_out();
         left
@@ -324,7 +331,11 @@ impl Holder {
 
     /// Takes out the charges of all grants, and what is left of each. The last one is the first, as
     /// they can be refunded. The units count as lost until they are.
-    pub(crate) fn take_out(&mut self, now: Timestamp, counts: &mut Counts) -> Vec<(Charge, u64)> {
+    pub(crate) fn take_out(
+        &mut self,
+        now: Timestamp,
+        counts: &mut LeaseCounts,
+    ) -> Vec<(Charge, u64)> {
         counts.lost += self.grants.expire(now, &mut counts.expired);
         charges(self.grants.take_out())
     }
@@ -341,10 +352,10 @@ impl Holder {
     }
 
     /// Returns `true` if nothing is lost by forgetting the key.
-    pub(crate) fn is_idle(&self, now: Timestamp, hold: u64) -> bool {
+    pub(crate) fn is_idle(&self, now: Timestamp, duration: u64) -> bool {
         self.asking.is_none()
             && self.pause <= now
-            && self.offered.ends_at(hold) <= now
+            && self.demand.ends_at(duration) <= now
             && self.grants.have_ended(now)
     }
 
@@ -373,15 +384,15 @@ impl Holder {
             return None;
         }
         // As a product, and first of what is at least offered: most calls need no division.
-        let hold = plan.terms.hold;
-        let lasts = |offered| {
-            let soon = u128::from(offered) * u128::from(plan.round_trip.saturating_mul(2));
-            (u128::from(left) + 1) * u128::from(hold) > soon
+        let duration = plan.terms.duration;
+        let lasts = |demand| {
+            let soon = u128::from(demand) * u128::from(plan.round_trip.saturating_mul(2));
+            (u128::from(left) + 1) * u128::from(duration) > soon
         };
-        if lasts(self.offered.at_most()) {
+        if lasts(self.demand.at_most()) {
             return None;
         }
-        if lasts(self.offered.during(now, hold)) {
+        if lasts(self.demand.during(now, duration)) {
             return None;
         }
         let up_to = self.wanted(now, plan.terms).saturating_sub(left);
@@ -391,7 +402,7 @@ impl Holder {
         self.asking = Some(Asking::Later);
         Some(Request {
             up_to,
-            is_ahead: true,
+            is_prefetch: true,
             ..Request::later(Cost::ONE, now)
         })
     }
@@ -403,7 +414,7 @@ impl Holder {
         now: Timestamp,
         cost: u64,
         terms: &Terms,
-    ) -> Option<(&Known, Option<Duration>)> {
+    ) -> Option<(&LastAnswer, Option<Duration>)> {
         let known = self.known.as_ref()?;
         if cost > terms.capacity {
             return Some((known, None));
@@ -417,7 +428,7 @@ impl Holder {
     }
 }
 
-/// The decision of a store under the stricter rule, and how long its units are valid.
+/// The decision of a store under the tightened rule, and how long its units are valid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub(super) decision: Decision,
@@ -430,9 +441,9 @@ impl Answer {
     }
 
     /// Returns the units that were granted to a request.
-    pub(super) fn portion(&self, granted: u64, request: &Request) -> Portion {
+    pub(super) fn slice(&self, granted: u64, request: &Request) -> GrantSlice {
         let validity = self.validity.shortened();
-        Portion::new(granted, request.sent_at, validity).charged(self.decision.charge())
+        GrantSlice::new(granted, request.sent_at, validity).charged(self.decision.charge())
     }
 }
 
@@ -442,14 +453,14 @@ impl Answer {
 /// Not those that were admitted: a node that is refused would ask for less and less, and others
 /// would get its share.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Offered {
+pub(super) struct Demand {
     /// The beginning of the current span.
     since: Timestamp,
     current: u64,
     before: u64,
 }
 
-impl Offered {
+impl Demand {
     /// Counts units. The span is in nanoseconds, here and below.
     #[inline]
     pub(super) fn add(&mut self, now: Timestamp, units: u64, span: u64) {

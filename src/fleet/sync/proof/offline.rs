@@ -1,7 +1,7 @@
-//! B6: nodes that are all cut off admit together what the rule does, and the bound more; afterwards
+//! B6: nodes that are all offline admit together what the rule does, and the bound more; afterwards
 //! each unit is in the store.
 //!
-//! That is so if each of them knows what the others had told before. Of what it does not know it
+//! That is so if each of them knows what the others had pushed before. Of what it does not know it
 //! admits its part once more.
 
 use super::{
@@ -44,7 +44,7 @@ fn rate(meter: &Meter) -> u64 {
 }
 
 /// Plays an outage of random length for all nodes, under a load of random rate, half of which comes
-/// to one node. Before it, each node hears what the others told, or does not.
+/// to one node. Before it, each node hears what the others pushed, or does not.
 fn outage<R: Syncable>(
     (rule, meter): &(R, Meter),
     seed: u64,
@@ -78,7 +78,7 @@ fn outage<R: Syncable>(
         // From then on, nothing reaches the store.
         if !is_down && at > start + before + length / 3 {
             if is_known {
-                // What the first round tells, the second one hears.
+                // What the first round pushes, the second one hears.
                 fleet.all_agree();
                 let agree = fleet.all_agree();
                 assert!(agree || broken != Broken::Nothing, "seed {seed}");
@@ -112,7 +112,7 @@ fn outage<R: Syncable>(
 
 /// Equal nodes under steady traffic, and a store that is silent for a while: whatever their number,
 /// the demand, the period and the outage, they add one limit at most to what they may always be
-/// above it. The parts of the traffic that they publish before are right.
+/// above it. The shares of the traffic that they publish before are right.
 #[test]
 fn an_outage_adds_one_limit_at_most() {
     const LIMIT: u64 = 200;
@@ -151,7 +151,7 @@ fn an_outage_adds_one_limit_at_most() {
     }
 }
 
-/// The published parts of the traffic are right within a fifth: those of equal nodes, and of two
+/// The published shares of the traffic are right within a fifth: those of equal nodes, and of two
 /// nodes of which one has three quarters.
 #[test]
 fn published_shares_are_right() {

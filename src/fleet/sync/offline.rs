@@ -19,38 +19,38 @@ use crate::{
     time::Timestamp,
 };
 
-/// The part of a key's limit by which a node decides while it cannot reach the store: an equal part
-/// of what remains, and of the rate.
+/// The share of a key's limit by which a node decides while it cannot reach the store: an equal
+/// part of what remains, and of the rate.
 ///
-/// Not the part of the traffic that the node had: what others admit of a key that is used up shows
-/// only in part, and parts that nodes measure at different times may add up to more than all.
+/// Not the share of the traffic that the node had: what others admit of a key that is used up shows
+/// only in part, and shares that nodes measure at different times may add up to more than all.
 #[derive(Clone, Debug)]
-pub(super) struct CutOff<Rule: Syncable> {
+pub(super) struct OfflineShare<Rule: Syncable> {
     part: Rule,
     state: Option<Rule::State>,
     /// That of the whole rule, which clients see.
     limit: Option<RuleLimit>,
 }
 
-impl<Rule: Syncable> CutOff<Rule> {
-    /// The part of one of so many nodes that know a key in this state.
+impl<Rule: Syncable> OfflineShare<Rule> {
+    /// The share of one of so many nodes that know a key in this state.
     ///
     /// # Errors
     ///
     /// When the limit is smaller than the number of nodes.
     pub(super) fn new(
-        (rule, view): (&Rule, Option<&Rule::State>),
+        (rule, state_of_key): (&Rule, Option<&Rule::State>),
         at: Timestamp,
         nodes: u64,
     ) -> Result<Self, Error> {
         let part = rule.part_of(nodes)?;
-        let used = rule.used_of_part(&part, view, at, nodes);
+        let used = rule.used_of_part(&part, state_of_key, at, nodes);
         let mut state = None;
         part.settle(&mut state, &Charge::new(at, 0), at, used);
         Ok(Self {
             part,
             state,
-            limit: rule.look(view, at).rule_limit(),
+            limit: rule.look(state_of_key, at).rule_limit(),
         })
     }
 

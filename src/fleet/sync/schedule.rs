@@ -2,7 +2,7 @@
 //!
 //! Due keys lie in two ordered sets for each shard of the store: those with unsynced units, and
 //! those that only pull. A key is in one of them at most, moves when it gains units or pressure,
-//! and is removed with the account. Heaps would keep entries of each reset and each undone call.
+//! and is removed with the view. Heaps would keep entries of each reset and each undone call.
 //!
 //! One call is under way for each shard, with 256 deltas at most, and calls that nobody waits for
 //! are a twentieth of a period apart. So the work follows the keys that are used, and never their
@@ -17,7 +17,7 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub(crate) at: Timestamp,
-    /// `true` if the key has something to tell, `false` if it only asks.
+    /// `true` if the key has something to push, `false` if it only asks.
     pub(crate) is_write: bool,
 }
 
@@ -29,18 +29,18 @@ impl Due {
     };
 }
 
-/// The keys of one part of the store that have something to tell or to ask, by the instants at
+/// The keys of one part of the store that have something to push or to pull, by the instants at
 /// which they are due.
 ///
 /// Each key is noted once at most, so this takes no more room than the keys.
 #[derive(Debug)]
-pub(crate) struct Agenda<Id> {
+pub(crate) struct Schedule<Id> {
     /// The keys whose units are pushed, before anything is read.
     writes: BTreeSet<(Timestamp, Id)>,
     reads: BTreeSet<(Timestamp, Id)>,
 }
 
-impl<Id> Default for Agenda<Id> {
+impl<Id> Default for Schedule<Id> {
     fn default() -> Self {
         Self {
             writes: BTreeSet::new(),
@@ -49,7 +49,7 @@ impl<Id> Default for Agenda<Id> {
     }
 }
 
-impl<Id: Ord + Copy> Agenda<Id> {
+impl<Id: Ord + Copy> Schedule<Id> {
     fn of(&mut self, due: Due) -> &mut BTreeSet<(Timestamp, Id)> {
         match due.is_write {
             true => &mut self.writes,
@@ -68,7 +68,7 @@ impl<Id: Ord + Copy> Agenda<Id> {
     }
 
     /// Takes out a key that is due, the one that has waited longest; keys that have something to
-    /// tell come first.
+    /// push come first.
     pub(crate) fn take(&mut self, now: Timestamp) -> Option<(Timestamp, Id)> {
         take(&mut self.writes, now).or_else(|| take(&mut self.reads, now))
     }
@@ -86,16 +86,16 @@ impl<Id: Ord + Copy> Agenda<Id> {
 }
 
 /// The most deltas of a call to the store, beside those of the last key.
-pub(crate) const MOST_TOGETHER: usize = 256;
+pub(crate) const MAX_DELTAS: usize = 256;
 
 /// Takes out what is sent in one call: until it has so many deltas, or nothing is left.
 pub(crate) fn together<T>(most: usize, mut next: impl FnMut() -> Option<(T, usize)>) -> Vec<T> {
     let (mut all, mut deltas) = (Vec::new(), 0);
     while deltas < most
-        && let Some((told, more)) = next()
+        && let Some((pushed, more)) = next()
     {
         deltas += more;
-        all.push(told);
+        all.push(pushed);
     }
     all
 }
@@ -120,26 +120,26 @@ mod tests {
     #[test]
     fn what_is_told_comes_before_what_is_read() {
         let at = Timestamp::from_nanos;
-        let mut agenda = Agenda::default();
+        let mut schedule = Schedule::default();
         for (id, at, is_write) in [(1, 5, false), (2, 7, true), (3, 6, true), (4, 9, true)] {
-            agenda.change(id, Due::NEVER, due(at, is_write));
+            schedule.change(id, Due::NEVER, due(at, is_write));
         }
-        assert_eq!(agenda.next(), Some(at(5)));
-        assert_eq!(agenda.take(at(4)), None);
-        let taken: Vec<_> = std::iter::from_fn(|| agenda.take(at(8))).collect();
+        assert_eq!(schedule.next(), Some(at(5)));
+        assert_eq!(schedule.take(at(4)), None);
+        let taken: Vec<_> = std::iter::from_fn(|| schedule.take(at(8))).collect();
         assert_eq!(taken, [(at(6), 3), (at(7), 2), (at(5), 1)]);
-        assert_eq!(agenda.next(), Some(at(9)));
+        assert_eq!(schedule.next(), Some(at(9)));
     }
 
     #[test]
     fn a_key_that_gains_something_to_tell_is_not_read_first() {
         let at = Timestamp::from_nanos;
-        let mut agenda = Agenda::default();
-        agenda.change(1, Due::NEVER, due(5, false));
-        agenda.change(2, Due::NEVER, due(6, false));
-        agenda.change(2, due(6, false), due(6, true));
-        assert_eq!(agenda.take(at(9)), Some((at(6), 2)));
-        assert_eq!(agenda.take(at(9)), Some((at(5), 1)));
-        assert_eq!(agenda.len(), 0);
+        let mut schedule = Schedule::default();
+        schedule.change(1, Due::NEVER, due(5, false));
+        schedule.change(2, Due::NEVER, due(6, false));
+        schedule.change(2, due(6, false), due(6, true));
+        assert_eq!(schedule.take(at(9)), Some((at(6), 2)));
+        assert_eq!(schedule.take(at(9)), Some((at(5), 1)));
+        assert_eq!(schedule.len(), 0);
     }
 }

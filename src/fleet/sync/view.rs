@@ -12,8 +12,8 @@
 //! units are dropped and counted, because they would fail as often as they are sent. To decide on
 //! alone, as in an outage, would mean that no node hears of the units of the others.
 //!
-//! An account has a generation, so that an answer to what was sent before a reset does not become
-//! the view of the account after it, and its units count as dropped only. The order of a reset and
+//! A view has a generation, so that an answer to what was sent before a reset does not become
+//! that of the view after it, and its units count as dropped only. The order of a reset and
 //! of deltas that are under way is not known.
 //!
 //! A refusal makes a push due at once, but not twice in half a period: a key at its limit is
@@ -33,8 +33,8 @@ use std::{sync::Arc, time::Duration};
 use smallvec::SmallVec;
 
 use super::{
-    cut_off::CutOff,
     estimates::{StoreClock, Traffic},
+    offline::OfflineShare,
 };
 use crate::{
     algorithm::Syncable,
@@ -53,19 +53,19 @@ pub(crate) struct Bound {
     pub(crate) period: Duration,
     /// The nodes that share the limit; `None` while it is not known.
     pub(crate) nodes: Option<u64>,
-    /// `true` once the node may admit nothing by itself, because nobody would tell the store.
+    /// `true` once the node may admit nothing by itself, because nobody would push to the store.
     pub(crate) is_closed: bool,
 }
 
 /// The outcome of a call.
 #[derive(Debug)]
-pub(crate) enum Tried {
+pub(crate) enum ViewOutcome {
     Decided(Decision),
-    /// The store has to be told or asked before this key can be decided.
+    /// The key has to be pushed or pulled before this key can be decided.
     Sync,
-    /// The store has to decide the call. It has begun: see [`Account::end_in_store`].
+    /// The store has to decide the call. It has begun: see [`KeyView::end_in_store`].
     Store,
-    /// The store cannot be reached, and this node has no part of the limit.
+    /// The store cannot be reached, and this node has no share of the limit.
     Unreachable,
 }
 
@@ -76,12 +76,12 @@ pub(crate) enum Tried {
 /// the store had not taken in. The rule itself decides on it, at the time of the store as this node
 /// knows it.
 #[derive(Clone, Debug)]
-pub(crate) struct Account<Rule: Syncable> {
-    /// Behind a pointer: calls bring their rule, and this one is read when the store is told.
+pub(crate) struct KeyView<Rule: Syncable> {
+    /// Behind a pointer: calls bring their rule, and this one is read when units are pushed.
     rule: Arc<Rule>,
     /// That of the bound that came with the rule.
     number: u64,
-    view: Option<Rule::State>,
+    state: Option<Rule::State>,
     /// `false` if the store has to be asked before the view can be used.
     is_known: bool,
     clock: StoreClock,
@@ -111,7 +111,7 @@ pub(crate) struct Account<Rule: Syncable> {
     /// Until then the store decides all calls, because it cannot take in the units of this key.
     left_until: Timestamp,
     is_unreachable: bool,
-    cut_off: Option<Box<CutOff<Rule>>>,
+    offline: Option<Box<OfflineShare<Rule>>>,
     traffic: Traffic,
     last_used: Timestamp,
     due: Timestamp,
@@ -119,12 +119,12 @@ pub(crate) struct Account<Rule: Syncable> {
     pressure: Pressure,
     /// `true` if a call was refused since the key was sent last.
     has_refused: bool,
-    /// When a refusal was told last.
-    refusal_told: Option<Timestamp>,
+    /// When a refusal was pushed last.
+    refusal_pushed: Option<Timestamp>,
 }
 
-/// Units that were admitted here, and that the store does not know yet. They are told to it as one
-/// delta.
+/// Units that were admitted here, and that the store does not know yet. They are pushed to it as
+/// one delta.
 #[derive(Clone, Debug)]
 pub(crate) struct Unsent<Rule> {
     /// The rule that admitted them.
@@ -144,12 +144,12 @@ pub(crate) struct Unsent<Rule> {
 }
 
 impl<Rule> Unsent<Rule> {
-    /// Takes units out that are given back, as far as there are any. Returns their number.
+    /// Takes units out that are refunded, as far as there are any. Returns their number.
     ///
     /// The delta may have begun with them, and a bucket have been full before the next one was
     /// spent. So the others count from the last unit on: from the first one on, the store would
     /// refill them before they were spent.
-    pub(super) fn take_back(&mut self, units: u64) -> u64 {
+    pub(super) fn refund(&mut self, units: u64) -> u64 {
         let taken = self.units.min(units);
         self.units -= taken;
         self.at = self.at.max(self.last);
@@ -160,13 +160,13 @@ impl<Rule> Unsent<Rule> {
 /// Deltas of more windows or rules than this are added up, and count as of the later one.
 const MOST_DELTAS: usize = 16;
 
-impl<Rule: Syncable> Account<Rule> {
+impl<Rule: Syncable> KeyView<Rule> {
     /// A key of which nothing is known.
     pub(crate) fn new(rule: Rule, now: Timestamp) -> Self {
         Self {
             rule: Arc::new(rule),
             number: u64::MAX,
-            view: None,
+            state: None,
             is_known: false,
             clock: StoreClock::default(),
             fresh: SmallVec::new(),
@@ -182,17 +182,17 @@ impl<Rule: Syncable> Account<Rule> {
             in_store: 0,
             left_until: Timestamp::default(),
             is_unreachable: false,
-            cut_off: None,
+            offline: None,
             traffic: Traffic::default(),
             last_used: now,
             due: Timestamp::MAX,
             pressure: Pressure::Low,
             has_refused: false,
-            refusal_told: None,
+            refusal_pushed: None,
         }
     }
 
-    /// Returns the instant at which the store should be told or asked, by the clock of this node.
+    /// Returns the instant at which the key should be pushed or pulled, by the clock of this node.
     pub(crate) fn due(&self) -> Timestamp {
         self.due
     }
@@ -213,20 +213,20 @@ impl<Rule: Syncable> Account<Rule> {
         self.last_used
     }
 
-    /// Returns `true` if nothing is lost when the account is dropped.
+    /// Returns `true` if nothing is lost when the view is dropped.
     pub(crate) fn is_settled(&self) -> bool {
         self.unsynced == 0 && !self.is_sending && self.in_store == 0
     }
 
     /// Returns `true` if there is a view.
     pub(crate) fn knows(&self) -> bool {
-        self.is_known || self.is_cut_off()
+        self.is_known || self.is_offline()
     }
 
     /// Returns `true` if the store cannot be reached.
     #[inline]
-    pub(crate) fn is_cut_off(&self) -> bool {
-        self.cut_off.is_some() || self.is_unreachable
+    pub(crate) fn is_offline(&self) -> bool {
+        self.offline.is_some() || self.is_unreachable
     }
 
     /// Decides a call, if that is possible without the store. A call that has waited long must ask
@@ -238,7 +238,7 @@ impl<Rule: Syncable> Account<Rule> {
         now: Timestamp,
         (cost, must_ask): (Cost, bool),
         bound: &Bound,
-    ) -> Tried {
+    ) -> ViewOutcome {
         if now.saturating_add(bound.period) < self.last_used {
             self.clock_stepped_back(now);
         }
@@ -253,25 +253,25 @@ impl<Rule: Syncable> Account<Rule> {
         }
         if now < self.left_until {
             self.in_store += 1;
-            return Tried::Store;
+            return ViewOutcome::Store;
         }
         if self.in_store > 0 {
             if must_ask {
                 self.in_store += 1;
-                return Tried::Store;
+                return ViewOutcome::Store;
             }
-            return Tried::Sync;
+            return ViewOutcome::Sync;
         }
         if !self.is_known {
             self.is_due_by(now);
-            return Tried::Sync;
+            return ViewOutcome::Sync;
         }
         let at = self.clock.at(now);
         if self.unsynced.saturating_add(cost.get()) > bound.most {
             return self.refuse_or_ask((now, at), (cost, must_ask), bound);
         }
         let begins = self.begins_at(rule, now, at);
-        let decision = rule.step(&mut self.view, at, cost).decision();
+        let decision = rule.step(&mut self.state, at, cost).decision();
         if decision.is_admitted() {
             self.admitted((now, at), cost, begins);
             if self.unsynced.saturating_mul(2) >= bound.most {
@@ -282,14 +282,14 @@ impl<Rule: Syncable> Account<Rule> {
         } else {
             self.refused(now, bound);
         }
-        Tried::Decided(decision)
+        ViewOutcome::Decided(decision)
     }
 
     /// Forgets instants of before the clock of this node stepped back, which now lie in its future,
     /// and has the store asked for the time.
     #[cold]
     fn clock_stepped_back(&mut self, now: Timestamp) {
-        self.refusal_told = None;
+        self.refusal_pushed = None;
         self.left_until = self.left_until.min(now);
         self.is_due_by(now);
     }
@@ -300,71 +300,71 @@ impl<Rule: Syncable> Account<Rule> {
         if *self.rule != *rule {
             self.rule = Arc::new(rule.clone());
             self.begins_anew = true;
-            self.cut_off = None;
+            self.offline = None;
             self.left_until = Timestamp::default();
         }
     }
 
     /// Returns how the key stands, as this node knows it; `None` if it does not know enough.
     pub(crate) fn look(&self, rule: &Rule, now: Timestamp) -> Option<Decision> {
-        if let Some(cut_off) = &self.cut_off {
-            return Some(cut_off.look(self.clock.at(now)));
+        if let Some(offline) = &self.offline {
+            return Some(offline.look(self.clock.at(now)));
         }
         let is_known = self.is_known && self.in_store == 0 && !self.is_unreachable;
-        is_known.then(|| rule.look(self.view.as_ref(), self.clock.at(now)))
+        is_known.then(|| rule.look(self.state.as_ref(), self.clock.at(now)))
     }
 
-    /// A call for which there is no room before the store was told. A refusal needs no room.
+    /// A call for which there is no room before its units were pushed. A refusal needs no room.
     fn refuse_or_ask(
         &mut self,
         (now, at): (Timestamp, Timestamp),
         (cost, must_ask): (Cost, bool),
         bound: &Bound,
-    ) -> Tried {
-        let decision = self.rule.step(&mut self.view.clone(), at, cost).decision();
+    ) -> ViewOutcome {
+        let decision = self.rule.step(&mut self.state.clone(), at, cost).decision();
         if !decision.is_admitted() {
             self.refused(now, bound);
-            return Tried::Decided(decision);
+            return ViewOutcome::Decided(decision);
         }
         self.is_due_by(now);
         if (cost.get() > bound.most || must_ask) && self.is_settled() {
             self.in_store += 1;
-            return Tried::Store;
+            return ViewOutcome::Store;
         }
-        Tried::Sync
+        ViewOutcome::Sync
     }
 
     /// Decides a call while the store cannot be reached.
-    fn acquire_alone(&mut self, now: Timestamp, cost: Cost, bound: &Bound) -> Tried {
+    fn acquire_alone(&mut self, now: Timestamp, cost: Cost, bound: &Bound) -> ViewOutcome {
         let at = self.clock.at(now);
         self.is_due_by(now.saturating_add(bound.period));
         if bound.is_closed {
-            return Tried::Unreachable;
+            return ViewOutcome::Unreachable;
         }
-        if self.cut_off.is_none() {
-            self.cut_off(at, bound);
+        if self.offline.is_none() {
+            self.go_offline(at, bound);
         }
-        let Some(cut_off) = &mut self.cut_off else {
-            return Tried::Unreachable;
+        let Some(offline) = &mut self.offline else {
+            return ViewOutcome::Unreachable;
         };
-        let mut view = self.view.clone();
-        let by_rule = self.rule.step(&mut view, at, cost).decision();
+        let mut state = self.state.clone();
+        let by_rule = self.rule.step(&mut state, at, cost).decision();
         if !by_rule.is_admitted() {
-            return Tried::Decided(by_rule);
+            return ViewOutcome::Decided(by_rule);
         }
-        let decision = cut_off.acquire(at, cost);
+        let decision = offline.acquire(at, cost);
         if decision.is_admitted() {
             let begins = self.begins_at(&self.rule, now, at);
-            self.view = view;
+            self.state = state;
             self.admitted((now, at), cost, begins);
         }
-        Tried::Decided(decision)
+        ViewOutcome::Decided(decision)
     }
 
-    fn cut_off(&mut self, at: Timestamp, bound: &Bound) {
+    fn go_offline(&mut self, at: Timestamp, bound: &Bound) {
         let Some(nodes) = bound.nodes else { return };
-        let known = (&*self.rule, self.view.as_ref());
-        self.cut_off = CutOff::new(known, at, nodes).ok().map(Box::new);
+        let known = (&*self.rule, self.state.as_ref());
+        self.offline = OfflineShare::new(known, at, nodes).ok().map(Box::new);
     }
 
     /// Returns `true` if a unit of this instant begins a delta.
@@ -379,7 +379,7 @@ impl<Rule: Syncable> Account<Rule> {
         };
         self.begins_anew
             || !rule.is_together(last.store_at, at)
-            || rule.is_at_rest(self.view.as_ref(), self.clock.latest(now))
+            || rule.is_at_rest(self.state.as_ref(), self.clock.latest(now))
     }
 
     #[inline]
@@ -422,12 +422,14 @@ impl<Rule: Syncable> Account<Rule> {
             return;
         }
         // Others may have less room, too: they should know. A key whose calls are admitted and
-        // refused by turns does not tell them each time.
-        let earliest = self.refusal_told.map(|told| told.saturating_add(wait));
+        // refused by turns is not pushed each time.
+        let earliest = self
+            .refusal_pushed
+            .map(|pushed| pushed.saturating_add(wait));
         self.is_due_by(earliest.map_or(now, |earliest| earliest.max(now)));
     }
 
-    /// Notes that the store should be told by the time that suits the pressure, if that is earlier
+    /// Notes that the key should be pushed by the time that suits the pressure, if that is earlier
     /// than before.
     #[inline]
     fn is_due_by_pressure(&mut self, decision: &Decision, now: Timestamp, bound: &Bound) {
@@ -438,12 +440,12 @@ impl<Rule: Syncable> Account<Rule> {
         }
     }
 
-    /// Has the store told at once.
+    /// Has units pushed at once.
     pub(crate) fn make_due(&mut self, now: Timestamp) {
         self.is_due_by(now);
     }
 
-    /// Notes that the store should be told or asked by then. What is under way ends first.
+    /// Notes that the key should be pushed or pulled by then. What is under way ends first.
     fn is_due_by(&mut self, due: Timestamp) {
         if !self.is_sending {
             self.due = self.due.min(due);
@@ -457,7 +459,7 @@ impl<Rule: Syncable> Account<Rule> {
         (self.last_used, self.is_used, self.due) = (now, true, due);
     }
 
-    /// Corrects a charge. Returns the units that the store has to give back.
+    /// Corrects a charge. Returns the units that the store has to refund.
     pub(crate) fn settle(
         &mut self,
         rule: &Rule,
@@ -468,7 +470,7 @@ impl<Rule: Syncable> Account<Rule> {
     ) -> u64 {
         let at = self.clock.at(now);
         let begins = self.begins_at(rule, now, at);
-        rule.settle(&mut self.view, charge, at, actual);
+        rule.settle(&mut self.state, charge, at, actual);
         if let Some(more) = actual.checked_sub(charge.cost) {
             if let Some(more) = Cost::new(more) {
                 self.admitted((now, at), more, begins);
@@ -482,7 +484,7 @@ impl<Rule: Syncable> Account<Rule> {
         let is_fresh = charge.at > self.sent_until;
         for unsent in self.fresh.iter_mut().rev().filter(|_| is_fresh) {
             if rule.is_together(unsent.store_at, charge.at) && charge.at >= unsent.store_at {
-                let taken = unsent.take_back(less);
+                let taken = unsent.refund(less);
                 less -= taken;
                 self.unsynced -= taken;
             }
@@ -491,8 +493,8 @@ impl<Rule: Syncable> Account<Rule> {
         less
     }
 
-    /// Begins to tell the store what it does not know, and returns that: nothing if the state alone
-    /// is asked for.
+    /// Begins to push to the store what it does not know, and returns that: nothing if the state
+    /// alone is asked for.
     ///
     /// Units that an earlier call sent without getting an answer are sent again, by themselves.
     pub(crate) fn send(
@@ -501,7 +503,7 @@ impl<Rule: Syncable> Account<Rule> {
         mut number: impl FnMut() -> u64,
     ) -> &[Unsent<Rule>] {
         if std::mem::take(&mut self.has_refused) {
-            self.refusal_told = Some(now);
+            self.refusal_pushed = Some(now);
         }
         (self.due, self.is_sending, self.is_used) = (Timestamp::MAX, true, false);
         self.is_outdated = self.in_store > 0;
@@ -533,7 +535,7 @@ impl<Rule: Syncable> Account<Rule> {
         let (at, rule) = (self.clock.at(now), Arc::clone(&self.rule));
         let own: u64 = self.in_flight.drain(..).map(|unsent| unsent.units).sum();
         self.unsynced = self.unsynced.saturating_sub(own);
-        let before = remaining(&*rule, self.view.as_ref(), at) + i128::from(self.unsynced);
+        let before = remaining(&*rule, self.state.as_ref(), at) + i128::from(self.unsynced);
         let others = match self.is_known {
             true => before - remaining(&*rule, state.as_ref(), at),
             false => 0,
@@ -544,7 +546,7 @@ impl<Rule: Syncable> Account<Rule> {
         let shows_all = self.is_known && before + i128::from(own) < i128::from(limit);
         let units = shows_all.then_some((own, others));
         self.traffic.note(now, units, bound.period);
-        self.view = state;
+        self.state = state;
         for unsent in &mut self.fresh {
             // If the clock of this node has stepped back, units of before lie in its future, where
             // a bucket would be full again.
@@ -553,20 +555,20 @@ impl<Rule: Syncable> Account<Rule> {
             let charge = Charge::new(at, 0);
             unsent
                 .rule
-                .settle(&mut self.view, &charge, at, unsent.units);
+                .settle(&mut self.state, &charge, at, unsent.units);
         }
         self.is_known = !self.is_outdated;
-        (self.is_sending, self.is_unreachable, self.cut_off) = (false, false, None);
+        (self.is_sending, self.is_unreachable, self.offline) = (false, false, None);
         if self.unsynced.saturating_mul(2) >= bound.most && self.unsynced > 0 {
             self.is_due_by(now);
         } else if self.is_used || self.unsynced > 0 {
-            let look = rule.look(self.view.as_ref(), at);
+            let look = rule.look(self.state.as_ref(), at);
             self.is_due_by_pressure(&look, now, bound);
         }
         others
     }
 
-    /// Notes that the instant at which the account was due is over.
+    /// Notes that the instant at which the view was due is over.
     pub(crate) fn clear_due(&mut self) {
         self.due = Timestamp::MAX;
     }
@@ -577,7 +579,7 @@ impl<Rule: Syncable> Account<Rule> {
         self.is_sending = false;
         if is_unreachable && !self.is_unreachable {
             self.is_unreachable = true;
-            self.cut_off(self.clock.at(now), bound);
+            self.go_offline(self.clock.at(now), bound);
         }
         if self.unsynced > 0 || self.is_used || !self.is_known {
             self.is_due_by(now.saturating_add(bound.period));
@@ -590,14 +592,14 @@ impl<Rule: Syncable> Account<Rule> {
         self.fresh.clear();
         self.in_flight.clear();
         self.sent_until = self.charged_at;
-        (self.view, self.is_known, self.is_sending) = (None, false, false);
-        (self.is_unreachable, self.cut_off) = (false, None);
+        (self.state, self.is_known, self.is_sending) = (None, false, false);
+        (self.is_unreachable, self.offline) = (false, None);
         (self.left_until, self.begins_anew) = (until, true);
         std::mem::take(&mut self.unsynced)
     }
 
     /// Begins a call of several keys that the store decides. Returns `false` if something has to be
-    /// told first.
+    /// pushed first.
     pub(crate) fn begin_in_store(&mut self, now: Timestamp) -> bool {
         let may_begin = self.in_store > 0 || self.is_settled();
         if may_begin {
@@ -608,7 +610,7 @@ impl<Rule: Syncable> Account<Rule> {
         may_begin
     }
 
-    /// Notes, of a new account, that the store decides so many calls of the key.
+    /// Notes, of a new view, that the store decides so many calls of the key.
     pub(super) fn begin_with(&mut self, calls: u32) {
         self.in_store = calls;
     }
@@ -631,12 +633,12 @@ impl<Rule: Syncable> Account<Rule> {
     }
 
     /// Returns how many units of the key this node may add to what others admit while it is cut
-    /// off; 0 if it is not, or has no part.
-    pub(crate) fn cut_off_bound(&self) -> u64 {
-        self.cut_off.as_ref().map_or(0, |cut_off| cut_off.most())
+    /// off; 0 if it is not, or has no share.
+    pub(crate) fn offline_bound(&self) -> u64 {
+        self.offline.as_ref().map_or(0, |offline| offline.most())
     }
 
-    /// Returns the part of what all nodes admitted lately that this one admitted, in thousandths;
+    /// Returns the share of what all nodes admitted lately that this one admitted, in thousandths;
     /// `None` if it is not known.
     pub(crate) fn share_permille(&self) -> Option<u64> {
         self.traffic.share_permille()
@@ -654,7 +656,7 @@ pub(super) fn remaining<Rule: Syncable>(
     let (0, Some(limit)) = (remaining, look.limit()) else {
         return remaining;
     };
-    // A whole limit that is given back fills all but what is owed.
+    // A whole limit that is refunded fills all but what is owed.
     let mut filled = state.cloned();
     rule.settle(&mut filled, &Charge::new(at, limit), at, 0);
     let filled = rule.look(filled.as_ref(), at).remaining().unwrap_or(0);
@@ -686,7 +688,7 @@ impl Pressure {
         }
     }
 
-    /// Returns the time until the store is told or asked, which is the shorter the more of the
+    /// Returns the time until the key is pushed or pulled, which is the shorter the more of the
     /// limit is used.
     #[inline]
     pub(super) fn scale(self, period: Duration) -> Duration {
