@@ -326,6 +326,7 @@ fn limiters_use_stores_by_their_traits() {
 fn what_nodes_decide_alone_is_pure() {
     let lease = [
         "fleet::lease",
+        "algorithm::FleetRule",
         "algorithm::Leasable",
         "algorithm::Step",
         "algorithm::Validity",
@@ -338,6 +339,7 @@ fn what_nodes_decide_alone_is_pure() {
     let synced = [
         "fleet::keys",
         "fleet::sync",
+        "algorithm::FleetRule",
         "algorithm::Syncable",
         "decision",
         "error",

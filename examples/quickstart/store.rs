@@ -5,11 +5,10 @@ use std::{convert::Infallible, time::Duration};
 
 use tollgate::{
     AnyRule, Cost, Error, Policy,
-    algorithm::{Algorithm, Syncable},
+    algorithm::{Algorithm, FleetRule, Syncable},
     key::Key,
     store::{
-        self, BoxStore, CircuitBreaker, CircuitBreakerConfig, Local, Scalable, Store, StoreExt,
-        Timeout,
+        self, BoxStore, CircuitBreaker, CircuitBreakerConfig, Local, Store, StoreExt, Timeout,
         driver::{Ask, Check},
     },
 };
@@ -132,7 +131,7 @@ fn describe(args: &Args, error: &store::StoreError) -> String {
 
 /// Returns the rule that this server uses while the store is unreachable.
 fn share(args: &Args) -> Result<AnyRule, Error> {
-    args.rule.try_scaled(1, args.nodes)
+    args.rule.node_share(1, args.nodes)
 }
 
 /// Guards a store that runs every rule.
@@ -207,7 +206,7 @@ where
                 let nodes = args.nodes;
                 format!("--on-store-error local, --nodes {nodes}: {error}; here, take `open` or `closed`")
             })?;
-            // With a token bucket known at compile time: `.share(1, nodes)`.
+            // With a rule that surely has a share: `.share(1, nodes)`.
             let local = store.fall_back_to(Local::new());
             local.rule(move |_: &Rule| Some(share.clone())).boxed()
         }

@@ -16,7 +16,7 @@
 // | `all`, `any`, `block/` | rules of rules: several at once, one that text chooses, one or a block |
 // | `packed` | states in a word, for the store in memory |
 // | `codec`, `scripted`, `counted` | the bounds of other stores: bytes, numbers for a script, totals |
-// | `leasable`, `syncable` | the bounds of fleets |
+// | `fleet_rule`, `validity` | the bounds of fleets |
 
 mod all;
 mod any;
@@ -25,16 +25,16 @@ mod block;
 mod bucket;
 mod codec;
 mod counted;
-mod leasable;
+mod fleet_rule;
 #[doc(hidden)]
 pub mod packed;
 mod rate;
 mod registry;
 mod rule;
 mod scripted;
-mod syncable;
 mod ticks;
 mod two_buckets;
+mod validity;
 mod warmth;
 
 registry::algorithms!(modules);
@@ -45,10 +45,10 @@ pub use self::{
     block::{Block, Blockable},
     codec::Codec,
     counted::{Counted, CountedRule, Slicing},
-    leasable::{Leasable, Validity},
+    fleet_rule::{FleetRule, Leasable, Shareable, Syncable},
     packed::BuiltIn,
     scripted::Scripted,
-    syncable::Syncable,
+    validity::Validity,
 };
 
 #[cfg(feature = "tokio")]

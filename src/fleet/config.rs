@@ -186,7 +186,8 @@ impl<C> LeaseConfig<C> {
 
     /// Returns how long units of a rule are held.
     pub(super) fn duration_of(&self, rule: &impl Leasable) -> Duration {
-        self.duration.unwrap_or_else(|| rule.usual_hold())
+        self.duration
+            .unwrap_or_else(|| rule.default_lease_duration())
     }
 
     /// Returns the rule that the store runs.
@@ -195,7 +196,7 @@ impl<C> LeaseConfig<C> {
     ///
     /// When the rule cannot be leased for so long.
     pub(super) fn tightened<Rule: Leasable>(&self, rule: &Rule) -> Result<Rule, Error> {
-        rule.held(self.duration_of(rule), self.max_cost)
+        rule.tightened(self.duration_of(rule), self.max_cost)
     }
 }
 

@@ -83,7 +83,7 @@ pub use self::{
     traits::{Backend, Store},
     wrappers::{
         Blocks, CircuitBreaker, CircuitBreakerConfig, CircuitState, FailureMode, Fallback,
-        FallbackBuilder, OnFailure, RememberRefusals, Scalable,
+        FallbackBuilder, OnFailure, RememberRefusals,
     },
 };
 #[cfg(feature = "tokio")]

@@ -39,7 +39,7 @@ use super::{
 /// |---|---|
 /// | leases or synchronisation around blocks | refused when a layer or a limiter is built: calls that are admitted from memory would not see a block |
 /// | synchronisation around leases, remembered refusals, or synchronisation | no effect: the inner wrapper takes in no counts, so it decides each call |
-/// | leases around leases | the burst pays for both holds |
+/// | leases around leases | the burst pays for both |
 /// | a deadline or a circuit breaker around leases or synchronisation | calls that are admitted from memory are fast and never fail; others are watched as usual |
 ///
 /// Nodes of one store may have different wrappers, as during a

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use tollgate::{AnyRule, Quota, algorithm::Leasable};
+use tollgate::{AnyRule, Quota, algorithm::FleetRule};
 
 /// Parses `program module::test`, as the page writes it.
 fn named(page: &str) -> Vec<(&str, &str, &str)> {
@@ -75,26 +75,29 @@ fn every_test_that_the_pages_name_exists() {
 #[test]
 fn leases_cost_what_the_page_says() {
     let page = page("src/fleets.md");
-    let section = page.split("| limit | hold |").nth(1).expect("the table");
+    let section = page
+        .split("| limit | lease duration |")
+        .nth(1)
+        .expect("the table");
     let rows = section.lines().skip(2).map_while(|row| {
         let mut cells = row.strip_prefix('|')?.split(" | ");
         Some([cells.next()?, cells.next()?, cells.next()?])
     });
     let mut count = 0;
     for cells in rows {
-        let [rule, hold, held] = cells.map(|cell| cell.trim_matches([' ', '`', '|']));
+        let [rule, lease, tightened] = cells.map(|cell| cell.trim_matches([' ', '`', '|']));
         let rule: AnyRule = rule.parse().expect("a rule");
-        let (time, is_default) = match hold.strip_suffix(", its default") {
+        let (time, is_default) = match lease.strip_suffix(", its default") {
             Some(time) => (time, true),
-            None => (hold, false),
+            None => (lease, false),
         };
         // A time is written as the period of a quota is.
         let quota: Quota = format!("1/{time}").parse().expect("a time");
         let time = quota.period();
-        assert_eq!(rule.usual_hold() == time, is_default, "{rule}");
-        let expected: AnyRule = held.parse().expect("a rule");
-        let computed = rule.held(time, 1).expect("it can be leased");
-        assert_eq!(computed, expected, "{rule} for {hold}");
+        assert_eq!(rule.default_lease_duration() == time, is_default, "{rule}");
+        let expected: AnyRule = tightened.parse().expect("a rule");
+        let computed = rule.tightened(time, 1).expect("it can be leased");
+        assert_eq!(computed, expected, "{rule} for {lease}");
         count += 1;
     }
     assert!(count >= 10, "{count}");
@@ -105,14 +108,19 @@ fn leases_cost_what_the_page_says() {
 fn every_counter_of_nodes_that_decide_alone_is_on_the_page() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = page("src/operations.md");
-    for (wrapper, function) in [("leased", "Leased::stats"), ("synced", "Synced::stats")] {
+    let source = fs::read_to_string(root.join("src/fleet/stats.rs")).expect("the counters");
+    for (counters, function) in [
+        ("LeaseStats", "Leased::stats"),
+        ("SyncStats", "Synced::stats"),
+    ] {
         let row = page
             .lines()
             .find(|line| line.starts_with(&format!("| [`{function}`]")));
         let row = row.unwrap_or_else(|| panic!("no row of {function}"));
-        let file = root.join(format!("src/store/wrappers/{wrapper}/stats.rs"));
-        let source = fs::read_to_string(file).expect("the counters");
-        let fields = source.lines().filter_map(|line| {
+        let lines = source.split_once(&format!("pub struct {counters} {{"));
+        let (_, lines) = lines.unwrap_or_else(|| panic!("no {counters}"));
+        let fields = lines.lines().take_while(|line| line.trim() != "}");
+        let fields = fields.filter_map(|line| {
             let (name, _) = line.trim().split_once(": u64 = ")?;
             Some(name)
         });

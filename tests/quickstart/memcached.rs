@@ -258,11 +258,14 @@ fn a_store_that_cannot_be_used_is_told_in_a_sentence() {
         }
     };
     let local = ["--store", &store, "--on-store-error=local"];
-    for rule in ["fixed-window 5/1h", "sliding-log 5/1h"] {
+    for rule in ["leaky-bucket 5/1h", "cascade 5/1h > 5/1h"] {
         let args = [&local[..], &["--rule", rule]].concat();
         let no_share = format!("`{rule}` cannot be divided among nodes");
         ends(&args, &["--on-store-error local", &no_share, "`closed`"]);
     }
+    let nodes = ["--rule", "fixed-window 5/1h", "--nodes=6"];
+    let whole = "a share of 1/6 of a limit of 5";
+    ends(&[&local[..], &nodes].concat(), &["--nodes 6", whole]);
     let both = "memcached://127.0.0.1:1,127.0.0.1:2";
     ends(&["--store", both], &["names several servers"]);
     memcached.kill();

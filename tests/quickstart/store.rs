@@ -196,7 +196,7 @@ fn an_unusable_store_is_an_error_of_one_sentence() {
     let local = ["--store", &url, "--on-store-error=local"];
     // A burst of five cannot be divided among six.
     ends(&[&local[..], &["--nodes=6"]].concat(), &["--nodes 6"]);
-    let other = ["--rule", "fixed-window 5/1h"];
+    let other = ["--rule", "leaky-bucket 5/1h"];
     let parts = ["--on-store-error local", "cannot be divided among nodes"];
     ends(&[&local[..], &other].concat(), &parts);
     // A wrong password is an error also if the program could start without a store.

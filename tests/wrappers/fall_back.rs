@@ -327,9 +327,22 @@ async fn rules_of_every_type_have_shares() {
     remote.usually(DOWN);
     let rule: AnyRule = "token-bucket 10/1h".parse().unwrap();
     assert_eq!(Asked::of(rule).pass(&store, "a", 9).await, 2);
-    let rule: AnyRule = "token-bucket 10/1h & token-bucket 20/1d".parse().unwrap();
-    let decision = Asked::of(rule).acquire(&store, "b", 1).await.unwrap();
-    assert!(decision.is_undecided());
+    for (key, rule, share) in [
+        ("b", "token-bucket 20/1h & fixed-window 15/1d", 3),
+        ("c", "fixed-window 14/1d", 2),
+        ("d", "sliding-window 10/1d", 2),
+        ("e", "sliding-log 5/1d", 1),
+    ] {
+        let rule: AnyRule = rule.parse().unwrap();
+        assert_eq!(Asked::of(rule).pass(&store, key, 9).await, share);
+    }
+    assert_eq!(store.turned_away(), 0);
+    for without in ["leaky-bucket 10/1h", "fixed-window 4/1d"] {
+        let rule: AnyRule = without.parse().unwrap();
+        let decision = Asked::of(rule).acquire(&store, "f", 1).await.unwrap();
+        assert!(decision.is_undecided(), "{without}");
+    }
+    assert_eq!(store.turned_away(), 2);
     let remote = Remote::<(TokenBucket, TokenBucket), TokioClock>::new();
     let store = remote.clone().fall_back_to(local()).share(1, 5);
     remote.usually(DOWN);

@@ -10,9 +10,9 @@ use proptest::prelude::*;
 use support::rational::{rate, ratio, whole};
 use tollgate::{
     AnyRule, Decision, Quota, Timestamp, TokenBucket,
-    algorithm::Algorithm,
+    algorithm::{Algorithm, FleetRule, Shareable},
     key::Key,
-    store::{Fallback, FallbackBuilder, Local, LocalBuilder, Scalable, Store, StoreExt},
+    store::{Fallback, FallbackBuilder, Local, LocalBuilder, Store, StoreExt},
     time::{Clock, ManualClock},
 };
 
@@ -62,7 +62,7 @@ impl<R: Rule> Fleet<R> {
     /// is ahead.
     fn new(rule: R, ahead: &[i64]) -> Self
     where
-        R: Scalable,
+        R: Shareable,
     {
         let nodes = ahead.len() as u64;
         Self::with(rule, ahead, |builder| builder.share(1, nodes))
@@ -389,7 +389,7 @@ proptest! {
         buckets in [bucket(), bucket(), bucket()], ahead in clocks(), events in events(2),
     ) {
         of_every_kind!(buckets, |rule, made_of| {
-            let share = rule.try_scaled(1, ahead.len() as u64).unwrap();
+            let share = rule.node_share(1, ahead.len() as u64).unwrap();
             as_if_alone(Fleet::new(rule, &ahead), share, fill(&made_of[0]), &events)?;
         });
     }

@@ -6,7 +6,8 @@ use num_rational::BigRational;
 use proptest::prelude::*;
 use support::rational::ratio;
 use tollgate::{
-    AnyRule, Cost, Quota, Timestamp, TokenBucket, algorithm::Algorithm, store::Scalable,
+    AnyRule, Cost, FixedWindow, Quota, Timestamp, TokenBucket,
+    algorithm::{Algorithm, FleetRule},
 };
 
 /// Returns the tokens per nanosecond.
@@ -110,9 +111,9 @@ fn shares_print_as_expected() {
         let whole: TokenBucket = format!("token-bucket {whole}").parse().unwrap();
         let scaled = format!("token-bucket {scaled}");
         assert_eq!(whole.scaled(share.0, share.1).to_string(), scaled);
-        let any = AnyRule::from(whole).try_scaled(share.0, share.1).unwrap();
+        let any = AnyRule::from(whole).node_share(share.0, share.1).unwrap();
         assert_eq!(any.to_string(), scaled);
-        let pair = (whole, (whole, whole)).try_scaled(share.0, share.1);
+        let pair = (whole, (whole, whole)).node_share(share.0, share.1);
         assert_eq!(pair.unwrap().1.1.to_string(), scaled);
     }
 }
@@ -126,12 +127,63 @@ fn an_impossible_share_is_an_error_with_a_reason() {
     };
     assert_error(0, 1, "at least 1, as in 1/3");
     assert_error(1, 0, "at least 1, as in 1/3");
-    assert_error(1, 3, "of a burst of 2: expected at least one whole token");
+    assert_error(1, 3, "of a burst of 2: expected at least one whole unit");
     assert_error(u64::MAX, 1, "expected");
-    let other = "token-bucket 10/s & token-bucket 9/s";
-    let rule: AnyRule = other.parse().unwrap();
-    let error = rule.try_scaled(1, 2).unwrap_err().to_string();
-    assert!(error.contains(other) && error.contains(".rule("), "{error}");
+    for other in [
+        "leaky-bucket 10/s",
+        "token-bucket 10/s & warm-up 9/s over=1s",
+    ] {
+        let rule: AnyRule = other.parse().unwrap();
+        let error = rule.node_share(1, 2).unwrap_err().to_string();
+        assert!(error.contains(".rule("), "{error}");
+        assert!(error.contains(&other[other.len() - 10..]), "{error}");
+    }
+    let window = FixedWindow::per_second(2).node_share(1, 3).unwrap_err();
+    let expected = "of a limit of 2: expected at least one whole unit";
+    assert!(window.to_string().contains(expected), "{window}");
+}
+
+/// A share of a window begins when the window does.
+#[test]
+fn shares_of_windows_differ_in_their_limit_alone() {
+    for (whole, share, part) in [
+        ("fixed-window 100/1m", (1, 3), "fixed-window 33/1m"),
+        (
+            "fixed-window 9/1d offset=22h",
+            (2, 3),
+            "fixed-window 6/1d offset=22h",
+        ),
+        (
+            "fixed-window 9/1d offset=spread",
+            (1, 3),
+            "fixed-window 3/1d offset=spread",
+        ),
+        (
+            "fixed-window 9/1d from=first-call",
+            (1, 9),
+            "fixed-window 1/1d from=first-call",
+        ),
+        (
+            "sliding-window 100/1m slices=4",
+            (1, 3),
+            "sliding-window 33/1m slices=4",
+        ),
+        ("sliding-log 10/1m", (1, 4), "sliding-log 2/1m"),
+        (
+            "token-bucket 10/s & fixed-window 100/1h",
+            (1, 2),
+            "token-bucket 5/s & fixed-window 50/1h",
+        ),
+    ] {
+        let whole: AnyRule = whole.parse().unwrap();
+        let expected: AnyRule = part.parse().unwrap();
+        assert_eq!(
+            whole.node_share(share.0, share.1).unwrap(),
+            expected,
+            "{whole}"
+        );
+        assert_eq!(whole.node_share(1, 1).unwrap(), whole);
+    }
 }
 
 /// A share decides like any bucket with its numbers.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tollgate::{
     AnyRule, Charge, Timestamp,
-    algorithm::{Algorithm, Syncable},
+    algorithm::{Algorithm, FleetRule},
     key::Key,
 };
 
@@ -60,14 +60,14 @@ impl Change {
     }
 
     /// Returns `true` if the units of both may be added as if all had been spent at the first.
-    pub(crate) fn is_together_with(&self, later: &Self) -> bool {
+    pub(crate) fn can_merge_with(&self, later: &Self) -> bool {
         let is_delta = |change: &Self| !change.is_reset && change.charged == 0;
         let (at, later_at) = (self.at, later.at);
         is_delta(self)
             && is_delta(later)
             && (self.node, &self.rule) == (later.node, &later.rule)
             && self.rule().is_some_and(|rule| {
-                rule.is_together(Timestamp::from_nanos(at), Timestamp::from_nanos(later_at))
+                rule.can_merge(Timestamp::from_nanos(at), Timestamp::from_nanos(later_at))
             })
     }
 }

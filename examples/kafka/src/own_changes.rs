@@ -106,7 +106,7 @@ impl OwnChanges {
         own.retain(|own| own.until > now);
         let is_full = own.len() >= MOST_OF_A_KEY;
         match own.back_mut() {
-            Some(last) if is_full && last.change.is_together_with(change) => {
+            Some(last) if is_full && last.change.can_merge_with(change) => {
                 // As new as the later one, so all of it counts until both are in the total.
                 last.change.actual = last.change.actual.saturating_add(change.actual);
                 last.change.number = change.number;

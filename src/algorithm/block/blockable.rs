@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::BlockState;
 use crate::{
     algorithm::{
-        Algorithm, Block, Leasable, StateKind, Step, Syncable, Validity,
+        Algorithm, Block, FleetRule, Leasable, Shareable, StateKind, Step, Syncable, Validity,
         codec::Codec,
         packed::{BuiltIn, InMemory, InWords, PackedKind, PackedState, StoreTime, TwoWords},
         scripted::{ScriptTuple, Scripted, Sealed},
@@ -320,37 +320,30 @@ impl<S> BlockableState<S> {
     }
 }
 
-impl<Rule: Leasable> Leasable for Blockable<Rule> {
-    fn usual_hold(&self) -> Duration {
+/// A block has the same length on each node, and nothing to grant.
+impl<Rule: FleetRule> FleetRule for Blockable<Rule> {
+    fn default_lease_duration(&self) -> Duration {
         match self {
-            Self::Rule(rule) => rule.usual_hold(),
+            Self::Rule(rule) => rule.default_lease_duration(),
             Self::Block(_) => Duration::ZERO,
         }
     }
 
-    fn held(&self, hold: Duration, max_cost: u64) -> Result<Self, Error> {
-        match self {
-            Self::Rule(rule) => rule.held(hold, max_cost).map(Self::Rule),
-            Self::Block(block) => Ok(Self::Block(*block)),
-        }
+    fn tightened(&self, lease: Duration, max_cost: u64) -> Result<Self, Error> {
+        self.try_map(|rule| rule.tightened(lease, max_cost))
     }
 
-    fn validity(&self, granted: &Decision, hold: Duration) -> Validity {
+    fn validity(&self, granted: &Decision, lease: Duration) -> Validity {
         match self {
-            Self::Rule(rule) => rule.validity(granted, hold),
+            Self::Rule(rule) => rule.validity(granted, lease),
             Self::Block(_) => Validity::together(Duration::ZERO),
         }
     }
 
-    fn held_in_pair(&self, hold: Duration, max_cost: u64) -> Result<Self, Error> {
-        match self {
-            Self::Rule(rule) => rule.held_in_pair(hold, max_cost).map(Self::Rule),
-            Self::Block(block) => Ok(Self::Block(*block)),
-        }
+    fn tightened_in_pair(&self, lease: Duration, max_cost: u64) -> Result<Self, Error> {
+        self.try_map(|rule| rule.tightened_in_pair(lease, max_cost))
     }
-}
 
-impl<Rule: Syncable> Syncable for Blockable<Rule> {
     fn check_sync(&self) -> Result<(), Error> {
         match self {
             Self::Rule(rule) => rule.check_sync(),
@@ -358,40 +351,42 @@ impl<Rule: Syncable> Syncable for Blockable<Rule> {
         }
     }
 
-    fn is_together(&self, first: Timestamp, later: Timestamp) -> bool {
+    fn can_merge(&self, first: Timestamp, later: Timestamp) -> bool {
         match self {
-            Self::Rule(rule) => rule.is_together(first, later),
+            Self::Rule(rule) => rule.can_merge(first, later),
             Self::Block(_) => first == later,
         }
     }
 
-    fn is_at_rest(&self, state: Option<&Self::State>, at: Timestamp) -> bool {
+    fn has_expired(&self, state: Option<&Self::State>, at: Timestamp) -> bool {
         match self {
-            Self::Rule(rule) => rule.is_at_rest(state.and_then(BlockableState::rule), at),
+            Self::Rule(rule) => rule.has_expired(state.and_then(BlockableState::rule), at),
             Self::Block(_) => true,
         }
     }
 
-    fn part_of(&self, nodes: u64) -> Result<Self, Error> {
-        match self {
-            Self::Rule(rule) => rule.part_of(nodes).map(Self::Rule),
-            Self::Block(block) => Ok(Self::Block(*block)),
-        }
+    fn node_share(&self, numerator: u64, denominator: u64) -> Result<Self, Error> {
+        self.try_map(|rule| rule.node_share(numerator, denominator))
     }
 
-    fn used_of_part(
-        &self,
-        part: &Self,
-        state: Option<&Self::State>,
-        at: Timestamp,
-        nodes: u64,
-    ) -> u64 {
-        match (self, part) {
-            (Self::Rule(rule), Self::Rule(part)) => {
-                rule.used_of_part(part, state.and_then(BlockableState::rule), at, nodes)
-            }
-            // No part of this rule: nothing of it is left.
-            _ => u64::MAX,
+    fn used_of_share(&self, state: Option<&Self::State>, at: Timestamp, nodes: u64) -> u64 {
+        match self {
+            Self::Rule(rule) => rule.used_of_share(state.and_then(BlockableState::rule), at, nodes),
+            Self::Block(_) => u64::MAX,
+        }
+    }
+}
+
+impl<Rule: Leasable> Leasable for Blockable<Rule> {}
+impl<Rule: Syncable> Syncable for Blockable<Rule> {}
+impl<Rule: Shareable> Shareable for Blockable<Rule> {}
+
+impl<Rule> Blockable<Rule> {
+    /// Replaces the rule; a block stays as it is.
+    fn try_map(&self, change: impl FnOnce(&Rule) -> Result<Rule, Error>) -> Result<Self, Error> {
+        match self {
+            Self::Rule(rule) => change(rule).map(Self::Rule),
+            Self::Block(block) => Ok(Self::Block(*block)),
         }
     }
 }

@@ -213,6 +213,14 @@ impl FixedWindow {
         self.beginning(Begin::FirstCall)
     }
 
+    /// Returns windows that begin at the same time, with another limit.
+    pub(super) fn with_quota(self, quota: Quota) -> Self {
+        Self {
+            begin: self.begin,
+            ..Self::new(quota)
+        }
+    }
+
     fn beginning(self, begin: Begin) -> Result<Self, Error> {
         match (self.begin, begin) {
             (Begin::FirstCall, Begin::Offset(_) | Begin::Spread)

@@ -8,6 +8,7 @@ use std::{fmt, num::NonZeroU64, time::Duration};
 pub(super) use self::step::TokenBucketState;
 use super::{
     arithmetic::gcd,
+    fleet_rule::share_of,
     rate::Rate,
     rule::{RuleWords, of_quota, text},
     ticks::{MOST_NANOS, PARTS_PER_NANO},
@@ -292,27 +293,12 @@ impl TokenBucket {
     /// When `numerator` or `denominator` is 0, when less than one token would be left of the burst,
     /// or when a bucket of these numbers is refused.
     pub fn try_scaled(self, numerator: u64, denominator: u64) -> Result<Self, Error> {
-        if numerator == 0 || denominator == 0 {
-            return Err(Error::new(format!(
-                "a share of {numerator}/{denominator}: expected both numbers to be at least 1, as in 1/3"
-            )));
-        }
-        let share = |tokens: u64| {
-            let tokens = u128::from(tokens) * u128::from(numerator) / u128::from(denominator);
-            u64::try_from(tokens).unwrap_or(u64::MAX)
-        };
-        let burst = share(self.burst.get());
-        if burst == 0 {
-            return Err(Error::new(format!(
-                "a share of {numerator}/{denominator} of a burst of {}: expected at least one whole token; \
-                 choose a larger burst or a larger share",
-                self.burst
-            )));
-        }
+        let burst = share_of(("burst", self.burst.get()), numerator, denominator)?;
+        let initial = u128::from(self.initial) * u128::from(numerator) / u128::from(denominator);
         let quota = scaled_quota(self.quota, numerator, denominator)?;
         let bucket = Self::new(quota)
             .try_burst(burst)?
-            .try_initial(share(self.initial))?;
+            .try_initial(u64::try_from(initial).unwrap_or(u64::MAX))?;
         Ok(bucket.keep(Duration::from_nanos(self.keep)))
     }
 }

@@ -86,25 +86,26 @@ use crate::{
 /// # What it costs
 ///
 /// The lease duration is paid out of the burst, and by nothing else. A bucket of burst C and rate r
-/// that is held for h runs as one of burst C − ⌈r·h⌉ in the store. [`Leasable`] has what the other
-/// rules pay. A rule whose burst is too small for the lease duration and the
-/// [`max_cost`](LeaseConfig::max_cost) is an error when the layer is built.
+/// that is held for h runs as one of burst C − ⌈r·h⌉ in the store.
+/// [`FleetRule`](crate::algorithm::FleetRule) has what the other rules pay. A rule whose burst is
+/// too small for the lease duration and the [`max_cost`](LeaseConfig::max_cost) is an error when
+/// the layer is built.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{FixedWindow, SlidingLog, TokenBucket, algorithm::Leasable};
+/// use tollgate::{FixedWindow, SlidingLog, TokenBucket, algorithm::FleetRule};
 ///
 /// let duration = Duration::from_millis(100);
 /// let bucket = TokenBucket::per_second(1000);
-/// assert_eq!(bucket.held(duration, 1)?, bucket.burst(900));
+/// assert_eq!(bucket.tightened(duration, 1)?, bucket.burst(900));
 /// let bucket = TokenBucket::per_minute(100);
-/// assert_eq!(bucket.held(duration, 1)?, bucket.burst(99));
+/// assert_eq!(bucket.tightened(duration, 1)?, bucket.burst(99));
 /// let window = FixedWindow::per_minute(100);
-/// assert_eq!(window.held(duration, 1)?, window);
+/// assert_eq!(window.tightened(duration, 1)?, window);
 /// let log = SlidingLog::per_minute(100);
-/// assert_eq!(log.held(duration, 1)?.to_string(), "sliding-log 100/60100ms");
+/// assert_eq!(log.tightened(duration, 1)?.to_string(), "sliding-log 100/60100ms");
 /// // A burst of 10 cannot pay for 100 units.
-/// assert!(TokenBucket::per_second(1000).burst(10).held(duration, 1).is_err());
+/// assert!(TokenBucket::per_second(1000).burst(10).tightened(duration, 1).is_err());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 ///

@@ -43,8 +43,8 @@ impl<Rule: Syncable> OfflineShare<Rule> {
         at: Timestamp,
         nodes: u64,
     ) -> Result<Self, Error> {
-        let part = rule.part_of(nodes)?;
-        let used = rule.used_of_part(&part, state_of_key, at, nodes);
+        let part = rule.node_share(1, nodes.max(1))?;
+        let used = rule.used_of_share(state_of_key, at, nodes);
         let mut state = None;
         part.settle(&mut state, &Charge::new(at, 0), at, used);
         Ok(Self {

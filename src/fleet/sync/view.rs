@@ -378,8 +378,8 @@ impl<Rule: Syncable> KeyView<Rule> {
             return true;
         };
         self.begins_anew
-            || !rule.is_together(last.store_at, at)
-            || rule.is_at_rest(self.state.as_ref(), self.clock.latest(now))
+            || !rule.can_merge(last.store_at, at)
+            || rule.has_expired(self.state.as_ref(), self.clock.latest(now))
     }
 
     #[inline]
@@ -483,7 +483,7 @@ impl<Rule: Syncable> KeyView<Rule> {
         let mut less = charge.cost - actual;
         let is_fresh = charge.at > self.sent_until;
         for unsent in self.fresh.iter_mut().rev().filter(|_| is_fresh) {
-            if rule.is_together(unsent.store_at, charge.at) && charge.at >= unsent.store_at {
+            if rule.can_merge(unsent.store_at, charge.at) && charge.at >= unsent.store_at {
                 let taken = unsent.refund(less);
                 less -= taken;
                 self.unsynced -= taken;

@@ -19,7 +19,7 @@ use pin_project_lite::pin_project;
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::{AnyRule, Blockable, TokenBucket},
+    algorithm::Shareable,
     key::Key,
     policy::Policy,
     stats::Counter,
@@ -82,14 +82,14 @@ use crate::{
 ///
 /// The remote store does not learn of admissions in an outage. To have them repaid, take
 /// [`synced`](crate::store::Synced#a-fallback-that-repays) with an overshoot of 0 instead of this,
-/// or inside of it for rules without a part:
+/// or inside of it for rules that cannot be synchronised:
 ///
 /// | | this | `synced`, overshoot 0 |
 /// |---|---|---|
-/// | at the beginning of an outage, a node has | its share of a full bucket: up to b/n, whatever the key has spent | its part of what remained when it asked last |
+/// | at the beginning of an outage, a node has | its share of a full bucket: up to b/n, whatever the key has spent | its share of what remained when it asked last |
 /// | after an outage | the remote store has refilled, and admits up to b at once | what was admitted is a debt: the key is refused until it is refilled |
 /// | all nodes together, in an outage of length T | b + r·T, and b when it is over | at most b + r·T, and nothing more |
-/// | rules | any, by a function | token buckets, windows, and pairs of them |
+/// | rules | those with a [share](crate::algorithm::Shareable), any by a function | token buckets, windows, and pairs of them |
 ///
 /// No state is copied between the stores. So the node's clock may differ from that of the remote
 /// store, and no client is refused after an outage for requests during it.
@@ -230,7 +230,7 @@ impl<S, L> FallbackBuilder<S, L> {
     where
         S: Store<Rule>,
         L: Store<Rule, Error: NeverFails>,
-        Rule: Scalable,
+        Rule: Shareable,
     {
         self.try_share(numerator, denominator)
             .unwrap_or_else(|error| panic!("{error}"))
@@ -238,9 +238,9 @@ impl<S, L> FallbackBuilder<S, L> {
 
     /// Creates the store; this node may admit `numerator / denominator` of each rule on its own.
     ///
-    /// While the remote store fails, a request whose rule has [no such share](Scalable::try_scaled)
-    /// is refused with 503 and [counted](Fallback::turned_away). For example, a burst of 2 has no
-    /// share of 1/3.
+    /// While the remote store fails, a request whose rule has [no such
+    /// share](crate::algorithm::FleetRule::node_share) is refused with 503 and
+    /// [counted](Fallback::turned_away). For example, a burst of 2 has no share of 1/3.
     ///
     /// # Errors
     ///
@@ -253,7 +253,7 @@ impl<S, L> FallbackBuilder<S, L> {
     where
         S: Store<Rule>,
         L: Store<Rule, Error: NeverFails>,
-        Rule: Scalable,
+        Rule: Shareable,
     {
         if numerator == 0 || numerator > denominator {
             return Err(crate::Error::new(format!(
@@ -261,7 +261,7 @@ impl<S, L> FallbackBuilder<S, L> {
                  three nodes; use `.fail_closed()` to admit nothing"
             )));
         }
-        Ok(self.rule(move |rule: &Rule| rule.try_scaled(numerator, denominator).ok()))
+        Ok(self.rule(move |rule: &Rule| rule.node_share(numerator, denominator).ok()))
     }
 
     /// Creates the store; `share_of` returns the rule under which this node may decide on its own.
@@ -293,68 +293,6 @@ impl<S, L> FallbackBuilder<S, L> {
                 decided: Counter::default(),
                 turned_away: Counter::default(),
             }),
-        }
-    }
-}
-
-/// A rule that can be divided among nodes, as [`FallbackBuilder::share`] requires.
-///
-/// Implemented for [`TokenBucket`], for pairs of such rules, for [`Blockable`] ones, and for
-/// [`AnyRule`], where it fails unless the rule is a token bucket. For other rules, pass a function
-/// to [`FallbackBuilder::rule`].
-///
-/// ```
-/// use tollgate::{TokenBucket, store::Scalable};
-///
-/// let third = Scalable::try_scaled(&TokenBucket::per_minute(90), 1, 3)?;
-/// assert_eq!(third, TokenBucket::per_minute(30));
-/// assert!(Scalable::try_scaled(&TokenBucket::per_minute(2), 1, 3).is_err());
-/// # Ok::<(), tollgate::Error>(())
-/// ```
-// An algorithm that gains a `try_scaled` of its own gains an implementation here, and an arm in
-// that of `AnyRule`.
-pub trait Scalable: Sized {
-    /// Returns `numerator / denominator` of this rule, rounded so that all shares together admit no
-    /// more than the rule.
-    ///
-    /// # Errors
-    ///
-    /// When there is no such share, for example of a burst of one token, or when the algorithm
-    /// cannot be divided.
-    fn try_scaled(&self, numerator: u64, denominator: u64) -> Result<Self, crate::Error>;
-}
-
-impl Scalable for TokenBucket {
-    fn try_scaled(&self, numerator: u64, denominator: u64) -> Result<Self, crate::Error> {
-        Self::try_scaled(*self, numerator, denominator)
-    }
-}
-
-impl<A: Scalable, B: Scalable> Scalable for (A, B) {
-    fn try_scaled(&self, numerator: u64, denominator: u64) -> Result<Self, crate::Error> {
-        let first = self.0.try_scaled(numerator, denominator)?;
-        Ok((first, self.1.try_scaled(numerator, denominator)?))
-    }
-}
-
-/// A block has the same length on each node.
-impl<Rule: Scalable> Scalable for Blockable<Rule> {
-    fn try_scaled(&self, numerator: u64, denominator: u64) -> Result<Self, crate::Error> {
-        match self {
-            Self::Rule(rule) => rule.try_scaled(numerator, denominator).map(Self::Rule),
-            Self::Block(block) => Ok(Self::Block(*block)),
-        }
-    }
-}
-
-impl Scalable for AnyRule {
-    fn try_scaled(&self, numerator: u64, denominator: u64) -> Result<Self, crate::Error> {
-        match self {
-            Self::TokenBucket(rule) => rule.try_scaled(numerator, denominator).map(Self::from),
-            other => Err(crate::Error::new(format!(
-                "`{other}` cannot be divided among nodes: expected a token bucket; return the rule of one node \
-                 from `.rule(|rule| …)` instead of `.share(…)`"
-            ))),
         }
     }
 }
@@ -700,6 +638,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        algorithm::TokenBucket,
         decision::Cost,
         store::{BoxFuture, Local},
     };

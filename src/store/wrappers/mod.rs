@@ -17,7 +17,7 @@ pub use self::timeout::{Timeout, TimeoutFuture};
 pub use self::{
     blocks::Blocks,
     circuit_breaker::{CircuitBreaker, CircuitBreakerConfig, CircuitBreakerFuture, CircuitState},
-    fallback::{Fallback, FallbackBuilder, FallbackDone, FallbackFuture, Scalable},
+    fallback::{Fallback, FallbackBuilder, FallbackDone, FallbackFuture},
     on_failure::{FailureMode, OnFailure, OnFailureFuture},
     remember_refusals::{ForgetFuture, RememberFuture, RememberRefusals},
 };

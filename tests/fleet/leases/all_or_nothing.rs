@@ -101,8 +101,11 @@ async fn calls_that_are_refused_or_dropped_give_everything_back() {
         let (clock, limits) = (ManualClock::default(), Limits::new());
         let (node, mut random) = (leased(&clock, seed), Random::new(seed));
         let full = [0, 1].map(|n| {
-            let held =
-                tollgate::algorithm::Leasable::held(&limits.rules[n], Duration::from_secs(60), 1);
+            let held = tollgate::algorithm::FleetRule::tightened(
+                &limits.rules[n],
+                Duration::from_secs(60),
+                1,
+            );
             held.unwrap().capacity()
         });
         let (mut admitted, mut dropped, mut refused) = (0, 0, 0);
@@ -147,8 +150,11 @@ async fn a_refusal_by_one_limit_takes_nothing_from_the_other() {
         let (clock, limits) = (ManualClock::default(), Limits::new());
         let node = leased(&clock, seed);
         let full = [0, 1].map(|n| {
-            let held =
-                tollgate::algorithm::Leasable::held(&limits.rules[n], Duration::from_secs(60), 1);
+            let held = tollgate::algorithm::FleetRule::tightened(
+                &limits.rules[n],
+                Duration::from_secs(60),
+                1,
+            );
             held.unwrap().capacity()
         });
         let mut admitted = 0;

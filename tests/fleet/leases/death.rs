@@ -6,7 +6,7 @@ use std::time::Duration;
 use support::Random;
 use tollgate::{
     AnyRule, Cost, Policy,
-    algorithm::Leasable,
+    algorithm::FleetRule,
     store::{
         LeaseConfig, Store,
         driver::{Ask, Transactional},
@@ -43,7 +43,7 @@ async fn the_leases_of_a_dead_node_count_as_spent() {
             LeaseConfig::new().duration(hold).seed(seed),
         );
         let reference = Transactional::with_clock(spent.clone(), clock.clone());
-        let held = rule.held(hold, 1).unwrap();
+        let held = rule.tightened(hold, 1).unwrap();
         let mut random = Random::new(seed);
         let mut granted = 0;
         for _ in 0..60 {

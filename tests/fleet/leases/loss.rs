@@ -5,7 +5,7 @@ use std::time::Duration;
 use support::Random;
 use tollgate::{
     Cost, Policy, TokenBucket,
-    algorithm::Leasable,
+    algorithm::FleetRule,
     store::{LeaseConfig, Store, driver::Ask},
     time::{Clock, ManualClock},
 };
@@ -80,7 +80,7 @@ async fn run(demand: u64, seed: u64) -> Run {
 async fn a_bucket_that_is_not_full_is_lost_for_one_burst_more() {
     let held = TokenBucket::per_second(RATE)
         .burst(BURST)
-        .held(HOLD, 1)
+        .tightened(HOLD, 1)
         .unwrap();
     let (mut not_full, mut over, mut in_leases) = (0, 0, 0);
     // Ten have each demand.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Charge, Cost, Decision, Error, Policy, Timestamp, TokenBucket,
-    algorithm::{Algorithm, Leasable, StateKind, Step, Validity},
+    algorithm::{Algorithm, FleetRule, Leasable, StateKind, Step, Validity},
     store::{LeaseConfig, Store, driver::Ask},
     time::ManualClock,
 };
@@ -58,13 +58,15 @@ impl Algorithm for Bucket {
     }
 }
 
-impl Leasable for Bucket {
-    fn usual_hold(&self) -> Duration {
-        self.rule.usual_hold()
+impl Leasable for Bucket {}
+
+impl FleetRule for Bucket {
+    fn default_lease_duration(&self) -> Duration {
+        self.rule.default_lease_duration()
     }
 
-    fn held(&self, hold: Duration, max_cost: u64) -> Result<Self, Error> {
-        let rule = self.rule.held(hold, max_cost)?;
+    fn tightened(&self, hold: Duration, max_cost: u64) -> Result<Self, Error> {
+        let rule = self.rule.tightened(hold, max_cost)?;
         Ok(Self { rule, ..*self })
     }
 

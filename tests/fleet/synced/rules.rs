@@ -2,7 +2,7 @@
 
 use tollgate::{
     AnyRule, FixedWindow, RateLimitLayer, TokenBucket,
-    algorithm::Syncable,
+    algorithm::FleetRule,
     store::{Store, StoreExt, SyncConfig},
 };
 

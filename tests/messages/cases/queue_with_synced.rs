@@ -1,5 +1,5 @@
-//! A queue, whose units cannot be told to the store later.
-//~ 3 x error[E0277]: units of the rule `tollgate::LeakyBucket` cannot be told to the store later
+//! A queue, whose units cannot be pushed to the store later.
+//~ 3 x error[E0277]: units of the rule `tollgate::LeakyBucket` cannot be pushed to the store later
 //~ for another rule leave `.synced(…)` out
 
 mod parts;

@@ -24,7 +24,7 @@ fn off(clock: &ManualClock) -> LeaseConfig<ManualClock> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hold_of_zero_keeps_all_laws() {
+async fn a_duration_of_zero_keeps_all_laws() {
     let clock = ManualClock::default();
     let store = states::<AnyRule>(&clock).leased(off(&clock));
     let suite = Suite::new(store.clone())
@@ -90,7 +90,7 @@ async fn with_a_hold_no_law_finds_a_unit_too_many() {
 /// Without a hold, the wrapped store is asked the same as without the wrapper, and the answers are
 /// its own.
 #[tokio::test]
-async fn a_hold_of_zero_is_the_wrapped_store_call_for_call() {
+async fn a_duration_of_zero_is_the_wrapped_store_call_for_call() {
     for seed in 0..support::cases(50).max(8) {
         let clocks = [(); 2].map(|()| ManualClock::default());
         let [bare, wrapped] = clocks.each_ref().map(Recorder::new);

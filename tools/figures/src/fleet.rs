@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tollgate::{algorithm::Leasable, store::LeaseConfig};
+use tollgate::{algorithm::FleetRule, store::LeaseConfig};
 
 use crate::{
     balancer::Balancer,
@@ -35,8 +35,8 @@ pub fn run(scenario: &Scenario) -> Result<Report, String> {
     if scenario.nodes == 0 {
         return Err("a fleet of 0 nodes: expected at least 1".to_owned());
     }
-    let hold = scenario.hold.unwrap_or(scenario.rule.usual_hold());
-    let held = scenario.rule.held(hold, 1);
+    let hold = scenario.hold.unwrap_or(scenario.rule.default_lease_duration());
+    let held = scenario.rule.tightened(hold, 1);
     held.map_err(|error| error.to_string())?;
     let time = Timeline::default();
     let server = Arc::new(Server::new(&time));

@@ -24,7 +24,7 @@ pub(super) fn play<R: Leasable>(
     broken: Broken,
 ) -> Option<Admission> {
     let mut random = Random::new(seed);
-    let usual = rule.usual_hold();
+    let usual = rule.default_lease_duration();
     let duration = match random.up_to(3) {
         0 => usual / 5,
         1 => usual * 3,
@@ -47,7 +47,7 @@ pub(super) fn play<R: Leasable>(
     if broken == Broken::Drift {
         weather.drift = 50_000;
     }
-    let duration = if rule.held(duration, weather.max_cost).is_ok() {
+    let duration = if rule.tightened(duration, weather.max_cost).is_ok() {
         duration
     } else {
         usual

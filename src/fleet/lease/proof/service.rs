@@ -4,7 +4,7 @@ use super::{
     fleet::{Broken, Fleet, Weather},
     rules::bucket,
 };
-use crate::algorithm::Leasable;
+use crate::algorithm::FleetRule;
 
 const RATE: u64 = 1000;
 const SECOND: u64 = 1_000_000_000;
@@ -15,7 +15,12 @@ const SPAN: u64 = 10;
 /// to the store.
 fn under_load(nodes: u64, per_mille: u64) -> (u64, u64) {
     let (rule, _) = bucket(RATE, RATE);
-    let mut fleet = Fleet::new(&rule, rule.usual_hold(), Weather::calm(nodes, 2_000_000), 7);
+    let mut fleet = Fleet::new(
+        &rule,
+        rule.default_lease_duration(),
+        Weather::calm(nodes, 2_000_000),
+        7,
+    );
     let (start, gap) = (fleet.now, SECOND * 1000 / (RATE * per_mille));
     for n in 0..SPAN * SECOND / gap {
         // Not in step with the nodes.
@@ -47,7 +52,7 @@ fn a_demand_above_the_rate_is_admitted_at_the_rate() {
 #[test]
 fn calls_to_the_store_are_bounded() {
     let (rule, _) = bucket(RATE, RATE);
-    let duration = rule.usual_hold().as_nanos() as u64;
+    let duration = rule.default_lease_duration().as_nanos() as u64;
     for nodes in [1, 3, 8, 20] {
         for demand in [500, 900, 1200, 3000] {
             let (_, asked) = under_load(nodes, demand);
@@ -65,7 +70,7 @@ fn above(broken: Broken) -> u64 {
     let (rule, _) = bucket(RATE, RATE);
     let mut weather = Weather::calm(3, 2_000_000);
     weather.broken = broken;
-    let mut fleet = Fleet::new(&rule, rule.usual_hold(), weather, 7);
+    let mut fleet = Fleet::new(&rule, rule.default_lease_duration(), weather, 7);
     let start = fleet.now;
     for n in 0..SPAN * RATE {
         let node = (n % 3) as usize;

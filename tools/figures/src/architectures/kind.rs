@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tollgate::{AnyRule, algorithm::Syncable};
+use tollgate::{AnyRule, algorithm::FleetRule};
 
 use super::{
     aggregates::Aggregates,

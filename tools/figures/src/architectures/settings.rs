@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{AnyRule, algorithm::Leasable};
+use tollgate::{AnyRule, algorithm::FleetRule};
 
 use crate::{meter, random::Millionths, scenario::refill_of};
 
@@ -81,8 +81,8 @@ impl FleetSettings {
     /// When a setting is out of its range.
     pub(super) fn check(&self) -> Result<(), String> {
         meter::of(&self.rule)?;
-        let hold = self.rule.usual_hold();
-        let held = self.rule.held(hold, 1);
+        let hold = self.rule.default_lease_duration();
+        let held = self.rule.tightened(hold, 1);
         held.map_err(|error| error.to_string())?;
         if self.nodes == 0 || self.per_balancer == 0 || self.greedy + self.polite == 0 {
             return Err(

@@ -104,7 +104,7 @@ impl Node {
 impl<'r, R: Leasable> Fleet<'r, R> {
     pub(super) fn new(rule: &'r R, duration: Duration, weather: Weather, seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let tightened = rule.held(duration, weather.max_cost).unwrap();
+        let tightened = rule.tightened(duration, weather.max_cost).unwrap();
         let tightened = match weather.broken {
             Broken::NotStricter => rule.clone(),
             _ => tightened,

@@ -129,7 +129,7 @@ impl<R: Leasable> Fleet<'_, R> {
         let (mut burst, mut pace, mut only, mut over_capacity) = (0, 0, None, false);
         let mut refunded = 0;
         let (mut phase, nodes) = (3, self.weather.nodes);
-        let idle = 11 * self.rule.usual_hold().as_nanos() as u64;
+        let idle = 11 * self.rule.default_lease_duration().as_nanos() as u64;
         let calls = match self.weather.is_trap {
             true => 30 * nodes + self.capacity,
             false => self.weather.calls,

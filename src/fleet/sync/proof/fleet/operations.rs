@@ -261,7 +261,7 @@ impl<R: Syncable> Fleet<'_, R> {
         let limit = i128::from(rule.look(None, now).limit().unwrap_or(0));
         let state = self.keys[key].state.take();
         // The most of several rules, and what is owed above the limit.
-        let used = rule.used_of_part(rule, state.as_ref(), now, 1);
+        let used = rule.used_of_share(state.as_ref(), now, 1);
         let owed = (limit - remaining(rule, state.as_ref(), now)) as u64;
         let used = used.max(owed);
         self.keys[key].allowance.add(used.saturating_sub(spared));
