@@ -258,6 +258,15 @@ impl From<Decision> for Decisions {
     }
 }
 
+impl From<Vec<Decision>> for Decisions {
+    fn from(decisions: Vec<Decision>) -> Self {
+        match &*decisions {
+            [only] => (*only).into(),
+            _ => Self(DecisionList::Several(decisions)),
+        }
+    }
+}
+
 impl FromIterator<Decision> for Decisions {
     fn from_iter<I: IntoIterator<Item = Decision>>(decisions: I) -> Self {
         let mut decisions = decisions.into_iter();

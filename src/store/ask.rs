@@ -162,6 +162,11 @@ impl<Rule: Algorithm> Ask<'_, Rule> {
         self.rule.for_key(&|| self.key.digest())
     }
 
+    /// Returns the rule as it applies to this key.
+    pub(crate) fn own_rule(&self) -> Rule {
+        self.rule_for_key().unwrap_or_else(|| self.rule.clone())
+    }
+
     /// Returns the name of the state that this ask reads and changes, for a store of your own.
     pub fn state_key(&self) -> StateKey {
         StateKey::new(self.policy, &self.key, self.rule.state_kind())
@@ -260,6 +265,25 @@ impl<Rule> OwnedAsks<Rule> {
     /// Returns the asks as a list, as stores take them.
     pub fn to_vec(&self) -> Vec<Ask<'_, Rule>> {
         self.iter().collect()
+    }
+}
+
+/// An ask as a store works on it, also after the call has returned. `At` is the place of its state.
+#[derive(Clone)]
+pub(in crate::store) struct ResolvedAsk<Rule, At> {
+    pub(in crate::store) at: At,
+    /// The rule, as it applies to the key.
+    pub(in crate::store) rule: Rule,
+    pub(in crate::store) spend: Spend,
+}
+
+impl<Rule: Algorithm, At> ResolvedAsk<Rule, At> {
+    pub(in crate::store) fn new(ask: &Ask<'_, Rule>, at: At) -> Self {
+        Self {
+            at,
+            rule: ask.own_rule(),
+            spend: ask.spend(),
+        }
     }
 }
 
@@ -460,6 +484,12 @@ impl<Rule: Algorithm> Settlement<'_, Rule> {
     /// rule.
     pub fn rule_for_key(&self) -> Option<Rule> {
         self.rule.for_key(&|| self.key.digest())
+    }
+
+    /// Returns the rule as it applies to the key.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn own_rule(&self) -> Rule {
+        self.rule_for_key().unwrap_or_else(|| self.rule.clone())
     }
 
     /// Returns the name of the state that this settlement changes, for a store of your own.

@@ -154,6 +154,32 @@ impl<Rule: Algorithm> Delta<'_, Rule> {
     }
 }
 
+/// A delta as a store works on it, also after the call has returned. `At` is the place of its
+/// state.
+#[cfg(feature = "tokio")]
+pub(super) struct ResolvedDelta<Rule, At> {
+    pub(super) at: At,
+    /// The rule, as it applies to the key.
+    pub(super) rule: Rule,
+    pub(super) batch: Batch,
+    pub(super) age: Duration,
+    pub(super) units: u64,
+}
+
+#[cfg(feature = "tokio")]
+impl<Rule: Algorithm, At> ResolvedDelta<Rule, At> {
+    pub(super) fn new(delta: &Delta<'_, Rule>, at: At) -> Self {
+        let rule = delta.rule_for_key();
+        Self {
+            at,
+            rule: rule.unwrap_or_else(|| delta.rule.clone()),
+            batch: delta.batch,
+            age: delta.age,
+            units: delta.units,
+        }
+    }
+}
+
 /// The state of a key, as [`Store::sync`](super::Store::sync) returns it.
 ///
 /// ```

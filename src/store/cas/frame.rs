@@ -25,7 +25,7 @@ use std::{cmp::Reverse, ops::Range, time::Duration};
 use smallvec::SmallVec;
 
 use super::{
-    sync::{KEEP_NUMBERS, OwnedDelta, PulledBytes, SequenceNumbers},
+    sync::{KEEP_NUMBERS, PulledBytes, SequenceNumbers},
     worker::Work,
 };
 use crate::{
@@ -33,8 +33,10 @@ use crate::{
     decision::Charge,
     error,
     store::{
-        Spend, StoreError,
-        engine::{Answers, Entry, States},
+        StoreError,
+        ask::ResolvedAsk,
+        delta::ResolvedDelta,
+        engine::{Answers, CopiedStates, Entry, States},
     },
     time::Timestamp,
 };
@@ -362,7 +364,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
     /// Adds the deltas that the key does not have, and returns the states in `pulled`.
     fn sync<Rule>(
         &mut self,
-        deltas: &[OwnedDelta<Rule>],
+        deltas: &[ResolvedDelta<Rule, ()>],
         pulled: &PulledBytes,
     ) -> Result<(), StoreError>
     where
@@ -378,7 +380,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
             // Charged at its own instant: later charges stand, and the refill since then counts.
             entry.settle(&delta.rule, &Charge::new(at, 0), at, delta.units);
         }
-        let bytes = |delta: &OwnedDelta<Rule>| {
+        let bytes = |delta: &ResolvedDelta<Rule, ()>| {
             let entry = &self.state(delta.rule.state_kind()).entry;
             entry.state.as_ref().map(Codec::to_bytes)
         };
@@ -479,26 +481,17 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
     }
 }
 
-impl<S, Rule> States<(Rule, Spend)> for Draft<'_, S>
+/// The kind of its rule says which state an ask is about.
+impl<S, Rule> CopiedStates<Rule, ()> for Draft<'_, S>
 where
     S: Codec + Clone,
     Rule: Algorithm<State = S>,
 {
-    type Rule = Rule;
-
     fn now(&self) -> Timestamp {
         self.now
     }
 
-    fn rule((rule, _): &(Rule, Spend)) -> &Rule {
-        rule
-    }
-
-    fn spend_of((_, spend): &(Rule, Spend)) -> Spend {
-        *spend
-    }
-
-    fn entry(&mut self, (rule, _): &(Rule, Spend)) -> &mut Entry<S> {
-        &mut self.state(rule.state_kind()).entry
+    fn entry(&mut self, ask: &ResolvedAsk<Rule, ()>) -> &mut Entry<S> {
+        &mut self.state(ask.rule.state_kind()).entry
     }
 }

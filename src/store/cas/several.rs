@@ -9,7 +9,11 @@ use super::{
 use crate::{
     algorithm::{Algorithm, Codec},
     decision::Decision,
-    store::{Ask, Decisions, StoreError, ask::key_name, engine::Answers},
+    store::{
+        Ask, Decisions, StoreError,
+        ask::{ResolvedAsk, key_name},
+        engine::Answers,
+    },
     time::Clock,
 };
 
@@ -27,16 +31,16 @@ impl<Rule: Algorithm> KeyGroup<Rule> {
         let mut groups: Vec<Self> = Vec::with_capacity(asks.len());
         for (index, ask) in asks.iter().enumerate() {
             let key = key_name(prefix, ask.policy(), ask.key());
-            let rule = ask.rule_for_key().unwrap_or_else(|| ask.rule().clone());
+            let ask = ResolvedAsk::new(ask, ());
             let known = groups.iter_mut().find(|group| group.key == key);
             match known {
                 Some(group) => {
-                    group.asks.push((rule, ask.spend()));
+                    group.asks.push(ask);
                     group.indices.push(index);
                 }
                 None => groups.push(Self {
                     key,
-                    asks: Asks::from_iter([(rule, ask.spend())]),
+                    asks: Asks::from_iter([ask]),
                     indices: vec![index],
                 }),
             }
@@ -117,11 +121,11 @@ async fn settle_back<C, Rule, K>(
         else {
             continue;
         };
-        for ((rule, _), decision) in group.asks.iter().zip(spent.decisions.as_slice()) {
+        for (ask, decision) in group.asks.iter().zip(spent.decisions.as_slice()) {
             let Some(charge) = decision.charge() else {
                 continue;
             };
-            let rule = rule.clone();
+            let rule = ask.rule.clone();
             let actual = 0;
             answers.extend(queue.ask(
                 group.key.clone(),

@@ -478,9 +478,8 @@ where
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let answers = asks.iter().map(|ask| {
-            let rule = ask.rule_for_key().unwrap_or_else(|| ask.rule().clone());
             let key = key_name(&self.prefix, ask.policy(), ask.key());
-            self.queue.ask(key, Work::Look(rule))
+            self.queue.ask(key, Work::Look(ask.own_rule()))
         });
         match answers.collect::<Result<Vec<_>, _>>() {
             Ok(answers) => Check::Pending(Box::pin(async move {
@@ -496,21 +495,13 @@ where
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         let answers = settlements.into_iter().map(|settlement| {
-            let Settlement {
-                policy,
-                rule,
-                key,
-                charge,
-                actual,
-                ..
-            } = settlement;
-            let own = rule.for_key(&|| key.digest());
+            let key = key_name(&self.prefix, settlement.policy, &settlement.key);
             let work = Work::Settle {
-                rule: own.unwrap_or_else(|| rule.clone()),
-                charge,
-                actual,
+                rule: settlement.own_rule(),
+                actual: settlement.actual,
+                charge: settlement.charge,
             };
-            self.queue.ask(key_name(&self.prefix, policy, &key), work)
+            self.queue.ask(key, work)
         });
         let answers: Vec<_> = answers.collect();
         let unsettled = self.queue.unsettled.clone();

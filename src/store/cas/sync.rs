@@ -17,18 +17,10 @@ use crate::{
     error,
     store::{
         Batch, Delta, NodeCounts, Pulled, StoreError, SyncFuture, ask::key_name,
-        engine::each_delta, node_counts::CountedNodes,
+        delta::ResolvedDelta, engine::each_delta, node_counts::CountedNodes,
     },
     time::{Clock, Timestamp},
 };
-
-/// A delta that owns its parts, with the rule of its key.
-pub(super) struct OwnedDelta<Rule> {
-    pub(super) rule: Rule,
-    pub(super) batch: Batch,
-    pub(super) age: Duration,
-    pub(super) units: u64,
-}
 
 /// State of each delta's key after the last attempt, in bytes, and the instant of the attempt.
 #[derive(Clone, Default)]
@@ -47,7 +39,7 @@ impl PulledBytes {
 /// Deltas of one key under rules of one kind, and their indices among all deltas.
 struct KindDeltas<Rule> {
     indices: Vec<usize>,
-    deltas: Vec<OwnedDelta<Rule>>,
+    deltas: Vec<ResolvedDelta<Rule, ()>>,
 }
 
 /// Adds deltas, all those of a key with one swap.
@@ -67,19 +59,14 @@ where
     let mut by_kind: HashMap<(Box<[u8]>, StateKind), KindDeltas<Rule>> = HashMap::new();
     for (index, delta) in deltas.iter().enumerate() {
         let key = key_name(prefix, delta.policy(), delta.key());
-        let rule = delta.rule_for_key().unwrap_or_else(|| delta.rule().clone());
-        let entry = by_kind.entry((key, rule.state_kind()));
+        let resolved = ResolvedDelta::new(delta, ());
+        let entry = by_kind.entry((key, resolved.rule.state_kind()));
         let entry = entry.or_insert_with(|| KindDeltas {
             indices: Vec::new(),
             deltas: Vec::new(),
         });
         entry.indices.push(index);
-        entry.deltas.push(OwnedDelta {
-            rule,
-            batch: delta.batch(),
-            age: delta.age(),
-            units: delta.units(),
-        });
+        entry.deltas.push(resolved);
     }
     let has_others = by_kind.len() > 1;
     let pending: Vec<_> = by_kind

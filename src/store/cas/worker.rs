@@ -33,14 +33,16 @@ use super::{
     CompareAndSwap, Loaded, Swap, Swapped,
     frame::{Draft, Frame, ValueChange},
     store::{CasCounters, CasSettings},
-    sync::{OwnedDelta, PulledBytes},
+    sync::PulledBytes,
 };
 use crate::{
     algorithm::{Algorithm, Codec},
     backoff::Delays,
     decision::Charge,
     store::{
-        Spend, StoreError,
+        StoreError,
+        ask::ResolvedAsk,
+        delta::ResolvedDelta,
         engine::{Answers, CombiningQueue, QueueTurn, Unsettled, runtime, runtime_gone},
     },
     time::{Clock, Timestamp},
@@ -156,8 +158,8 @@ pub(super) async fn receive(answer: AnswerReceiver) -> Result<Answers, StoreErro
     answer.await.unwrap_or_else(|_| Err(runtime_gone()))
 }
 
-/// Asks about one key: the rule for the key, and what to spend.
-pub(super) type Asks<Rule> = SmallVec<[(Rule, Spend); 1]>;
+/// Asks about one key.
+pub(super) type Asks<Rule> = SmallVec<[ResolvedAsk<Rule, ()>; 1]>;
 
 /// Work on the states of one key.
 pub(super) enum Work<Rule> {
@@ -174,7 +176,7 @@ pub(super) enum Work<Rule> {
     },
     /// Adds the deltas of nodes, and returns the states in `pulled`.
     Sync {
-        deltas: Vec<OwnedDelta<Rule>>,
+        deltas: Vec<ResolvedDelta<Rule, ()>>,
         pulled: PulledBytes,
         /// `true` if the call has deltas of other keys, too.
         has_others: bool,
@@ -186,7 +188,7 @@ impl<Rule> Work<Rule> {
     /// Returns the rules whose states the work is about.
     pub(super) fn rules(&self) -> SmallVec<[&Rule; 1]> {
         match self {
-            Self::Spend(asks) | Self::Probe(asks) => asks.iter().map(|(rule, _)| rule).collect(),
+            Self::Spend(asks) | Self::Probe(asks) => asks.iter().map(|ask| &ask.rule).collect(),
             Self::Look(rule) | Self::Settle { rule, .. } => SmallVec::from_iter([rule]),
             Self::Sync { deltas, .. } => deltas.iter().map(|delta| &delta.rule).collect(),
             Self::Reset => SmallVec::new(),

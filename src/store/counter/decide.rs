@@ -6,10 +6,11 @@
 //! is remembered for a while and then read before it is added to, so a refusal costs one operation.
 //! At the boundary of two slices, calls add to one counter and then read the other: of two racing
 //! calls, at least one sees both.
+//!
+//! Several asks do not use the engine of other stores (`engine/all_or_nothing.rs`): an addition is
+//! the only look that others cannot overtake, so there is no state to read, step and restore.
 
 use std::{
-    borrow::Borrow,
-    hash::BuildHasher,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -28,7 +29,7 @@ use crate::{
     key::Key,
     policy::Policy,
     stats::Counter,
-    store::{Ask, Decisions, Increment, StoreError, engine::Unsettled},
+    store::{Ask, Decisions, Increment, StoreError, ask::ResolvedAsk, engine::Unsettled},
     time::{Clock, MonotoneClock, Timestamp},
 };
 
@@ -67,26 +68,20 @@ impl<I, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         rule: &Rule,
     ) -> Result<CounterSet, error::Error> {
         let own = rule.for_key(&|| key.digest());
-        CounterSet::of(&self.prefix, policy, key, own.as_ref().unwrap_or(rule))
+        let rule = own.as_ref().unwrap_or(rule);
+        CounterSet::of(&self.prefix, policy, key, rule, &self.hints.hasher)
     }
 
-    pub(super) fn owned_asks(
+    pub(super) fn resolve(
         &self,
         asks: &[Ask<'_, Rule>],
     ) -> Result<Vec<CounterAsk<Rule>>, error::Error> {
-        let owned = |ask: &Ask<'_, Rule>| {
+        let resolve = |ask: &Ask<'_, Rule>| {
             self.known.learn(ask.rule())?;
-            let rule = ask.rule_for_key().unwrap_or_else(|| ask.rule().clone());
-            let set = CounterSet::of(&self.prefix, ask.policy(), ask.key(), &rule)?;
-            Ok(CounterAsk {
-                hash: self.hints.hash(&set),
-                added: added(ask, &rule, &set),
-                set,
-                rule,
-                cost: ask.cost(),
-            })
+            let set = self.counter_set(ask.policy(), ask.key(), ask.rule())?;
+            Ok(ResolvedAsk::new(ask, set))
         };
-        asks.iter().map(owned).collect()
+        asks.iter().map(resolve).collect()
     }
 }
 
@@ -94,16 +89,13 @@ impl<I, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
 /// most units that may be granted.
 ///
 /// They never exceed the limit, so that no counter overflows.
-fn added<Rule: Counted>(ask: &Ask<'_, Rule>, rule: &Rule, set: &CounterSet) -> u64 {
-    let (cost, spend) = (ask.cost().get(), ask.spend());
-    if !spend.is_grant() || set.slicing.older() > 0 {
+fn added<Rule: Counted>(ask: &CounterAsk<Rule>) -> u64 {
+    let (cost, spend) = (ask.spend.cost().get(), ask.spend);
+    if !spend.is_grant() || ask.at.slicing.older() > 0 {
         return cost;
     }
-    let limit = rule
-        .look(None, Timestamp::from_nanos(0))
-        .remaining()
-        .unwrap_or(0);
-    cost.max(spend.most().min(limit))
+    let unused = ask.rule.look(None, Timestamp::from_nanos(0));
+    cost.max(spend.most().min(unused.remaining().unwrap_or(0)))
 }
 
 /// An addition for one ask, and its decision.
@@ -121,11 +113,11 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         let now = self.now();
         if asks.iter().any(|ask| self.expects_refusal(ask, now)) {
             // An expected refusal only reads, so other calls see no addition of it.
-            let found = match self.read(asks, now).await {
+            let found = match self.read(asks.iter().map(|ask| &ask.at), now).await {
                 Ok(found) => found,
                 Err(error) => {
                     // A counter that cannot be read may still accept additions.
-                    asks.iter().for_each(|ask| self.hints.forget(ask.hash));
+                    asks.iter().for_each(|ask| self.hints.forget(ask.at.hash));
                     return Err(error);
                 }
             };
@@ -155,7 +147,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
             let unasked = if behind.is_empty() {
                 Vec::new()
             } else {
-                self.read(behind, now).await?
+                self.read(behind.iter().map(|ask| &ask.at), now).await?
             };
             let before = all
                 .iter()
@@ -172,7 +164,8 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
 
     /// Returns the decisions on calls that spend nothing.
     pub(super) async fn look(&self, asks: &[CounterAsk<Rule>]) -> Result<Decisions, StoreError> {
-        let found = self.read(asks, self.now()).await?;
+        let sets = asks.iter().map(|ask| &ask.at);
+        let found = self.read(sets, self.now()).await?;
         let look = |(found, ask): (&SliceTotals, _)| found.look(ask);
         Ok(found.iter().zip(asks).map(look).collect())
     }
@@ -181,23 +174,23 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     /// would refuse it.
     fn expects_refusal(&self, ask: &CounterAsk<Rule>, now: Timestamp) -> bool {
         let never = || {
-            !ask.rule
-                .step(&mut None, now, ask.cost)
-                .decision()
-                .is_admitted()
+            let step = ask.rule.step(&mut None, now, ask.spend.cost());
+            !step.decision().is_admitted()
         };
-        self.hints.expects_refusal(ask.hash, ask.cost, now) || never()
+        self.hints
+            .expects_refusal(ask.at.hash, ask.spend.cost(), now)
+            || never()
     }
 
     fn learn(&self, ask: &CounterAsk<Rule>, decision: Decision) -> Decision {
-        self.hints.learn(ask.hash, ask.cost, &decision);
+        self.hints.learn(ask.at.hash, ask.spend.cost(), &decision);
         decision
     }
 
     /// Adds, and decides by the total. A refused addition is taken back at once, and so are units
     /// above the grant.
     async fn spend(&self, ask: &CounterAsk<Rule>, now: Timestamp) -> Result<Spent, StoreError> {
-        let (set, added) = (&ask.set, ask.added);
+        let (set, added) = (&ask.at, added(ask));
         let slices = set.slices(now, self.apart);
         let counter = set.counter(slices.own);
         let beside: Vec<_> = slices
@@ -223,7 +216,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         };
         let judged = self.read_late_slices(ask, found).await;
         let judged = judged.map(|found| {
-            let granted = found.granted(ask);
+            let granted = found.granted(ask, added);
             let decision = self.learn(ask, found.step(ask, granted));
             (decision, granted.get(), found)
         });
@@ -258,7 +251,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         ask: &CounterAsk<Rule>,
         mut found: SliceTotals,
     ) -> Result<SliceTotals, StoreError> {
-        let set = &ask.set;
+        let set = &ask.at;
         if set.slicing.older() == 0 {
             return Ok(found);
         }
@@ -279,24 +272,19 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         Ok(found)
     }
 
-    /// Reads the totals of all asks at once.
-    pub(super) async fn read<Q: Borrow<CounterAsk<Rule>>>(
+    /// Reads the totals of all these counters at once.
+    pub(super) async fn read<'s>(
         &self,
-        asks: &[Q],
+        sets: impl Iterator<Item = &'s CounterSet> + Clone,
         now: Timestamp,
     ) -> Result<Vec<SliceTotals>, StoreError> {
-        let slices: Vec<_> = asks
-            .iter()
-            .map(|ask| ask.borrow().set.slices(now, self.apart))
+        let slices: Vec<_> = sets
+            .clone()
+            .map(|set| set.slices(now, self.apart))
             .collect();
-        let names: Vec<_> = asks
-            .iter()
+        let names: Vec<_> = sets
             .zip(&slices)
-            .flat_map(|(ask, slices)| {
-                slices
-                    .numbers()
-                    .map(|slice| ask.borrow().set.counter(slice))
-            })
+            .flat_map(|(set, slices)| slices.numbers().map(|slice| set.counter(slice)))
             .collect();
         let mut totals = self.totals(&names).await?.into_iter();
         let found = slices.into_iter().map(|slices| SliceTotals {
@@ -320,7 +308,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     /// Takes back the additions of earlier asks of the same call.
     async fn undo(&self, all: &[Spent], asks: &[CounterAsk<Rule>]) {
         for (spent, ask) in all.iter().zip(asks) {
-            self.hints.forget(ask.hash);
+            self.hints.forget(ask.at.hash);
             self.take_back(&spent.counter, spent.units, &self.counts.taken_back)
                 .await;
         }
@@ -407,7 +395,7 @@ const SLOTS: usize = 8192;
 /// lock, two keys may evict each other, and a torn slot costs one operation.
 pub(super) struct Hints {
     slots: Box<[HintSlot]>,
-    hasher: RandomState,
+    pub(super) hasher: RandomState,
 }
 
 // Relaxed throughout, because hints decide nothing.
@@ -424,10 +412,6 @@ impl Hints {
             slots: (0..SLOTS).map(|_| HintSlot::default()).collect(),
             hasher: RandomState::default(),
         }
-    }
-
-    pub(super) fn hash(&self, set: &CounterSet) -> u64 {
-        self.hasher.hash_one(set.stem())
     }
 
     fn slot(&self, hash: u64) -> &HintSlot {

@@ -611,7 +611,7 @@ where
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let driver = Arc::clone(&self.driver);
-        match driver.owned_asks(asks) {
+        match driver.resolve(asks) {
             Ok(owned) => {
                 let policies = policies(asks);
                 let work = async move {
@@ -626,7 +626,7 @@ where
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let driver = Arc::clone(&self.driver);
-        match driver.owned_asks(asks) {
+        match driver.resolve(asks) {
             Ok(owned) => {
                 let work = async move { driver.look(&owned).await };
                 Check::Pending(CounterStoreFuture::new(false, work))
@@ -640,7 +640,7 @@ where
         let settling = driver.unsettled.settling(settlements.len());
         let owned = |it: Settlement<'_, Rule>| {
             let set = driver.counter_set(it.policy, &it.key, it.rule)?;
-            driver.hints.forget(driver.hints.hash(&set));
+            driver.hints.forget(set.hash);
             Ok((set, it.charge, it.actual))
         };
         let owned: Result<Vec<_>, crate::Error> = settlements.into_iter().map(owned).collect();
@@ -661,7 +661,7 @@ where
         match sets {
             Ok(sets) => spawn_detached(async move {
                 for set in &sets {
-                    driver.hints.forget(driver.hints.hash(set));
+                    driver.hints.forget(set.hash);
                 }
                 driver.reset(&sets).await
             }),

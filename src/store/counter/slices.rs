@@ -4,6 +4,7 @@
 //! before the store is called. Windows are those of the calendar.
 
 use std::{
+    hash::BuildHasher,
     io::Write,
     ops::{Range, RangeInclusive},
     sync::{
@@ -13,13 +14,15 @@ use std::{
     time::Duration,
 };
 
+use foldhash::quality::RandomState;
+
 use crate::{
     algorithm::{Counted, Slicing},
     decision::{Cost, Decision},
     error::Error,
     key::Key,
     policy::Policy,
-    store::ask::key_name,
+    store::ask::{ResolvedAsk, key_name},
     time::Timestamp,
 };
 
@@ -28,19 +31,11 @@ pub(super) struct CounterSet {
     /// Names of its counters, without the number of the slice.
     stem: Vec<u8>,
     pub(super) slicing: Slicing,
-}
-
-/// An ask that owns its parts, with the counters of its key.
-pub(super) struct CounterAsk<Rule> {
-    pub(super) set: CounterSet,
-    /// The rule for the key.
-    pub(super) rule: Rule,
-    pub(super) cost: Cost,
-    /// Units that are added at first: the cost, or more if more may be granted.
-    pub(super) added: u64,
     /// Hash of the stem, for the [hints](super::decide::Hints).
     pub(super) hash: u64,
 }
+
+pub(super) type CounterAsk<Rule> = ResolvedAsk<Rule, CounterSet>;
 
 /// Slices that are read for a call, the newest first.
 #[derive(Clone, Copy)]
@@ -62,12 +57,18 @@ impl CounterSet {
         policy: &Policy,
         key: &Key,
         rule: &Rule,
+        hasher: &RandomState,
     ) -> Result<Self, Error> {
         let slicing = rule.slicing()?;
         let mut stem = Vec::from(key_name(prefix, policy, key));
         // Writing to memory does not fail.
         let _ = write!(stem, ":{slicing}@");
-        Ok(Self { stem, slicing })
+        let hash = hasher.hash_one(&stem);
+        Ok(Self {
+            stem,
+            slicing,
+            hash,
+        })
     }
 
     /// Returns the name of the counter of a slice.
@@ -77,11 +78,6 @@ impl CounterSet {
         [&self.stem, digits.format(slice).as_bytes()]
             .concat()
             .into()
-    }
-
-    /// Returns the part of the names that identifies the set.
-    pub(super) fn stem(&self) -> &[u8] {
-        &self.stem
     }
 
     /// Returns the slices that matter at an instant. For a sliding window, they include slices that
@@ -153,46 +149,51 @@ pub(super) struct SliceTotals {
 }
 
 impl SliceTotals {
-    /// Returns the state of the key for the rule.
+    /// Returns the state of the key for its rule.
     ///
     /// A slice ahead in which something is counted has begun for some host: time then stands at its
     /// beginning for this key, until the clock of this host has caught up.
-    pub(super) fn state<Rule: Counted>(&self, ask: &CounterAsk<Rule>) -> Option<Rule::State> {
+    pub(super) fn state<Rule: Counted>(
+        &self,
+        rule: &Rule,
+        set: &CounterSet,
+    ) -> Option<Rule::State> {
         let ahead = self.slices.ahead();
         let begun = self.totals.iter().take(ahead).position(|total| *total > 0);
         let (first, at) = match begun {
-            Some(first) => (first, ask.set.slicing.begin(self.slices.nth(first))),
+            Some(first) => (first, set.slicing.begin(self.slices.nth(first))),
             None => (ahead, self.now),
         };
         let totals = self.totals.get(first..).unwrap_or_default();
-        ask.rule.state_of_totals(totals, at)
+        rule.state_of_totals(totals, at)
     }
 
-    /// Returns the units of its addition that a call spends, if the cost passes.
-    pub(super) fn granted<Rule: Counted>(&self, ask: &CounterAsk<Rule>) -> Cost {
-        let cost = ask.cost.get();
-        if ask.added == cost {
-            return ask.cost;
+    /// Returns the units that a call spends of those that it `added`, if the cost passes.
+    pub(super) fn granted<Rule: Counted>(&self, ask: &CounterAsk<Rule>, added: u64) -> Cost {
+        let cost = ask.spend.cost();
+        if added == cost.get() {
+            return cost;
         }
         let remaining = self.look(ask).remaining().unwrap_or(0);
-        Cost::new(ask.added.min(remaining).max(cost)).unwrap_or(ask.cost)
+        Cost::new(added.min(remaining).max(cost.get())).unwrap_or(cost)
     }
 
     /// Returns the decision on a call that spends `cost`.
     pub(super) fn step<Rule: Counted>(&self, ask: &CounterAsk<Rule>, cost: Cost) -> Decision {
-        let mut state = self.state(ask);
+        let mut state = self.state(&ask.rule, &ask.at);
         ask.rule.step(&mut state, self.now, cost).decision()
     }
 
     /// Returns the decision on a look.
     pub(super) fn look<Rule: Counted>(&self, ask: &CounterAsk<Rule>) -> Decision {
-        ask.rule.look(self.state(ask).as_ref(), self.now)
+        let state = self.state(&ask.rule, &ask.at);
+        ask.rule.look(state.as_ref(), self.now)
     }
 
     /// Returns the decision on an ask if another ask of the call may be refused: a refusal, or a
     /// look if this ask would pass.
     pub(super) fn step_or_look<Rule: Counted>(&self, ask: &CounterAsk<Rule>) -> Decision {
-        let step = self.step(ask, ask.cost);
+        let step = self.step(ask, ask.spend.cost());
         if step.is_admitted() {
             self.look(ask)
         } else {

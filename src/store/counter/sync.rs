@@ -14,14 +14,15 @@ use std::{
 
 use super::{
     decide::{CounterDriver, miscounted},
-    slices::{CounterAsk, CounterSet, SliceTotals},
+    slices::{CounterSet, SliceTotals},
 };
 use crate::{
     algorithm::Counted,
-    decision::{Charge, Cost},
+    decision::Charge,
     stats::Counter,
     store::{
         Batch, Delta, Increment, NodeCounts, Pulled, StoreError,
+        delta::ResolvedDelta,
         engine::{concurrently, each_delta},
         node_counts::CountedNodes,
     },
@@ -31,13 +32,7 @@ use crate::{
 /// The most additions of a call that are in flight together.
 const AT_ONCE: usize = 64;
 
-/// A delta that owns its parts, with the counters of its key.
-pub(super) struct CounterDelta<Rule> {
-    ask: CounterAsk<Rule>,
-    batch: Batch,
-    age: Duration,
-    units: u64,
-}
+pub(super) type CounterDelta<Rule> = ResolvedDelta<Rule, CounterSet>;
 
 /// Deltas that were pushed and not answered yet. A counter cannot recognize a repeated delta, so
 /// this side adds none twice.
@@ -103,20 +98,8 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         delta: &Delta<'_, Rule>,
     ) -> Result<CounterDelta<Rule>, crate::Error> {
         self.known.learn(delta.rule())?;
-        let rule = delta.rule_for_key().unwrap_or_else(|| delta.rule().clone());
-        let set = CounterSet::of(&self.prefix, delta.policy(), delta.key(), &rule)?;
-        Ok(CounterDelta {
-            ask: CounterAsk {
-                hash: self.hints.hash(&set),
-                added: 0,
-                set,
-                rule,
-                cost: Cost::ONE,
-            },
-            batch: delta.batch(),
-            age: delta.age(),
-            units: delta.units(),
-        })
+        let set = self.counter_set(delta.policy(), delta.key(), delta.rule())?;
+        Ok(ResolvedDelta::new(delta, set))
     }
 
     /// Adds deltas, each once at most, and reads the totals.
@@ -141,7 +124,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
 
     /// Adds a delta, unless it may have been added before.
     async fn add_once(&self, delta: &CounterDelta<Rule>) -> Result<(), StoreError> {
-        if delta.units == 0 || !self.open_deltas.record(delta.ask.hash, delta.batch) {
+        if delta.units == 0 || !self.open_deltas.record(delta.at.hash, delta.batch) {
             return Ok(());
         }
         let doubtful = Doubtful {
@@ -149,9 +132,9 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
             units: delta.units,
         };
         let charge = Charge::new(self.now().saturating_sub(delta.age), 0);
-        self.settle(&delta.ask.set, &charge, delta.units).await?;
+        self.settle(&delta.at, &charge, delta.units).await?;
         doubtful.was_added();
-        self.hints.forget(delta.ask.hash);
+        self.hints.forget(delta.at.hash);
         Ok(())
     }
 
@@ -161,22 +144,24 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         &self,
         deltas: &[&CounterDelta<Rule>],
     ) -> Vec<Result<Pulled<Rule::State>, StoreError>> {
-        let asks: Vec<_> = deltas.iter().map(|delta| &delta.ask).collect();
         let now = self.now();
-        let pulled = |(found, ask): (&SliceTotals, _)| Pulled {
+        let pulled = |(found, delta): (&SliceTotals, &CounterDelta<Rule>)| Pulled {
             at: now,
-            state: found.state(ask),
+            state: found.state(&delta.rule, &delta.at),
         };
-        match self.read(&asks, now).await {
-            Ok(found) => found.iter().zip(asks).map(pulled).map(Ok).collect(),
-            Err(error) if error.is_timeout() || error.is_unavailable() || asks.len() == 1 => {
-                let failed = asks.iter().map(|_| Err(error.duplicate()));
+        match self.read(deltas.iter().map(|delta| &delta.at), now).await {
+            Ok(found) => {
+                let deltas = deltas.iter().copied();
+                found.iter().zip(deltas).map(pulled).map(Ok).collect()
+            }
+            Err(error) if error.is_timeout() || error.is_unavailable() || deltas.len() == 1 => {
+                let failed = deltas.iter().map(|_| Err(error.duplicate()));
                 failed.collect()
             }
             Err(_) => {
-                let each = asks.into_iter().map(async |ask| {
-                    let found = self.read(&[ask], now).await?;
-                    Ok(pulled((found.first().ok_or_else(miscounted)?, ask)))
+                let each = deltas.iter().map(async |delta| {
+                    let found = self.read([&delta.at].into_iter(), now).await?;
+                    Ok(pulled((found.first().ok_or_else(miscounted)?, delta)))
                 });
                 concurrently(AT_ONCE, each.collect()).await
             }
@@ -186,7 +171,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     /// Forgets the deltas of each key and node that were all answered. The others are pushed again
     /// together.
     fn close_answered<T>(&self, deltas: &[&CounterDelta<Rule>], answers: &[Result<T, StoreError>]) {
-        let name = |delta: &CounterDelta<Rule>| (delta.ask.hash, delta.batch.node);
+        let name = |delta: &CounterDelta<Rule>| (delta.at.hash, delta.batch.node);
         let answers = deltas.iter().zip(answers);
         let failed: HashSet<_> = answers
             .filter(|(_, answer)| answer.is_err())

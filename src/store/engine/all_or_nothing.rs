@@ -1,7 +1,7 @@
 //! The rule for several asks at once: all of them spend, or none.
 //!
-//! A store implements `States`, which finds the state that an ask is about, and this module
-//! decides. The order of the steps is the rule:
+//! A store implements [`States`], which reads, steps and restores the state that an ask is about,
+//! and this module decides. The order of the steps is the rule:
 //!
 //! 1. look at every state;
 //! 2. step in the order of the asks, so that an ask sees the charges of the asks before it;
@@ -11,19 +11,207 @@
 //! 5. answer the refused asks with their refusals, and the others with the looks.
 //!
 //! Compare-and-swap finds states by kind within one value, a script by the index of a key in the
-//! answer, and a store of one's own by `StateKey` (`Transaction`). `driver.lua` contains the same
-//! rule once more, because it runs on the server; the differential tests compare both. `Local`
-//! decides by the same rule where its states are, because it must not copy long logs. Counters
-//! cannot look and add in one step: they add, decide by the total, and take back.
+//! answer, and a store of one's own by `StateKey` (`Transaction`). All three copy states, so they
+//! implement [`CopiedStates`]. `Local` must not copy long logs: it steps them in place, last of
+//! all, and where a look refuses the call, no state of another ask is stepped.
+//!
+//! Two stores cannot use this module. `driver.lua` contains the same rule once more, because it
+//! runs on the server; the differential tests compare both. Counters cannot look and add in one
+//! step: they add, decide by the total, and take back.
 
 use smallvec::SmallVec;
 
 use crate::{
     algorithm::{Algorithm, Step},
     decision::{Charge, Cost, Decision},
-    store::{Decisions, Spend},
+    store::{Decisions, ask::ResolvedAsk},
     time::Timestamp,
 };
+
+/// One element for each ask of a call.
+type Few<T> = SmallVec<[T; 4]>;
+
+/// The answers to the asks of a call.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Answers {
+    pub(in crate::store) decisions: Decisions,
+    /// Looks at the states as they were before. Only for a call that spends nothing.
+    pub(in crate::store) looks: Decisions,
+    /// `true` if a settlement [refunded nothing](Algorithm::forgets).
+    pub(in crate::store) forgets: bool,
+}
+
+/// There is no room for the state of an ask.
+pub(in crate::store) struct NoRoom {
+    /// The index of the ask.
+    pub(in crate::store) index: usize,
+    pub(in crate::store) decision: Decision,
+}
+
+/// States that calls are decided on, at one instant. `Q` is an ask, which names its state.
+pub(in crate::store) trait States<Q> {
+    /// A state as it was.
+    type Saved;
+
+    /// Returns the units without which an ask is refused.
+    fn cost(&self, ask: &Q) -> Cost;
+
+    /// Returns the decision of an ask's rule about the current state, without spending.
+    fn look(&mut self, ask: &Q) -> Decision;
+
+    /// Steps on the state of an ask.
+    fn step(&mut self, ask: &Q) -> Step;
+
+    /// Returns `true` if no earlier ask of the call is about the state. The default is for stores
+    /// that do not know.
+    fn is_first(&self, _: &Q) -> bool {
+        false
+    }
+
+    /// Saves a state before the first step of a call. Returns `None` if a step on it cannot be
+    /// undone. Such a state is that of one ask, and is stepped when all pass.
+    fn save(&mut self, ask: &Q) -> Option<Self::Saved>;
+
+    /// Restores a state.
+    fn undo(&mut self, ask: &Q, saved: Self::Saved);
+
+    /// Makes room for states that were stepped, when all asks pass. Returns an ask whose state has
+    /// no room; then nothing is spent.
+    fn make_room(&mut self) -> Option<NoRoom> {
+        None
+    }
+
+    /// Spends all asks, or none.
+    fn spend(&mut self, asks: &[Q]) -> Answers {
+        let decisions = match asks {
+            [ask] => self.step(ask).decision().into(),
+            _ => self.decide(asks, true, &mut SmallVec::new()).into(),
+        };
+        Answers {
+            decisions,
+            ..Answers::default()
+        }
+    }
+
+    /// Answers as [`spend`](Self::spend) does, but spends nothing. The writes of a refusal are
+    /// kept.
+    fn probe(&mut self, asks: &[Q]) -> Answers {
+        let mut looks = SmallVec::new();
+        Answers {
+            decisions: self.decide(asks, false, &mut looks).into(),
+            looks: looks.into_iter().collect(),
+            ..Answers::default()
+        }
+    }
+
+    /// Returns the decisions, and the looks before them in `looks`, which is empty.
+    #[inline]
+    fn decide(&mut self, asks: &[Q], spends: bool, looks: &mut Few<Decision>) -> Vec<Decision> {
+        looks.extend(asks.iter().map(|ask| self.look(ask)));
+        let mut decisions = looks.to_vec();
+        let fails =
+            |states: &Self, (ask, look): (&Q, &Decision)| !look.would_admit(states.cost(ask));
+        // The first ask about a state steps on it as it is, so a look decides.
+        let is_lost = |(ask, look)| fails(self, (ask, look)) && self.is_first(ask);
+        if asks.iter().zip(&*looks).any(is_lost) {
+            let mut has_written = false;
+            for (ask, decision) in asks.iter().zip(&mut decisions) {
+                if fails(self, (ask, decision))
+                    && let Some(step) = self.refuse(ask, has_written)
+                {
+                    has_written |= matches!(step, Step::Wrote(_));
+                    *decision = step.decision();
+                }
+            }
+            return decisions;
+        }
+        let mut steps: Few<(Option<Self::Saved>, bool)> =
+            asks.iter().map(|ask| (self.save(ask), false)).collect();
+        for ((ask, decision), (saved, has_written)) in
+            asks.iter().zip(&mut decisions).zip(&mut steps)
+        {
+            if saved.is_some() {
+                let step = self.step(ask);
+                *has_written = matches!(step, Step::Wrote(_));
+                *decision = step.decision();
+            }
+        }
+        let all_pass = decisions.iter().all(Decision::is_admitted);
+        let spends = all_pass && spends;
+        let no_room = if spends { self.make_room() } else { None };
+        if spends && no_room.is_none() {
+            for ((ask, decision), (saved, _)) in asks.iter().zip(&mut decisions).zip(&steps) {
+                if saved.is_none() {
+                    *decision = self.step(ask).decision();
+                }
+            }
+            return decisions;
+        }
+        for (ask, (saved, _)) in asks.iter().zip(&mut steps) {
+            if let Some(saved) = saved.take() {
+                self.undo(ask, saved);
+            }
+        }
+        if let Some(NoRoom { index, decision }) = no_room {
+            decisions.copy_from_slice(looks);
+            decisions[index] = decision;
+        } else if !all_pass {
+            for (n, ask) in asks.iter().enumerate() {
+                if decisions[n].is_admitted() {
+                    decisions[n] = looks[n];
+                } else if steps[n].1 {
+                    self.refuse(ask, true);
+                }
+            }
+        }
+        decisions
+    }
+
+    /// Steps on a state for what a refusal writes. An ask that passes, because it is not charged
+    /// with the others or another rule has written its state, is not stepped.
+    fn refuse(&mut self, ask: &Q, may_pass: bool) -> Option<Step> {
+        let passes = may_pass && self.look(ask).would_admit(self.cost(ask));
+        (!passes).then(|| self.step(ask))
+    }
+}
+
+/// States that are copied from the place where a store keeps them: it reads them, decides calls one
+/// after the other, and then writes the entries that were [written](Entry::is_written).
+pub(in crate::store) trait CopiedStates<Rule: Algorithm, At> {
+    /// Returns the instant of all decisions.
+    fn now(&self) -> Timestamp;
+
+    /// Returns the state that an ask is about.
+    fn entry(&mut self, ask: &ResolvedAsk<Rule, At>) -> &mut Entry<Rule::State>;
+}
+
+impl<Rule: Algorithm, At, T: CopiedStates<Rule, At>> States<ResolvedAsk<Rule, At>> for T {
+    type Saved = Entry<Rule::State>;
+
+    fn cost(&self, ask: &ResolvedAsk<Rule, At>) -> Cost {
+        ask.spend.cost()
+    }
+
+    fn look(&mut self, ask: &ResolvedAsk<Rule, At>) -> Decision {
+        let now = self.now();
+        ask.rule.look(self.entry(ask).state.as_ref(), now)
+    }
+
+    fn step(&mut self, ask: &ResolvedAsk<Rule, At>) -> Step {
+        let now = self.now();
+        let entry = self.entry(ask);
+        let cost = ask.spend.in_state(&ask.rule, entry.state.as_ref(), now);
+        entry.step(&ask.rule, now, cost)
+    }
+
+    fn save(&mut self, ask: &ResolvedAsk<Rule, At>) -> Option<Self::Saved> {
+        Some(self.entry(ask).clone())
+    }
+
+    fn undo(&mut self, ask: &ResolvedAsk<Rule, At>, saved: Self::Saved) {
+        *self.entry(ask) = saved;
+    }
+}
 
 /// The state of one kind of rule under a key.
 #[derive(Clone)]
@@ -82,112 +270,5 @@ impl<S> Entry<S> {
     fn wrote<Rule: Algorithm<State = S>>(&mut self, rule: &Rule) {
         let until = self.state.as_ref().map(|state| rule.forgettable_at(state));
         self.written_until = Some(until.unwrap_or_default());
-    }
-}
-
-/// The answers to the asks of a call.
-#[derive(Debug, Default)]
-pub(in crate::store) struct Answers {
-    pub(in crate::store) decisions: Decisions,
-    /// Looks at the states as they were before. Empty for a call of one ask that spends.
-    pub(in crate::store) looks: Decisions,
-    /// `true` if a settlement [refunded nothing](Algorithm::forgets).
-    pub(in crate::store) forgets: bool,
-}
-
-/// States in memory that calls are decided on, at one instant. `Q` is an ask, which names its
-/// state.
-///
-/// The states may come from anywhere. A store reads them, decides calls one after the other, and
-/// then writes the entries that were [written](Entry::is_written).
-pub(in crate::store) trait States<Q> {
-    type Rule: Algorithm;
-
-    /// Returns the instant of all decisions.
-    fn now(&self) -> Timestamp;
-
-    /// Returns the rule of an ask, as it applies to the key.
-    fn rule(ask: &Q) -> &Self::Rule;
-
-    /// Returns what an ask spends.
-    fn spend_of(ask: &Q) -> Spend;
-
-    /// Returns the state that an ask is about. Several asks may be about one state.
-    fn entry(&mut self, ask: &Q) -> &mut Entry<<Self::Rule as Algorithm>::State>;
-
-    /// Spends all asks, or none.
-    fn spend(&mut self, asks: &[Q]) -> Answers {
-        let [ask] = asks else {
-            return self.decide(asks, true);
-        };
-        Answers {
-            decisions: self.step(ask).decision().into(),
-            ..Answers::default()
-        }
-    }
-
-    /// Answers as [`spend`](Self::spend) does, but spends nothing. The writes of a refusal are
-    /// kept.
-    fn probe(&mut self, asks: &[Q]) -> Answers {
-        self.decide(asks, false)
-    }
-
-    /// Steps on all states, and restores them unless all asks pass and are to spend.
-    ///
-    /// If one ask is refused, the others get looks at the states as they were. A refusal writes its
-    /// state when a rule sees a key for the first time, or carries a count over. That write is
-    /// kept, but repeated on the state as it was: on a state that several asks are about, it must
-    /// not contain the charge of another ask.
-    fn decide(&mut self, asks: &[Q], spends: bool) -> Answers {
-        let now = self.now();
-        let look = |ask| Self::rule(ask).look(self.entry(ask).state.as_ref(), now);
-        let looks: Decisions = asks.iter().map(look).collect();
-        let before: SmallVec<[_; 2]> = asks.iter().map(|ask| self.entry(ask).clone()).collect();
-        let steps: SmallVec<[Step; 2]> = asks.iter().map(|ask| self.step(ask)).collect();
-        let passes = |step: &Step| step.decision().is_admitted();
-        let all_pass = steps.iter().all(passes);
-        if !(all_pass && spends) {
-            for (ask, before) in asks.iter().zip(before) {
-                *self.entry(ask) = before;
-            }
-        }
-        if all_pass {
-            return Answers {
-                decisions: steps.into_iter().map(Step::decision).collect(),
-                looks,
-                ..Answers::default()
-            };
-        }
-        for (ask, step) in asks.iter().zip(&steps) {
-            if matches!(step, Step::Wrote(_)) && !passes(step) {
-                self.refuse(ask);
-            }
-        }
-        let decision = |(step, look): (&Step, &Decision)| match step.decision() {
-            refusal if !refusal.is_admitted() => refusal,
-            _ => *look,
-        };
-        let decisions = steps.iter().zip(looks.as_slice()).map(decision).collect();
-        Answers {
-            decisions,
-            looks,
-            ..Answers::default()
-        }
-    }
-
-    /// Steps on the state of an ask.
-    fn step(&mut self, ask: &Q) -> Step {
-        let (now, rule) = (self.now(), Self::rule(ask));
-        let entry = self.entry(ask);
-        let cost = Self::spend_of(ask).in_state(rule, entry.state.as_ref(), now);
-        entry.step(rule, now, cost)
-    }
-
-    /// Applies the writes of the refusal of an ask. An ask that passes by itself writes nothing.
-    fn refuse(&mut self, ask: &Q) {
-        let before = self.entry(ask).clone();
-        if self.step(ask).decision().is_admitted() {
-            *self.entry(ask) = before;
-        }
     }
 }

@@ -38,6 +38,6 @@ pub(super) use self::{
     task::{concurrently, each_delta, spawn_detached},
 };
 pub(super) use self::{
-    all_or_nothing::{Entry, States},
+    all_or_nothing::{CopiedStates, Entry, NoRoom, States},
     unsettled::{SettlementGuard, Unsettled},
 };

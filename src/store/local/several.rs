@@ -1,4 +1,5 @@
-//! Decisions about several asks at once, all or nothing.
+//! The states of several asks at once, which the [engine](crate::store::engine) spends together or
+//! not at all.
 //!
 //! States in the map may be long logs, so they are read and stepped in place. A state is copied
 //! only if several asks name its key: the first may be admitted and the second refused.
@@ -17,8 +18,11 @@ use crate::{
         Algorithm, Step,
         packed::{InMemory, PackedState, StoreTime},
     },
-    decision::Decision,
-    store::{Ask, Decisions},
+    decision::{Cost, Decision},
+    store::{
+        Ask, Decisions,
+        engine::{NoRoom, States},
+    },
     time::Clock,
 };
 
@@ -68,112 +72,192 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             .iter()
             .map(|ask| inner.locate(ask.policy(), ask.key(), ask.rule().state_kind()))
             .collect();
-        let mut shards = ReservedShards::reserve(inner, &locations);
-        let earlier = inner.store_time();
-        for location in &locations {
-            // Before any state is loaded, because a loaded state must not be removed.
-            inner.expire_some(shards.of(*location), earlier);
-        }
-        let mut keys: Few<AskedKey<'_, A::State>> = Few::new();
-        // The key of each ask. Several asks may name one key.
-        let mut index: Few<usize> = Few::new();
-        for (n, location) in locations.iter().enumerate() {
-            let same = |key: &AskedKey<'_, _>| key.location.fingerprint == location.fingerprint;
-            let key = keys.iter().position(same).unwrap_or(keys.len());
-            if key == keys.len() {
-                keys.push(inner.asked_key(&mut shards, *location, n));
+        let shards = ReservedShards::reserve(inner, &locations);
+        let mut states = CallStates {
+            inner,
+            asks,
+            shards,
+            keys: Few::new(),
+            index: Few::new(),
+            now: inner.store_time(),
+        };
+        states.find(&locations);
+        let numbers: Few<usize> = (0..asks.len()).collect();
+        let mut decisions = states.decide(&numbers, true, &mut Few::new());
+        if !decisions.iter().all(Decision::is_admitted) {
+            // A refusal writes the state of a key that its rule sees for the first time.
+            if let Some(NoRoom { index, decision }) = states.make_room() {
+                decisions[index] = decision;
             }
-            keys[key].asks += 1;
-            index.push(key);
-        }
-        // One time for all asks, read when each key is held or found to be new. At an earlier time,
-        // a key that was removed meanwhile could spend a full bucket twice.
-        let now = inner.store_time();
-        for key in &mut keys {
-            inner.recall(key, asks[key.asked_by].rule(), now);
-        }
-
-        let looks: Few<Decision> = asks
-            .iter()
-            .zip(&index)
-            .map(|(ask, key)| keys[*key].look(&mut shards, ask, now))
-            .collect();
-        let admits = |(ask, look): (&Ask<'_, A>, &Decision)| look.would_admit(ask.cost());
-        let all = asks.iter().zip(&looks).all(admits);
-
-        let mut decisions = looks.clone();
-        for (n, ask) in asks.iter().enumerate() {
-            let key = &mut keys[index[n]];
-            if all {
-                key.copy_if_shared(&mut shards);
-            }
-            let is_later = if all {
-                // Units spent in the map cannot be restored, so those states are stepped when all
-                // new keys have room.
-                key.working.is_none()
-            } else {
-                // Another ask is refused, so an ask that would be admitted must not spend. It is
-                // checked again if the rule of an earlier ask wrote the state of its key.
-                let passes = |look: Decision| look.would_admit(ask.cost());
-                passes(looks[n])
-                    || key.written_by.is_some() && passes(key.look(&mut shards, ask, now))
-            };
-            if is_later {
-                continue;
-            }
-            decisions[n] = inner.step_key(&mut shards, key, n, ask, now);
-            if all && !decisions[n].is_admitted() {
-                // Several asks name this key, and an earlier one has spent too much for this one.
-                return only(n, decisions[n], looks);
+        } else if states.keys.iter().any(|key| key.is_let_through) {
+            for (decision, key) in decisions.iter_mut().zip(&states.index) {
+                if states.keys[*key].is_let_through {
+                    *decision = inner.answer_full(states.now);
+                }
             }
         }
-        if let Err(n) = inner.keep_new_keys(&mut shards, &mut keys, asks, now) {
-            return only(n, inner.answer_full(now), looks);
-        }
-        for (n, ask) in asks.iter().enumerate() {
-            let key = &mut keys[index[n]];
-            if all && key.working.is_none() && !key.is_new {
-                decisions[n] = inner.step_key(&mut shards, key, n, ask, now);
-            }
-            // Only if all asks are admitted. Otherwise the decision of its rule stands.
-            if all && key.is_let_through {
-                decisions[n] = inner.answer_full(now);
-            }
-        }
-        inner.keep_known(&mut shards, keys, asks, now);
-        decisions.into_iter().collect()
+        states.keep_known();
+        decisions.into()
     }
 }
 
-/// Returns the decisions when ask `n` alone is the reason that nothing was spent.
-fn only(n: usize, decision: Decision, mut looks: Few<Decision>) -> Decisions {
-    looks[n] = decision;
-    looks.into_iter().collect()
+/// The states of the keys of a call. An ask is its index.
+struct CallStates<'a, 'c, A: Algorithm, C> {
+    inner: &'a LocalInner<A::State, C>,
+    asks: &'c [Ask<'c, A>],
+    shards: ReservedShards<'a, A::State>,
+    keys: Few<AskedKey<'a, A::State>>,
+    /// The key of each ask. Several asks may name one key.
+    index: Few<usize>,
+    now: StoreTime,
 }
 
-impl<S: Clone> AskedKey<'_, S> {
-    /// Returns the decision of an ask's rule about the current state, without spending.
-    fn look<A: Algorithm<State = S>>(
-        &self,
-        shards: &mut ReservedShards<'_, S>,
-        ask: &Ask<'_, A>,
-        now: StoreTime,
-    ) -> Decision {
-        let look = |state| ask.rule().look(state, now.at());
-        match &self.working {
+impl<A: Algorithm, C: Clock> States<usize> for CallStates<'_, '_, A, C> {
+    /// Saved where it came from: in the table, in the map, or in the usage that a new key inherits.
+    type Saved = ();
+
+    #[inline(always)]
+    fn cost(&self, n: &usize) -> Cost {
+        self.asks[*n].cost()
+    }
+
+    #[inline(always)]
+    fn look(&mut self, n: &usize) -> Decision {
+        let (key, now) = (&self.keys[self.index[*n]], self.now.at());
+        let look = |state| self.asks[*n].rule().look(state, now);
+        match &key.working {
             Some(working) => look(working.slot.state.as_ref()),
-            None => match shards.of(self.location).get_mut(self.location) {
+            None => match self.shards.of(key.location).get_mut(key.location) {
                 Some(slot) => look(slot.state.as_ref()),
                 None => look(None),
             },
         }
     }
 
-    /// Copies the state out of the map if several asks name the key.
-    fn copy_if_shared(&mut self, shards: &mut ReservedShards<'_, S>) {
-        if self.asks > 1 && self.working.is_none() {
-            let slot = shards.of(self.location).get_mut(self.location);
-            self.working = slot.map(|slot| WorkingState::of(slot.clone()));
+    /// Steps on a state, in place if it is in the map.
+    #[inline(always)]
+    fn step(&mut self, n: &usize) -> Step {
+        let (key, now) = (&mut self.keys[self.index[*n]], self.now.at());
+        let (rule, cost) = (self.asks[*n].rule(), self.asks[*n].cost());
+        let step = match &mut key.working {
+            Some(working) => working.step(rule, now, cost),
+            None => match self.shards.of(key.location).get_mut(key.location) {
+                Some(mut slot) => slot.step(rule, now, cost),
+                // Unreachable in practice: no key is removed from a shard that is locked.
+                None => rule.step(&mut None, now, cost),
+            },
+        };
+        if !matches!(step, Step::Kept(_)) {
+            key.written_by = Some(*n);
+        }
+        step
+    }
+
+    #[inline(always)]
+    fn is_first(&self, n: &usize) -> bool {
+        self.keys[self.index[*n]].asked_by == *n
+    }
+
+    /// Copies a state out of the map if several asks name the key.
+    #[inline(always)]
+    fn save(&mut self, n: &usize) -> Option<()> {
+        let key = &mut self.keys[self.index[*n]];
+        if key.asks > 1 && key.working.is_none() {
+            let slot = self.shards.of(key.location).get_mut(key.location);
+            key.working = slot.map(|slot| WorkingState::of(slot.clone()));
+        }
+        key.working.is_some().then_some(())
+    }
+
+    fn undo(&mut self, n: &usize, (): ()) {
+        let key = &mut self.keys[self.index[*n]];
+        (key.working, key.written_by) = (None, None);
+        let rule = self.asks[key.asked_by].rule();
+        self.inner.recall(key, rule, self.now);
+    }
+
+    /// Inserts the new keys whose states were written, or none of them.
+    #[inline]
+    fn make_room(&mut self) -> Option<NoRoom> {
+        let (inner, now) = (self.inner, self.now);
+        for n in 0..self.keys.len() {
+            let key = &mut self.keys[n];
+            let (Some(by), true) = (key.written_by, key.is_new) else {
+                continue;
+            };
+            let Some(working) = key.working.take() else {
+                continue;
+            };
+            let (location, rule) = (key.location, self.asks[by].rule());
+            let shard = self.shards.of(location);
+            match inner.place_new_key(shard, location, rule, working, now) {
+                Ok(placement) => key.placement = Some(placement),
+                Err(Full) if inner.at_capacity == AtCapacity::AdmitNewcomers => {
+                    key.is_let_through = true;
+                }
+                Err(Full) => {
+                    inner.undo_insertions(&mut self.shards, &mut self.keys[..n]);
+                    return Some(NoRoom {
+                        index: by,
+                        decision: inner.answer_full(now),
+                    });
+                }
+            }
+        }
+        for key in &mut self.keys {
+            // Dropping the placement releases its slot.
+            let Some(placement) = key.placement.take() else {
+                continue;
+            };
+            inner.count_inserted(key.location);
+            if let Placement::UsageOnly(usage) = placement {
+                inner.evict_on_arrival(key.location, usage);
+            }
+        }
+        None
+    }
+}
+
+impl<A: Algorithm, C: Clock> CallStates<'_, '_, A, C> {
+    /// Finds the states. Of several asks, one may name the same key as another.
+    fn find(&mut self, locations: &[Location]) {
+        let inner = self.inner;
+        for location in locations {
+            // Before any state is loaded, because a loaded state must not be removed.
+            inner.expire_some(self.shards.of(*location), self.now);
+        }
+        for (n, location) in locations.iter().enumerate() {
+            let same = |key: &AskedKey<'_, _>| key.location.fingerprint == location.fingerprint;
+            let key = self.keys.iter().position(same).unwrap_or(self.keys.len());
+            if key == self.keys.len() {
+                self.keys
+                    .push(inner.asked_key(&mut self.shards, *location, n));
+            }
+            self.keys[key].asks += 1;
+            self.index.push(key);
+        }
+        // One time for all asks, read when each key is held or found to be new. At an earlier time,
+        // a key that was removed meanwhile could spend a full bucket twice.
+        self.now = inner.store_time();
+        for key in &mut self.keys {
+            inner.recall(key, self.asks[key.asked_by].rule(), self.now);
+        }
+    }
+
+    /// Stores the states that were written of keys that are not new.
+    fn keep_known(&mut self) {
+        for key in self.keys.drain(..) {
+            let (Some(by), Some(working)) = (key.written_by, key.working) else {
+                continue;
+            };
+            let (location, rule) = (key.location, self.asks[by].rule());
+            let shard = self.shards.of(location);
+            if let Some(claim) = key.claim {
+                self.inner
+                    .replace(claim, shard, location, rule, working, self.now);
+            } else if let Some(mut slot) = shard.get_mut(location) {
+                *slot = working.slot;
+            }
         }
     }
 }
@@ -206,6 +290,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
 
     /// Loads the state of a key from its slot in the table or, if the key is new, from the usage
     /// that it inherits. A state in the map stays there.
+    #[inline(always)]
     fn recall<A: Algorithm<State = S>>(&self, key: &mut AskedKey<'_, S>, rule: &A, now: StoreTime) {
         if let Some(claim) = &key.claim {
             key.working = Some(self.working_state(rule, claim, now));
@@ -234,75 +319,6 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         }
     }
 
-    /// Steps the state of a key, in place if it is in the map.
-    fn step_key<A: Algorithm<State = S>>(
-        &self,
-        shards: &mut ReservedShards<'_, S>,
-        key: &mut AskedKey<'_, S>,
-        n: usize,
-        ask: &Ask<'_, A>,
-        now: StoreTime,
-    ) -> Decision {
-        let (rule, cost) = (ask.rule(), ask.cost());
-        let step = match &mut key.working {
-            Some(working) => working.step(rule, now.at(), cost),
-            None => match shards.of(key.location).get_mut(key.location) {
-                Some(mut slot) => slot.step(rule, now.at(), cost),
-                // Unreachable in practice: no key is removed from a shard that is locked.
-                None => rule.step(&mut None, now.at(), cost),
-            },
-        };
-        if !matches!(step, Step::Kept(_)) {
-            key.written_by = Some(n);
-        }
-        step.decision()
-    }
-
-    /// Inserts the new keys whose states were written.
-    ///
-    /// # Errors
-    ///
-    /// Returns the index of the ask whose state has no room. Then no new key is inserted.
-    fn keep_new_keys<'a, A: Algorithm<State = S>>(
-        &'a self,
-        shards: &mut ReservedShards<'_, S>,
-        keys: &mut [AskedKey<'a, S>],
-        asks: &[Ask<'_, A>],
-        now: StoreTime,
-    ) -> Result<(), usize> {
-        for n in 0..keys.len() {
-            let key = &mut keys[n];
-            let (Some(by), true) = (key.written_by, key.is_new) else {
-                continue;
-            };
-            let Some(working) = key.working.take() else {
-                continue;
-            };
-            let (location, rule) = (key.location, asks[by].rule());
-            match self.place_new_key(shards.of(location), location, rule, working, now) {
-                Ok(placement) => key.placement = Some(placement),
-                Err(Full) if self.at_capacity == AtCapacity::AdmitNewcomers => {
-                    key.is_let_through = true;
-                }
-                Err(Full) => {
-                    self.undo_insertions(shards, &mut keys[..n]);
-                    return Err(by);
-                }
-            }
-        }
-        for key in keys {
-            // Dropping the placement releases its slot.
-            let Some(placement) = key.placement.take() else {
-                continue;
-            };
-            self.count_inserted(key.location);
-            if let Placement::UsageOnly(usage) = placement {
-                self.evict_on_arrival(key.location, usage);
-            }
-        }
-        Ok(())
-    }
-
     /// Removes new keys that were already placed.
     fn undo_insertions(&self, shards: &mut ReservedShards<'_, S>, keys: &mut [AskedKey<'_, S>]) {
         for key in keys {
@@ -315,28 +331,6 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
                 Some(Placement::UsageOnly(_)) | None => false,
             };
             self.occupancy.give(usize::from(removed));
-        }
-    }
-
-    /// Stores the states that were written of keys that are not new.
-    fn keep_known<A: Algorithm<State = S>>(
-        &self,
-        shards: &mut ReservedShards<'_, S>,
-        keys: Few<AskedKey<'_, S>>,
-        asks: &[Ask<'_, A>],
-        now: StoreTime,
-    ) {
-        for key in keys {
-            let (Some(by), Some(working)) = (key.written_by, key.working) else {
-                continue;
-            };
-            let (location, rule) = (key.location, asks[by].rule());
-            let shard = shards.of(location);
-            if let Some(claim) = key.claim {
-                self.replace(claim, shard, location, rule, working, now);
-            } else if let Some(mut slot) = shard.get_mut(location) {
-                *slot = working.slot;
-            }
         }
     }
 }

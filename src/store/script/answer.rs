@@ -13,14 +13,14 @@ use smallvec::SmallVec;
 
 use super::{
     Program,
-    request::{EncodedRule, ScriptAsk, ScriptCall, put_array, put_number},
+    request::{EncodedRule, ScriptAsk, ScriptCall, ScriptKey, put_array, put_number},
 };
 use crate::{
     algorithm::{Algorithm, ScriptTuple, Scripted},
     decision::Decision,
     store::{
-        Decisions, Spend, StoreError,
-        engine::{Entry, States},
+        Decisions, StoreError,
+        engine::{CopiedStates, Entry, States},
     },
     time::Timestamp,
 };
@@ -190,17 +190,16 @@ fn take_parts(bytes: &mut &[u8], count: usize) -> Option<Vec<Option<ScriptTuple>
     (0..count).map(|_| part(bytes)).collect()
 }
 
-/// Returns the result of each call of a request, in their order. `key_indices` are those of all
-/// asks, one after the other; `unwritten` returns the error for a write that the server rejected.
+/// Returns the result of each call of a request, in their order. `unwritten` returns the error for
+/// a write that the server rejected.
 pub(super) fn decided<'c, Rule: Scripted + 'c>(
     answer: &ScriptAnswer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
-    key_indices: &[usize],
     unwritten: impl FnOnce(&str) -> StoreError,
 ) -> Vec<Result<Decisions, StoreError>> {
     match &answer.unwritten {
-        None => decisions(answer, calls, key_indices),
-        Some(why) => refusals(answer, calls, key_indices, &unwritten(why)),
+        None => decisions(answer, calls),
+        Some(why) => refusals(answer, calls, &unwritten(why)),
     }
 }
 
@@ -211,15 +210,9 @@ pub(super) fn decided<'c, Rule: Scripted + 'c>(
 fn decisions<'c, Rule: Scripted + 'c>(
     answer: &ScriptAnswer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
-    mut key_indices: &[usize],
 ) -> Vec<Result<Decisions, StoreError>> {
     let mut replay = Replay::new(answer);
-    let calls = calls.map(|call| {
-        let (own, rest) = key_indices.split_at(call.0.len());
-        key_indices = rest;
-        (own, replay.decide(call, own))
-    });
-    let decided: Vec<_> = calls.collect();
+    let decided: Vec<_> = calls.map(|call| (call, replay.decide(call))).collect();
     let differs = |(replayed, reported)| replayed != reported;
     let mut differs: Vec<bool> = replay
         .admitted
@@ -234,13 +227,17 @@ fn decisions<'c, Rule: Scripted + 'c>(
             .collect();
     }
     // The effect of such a call on its other keys is not known either.
-    while let Some((own, _)) = decided.iter().find(|(own, _)| {
-        let mut own = own.iter().map(|key| differs[*key]);
+    while let Some((call, _)) = decided.iter().find(|(call, _)| {
+        let mut own = call.0.iter().map(|ask| differs[ask.at.index]);
         own.clone().any(|differs| differs) && !own.all(|differs| differs)
     }) {
-        own.iter().for_each(|key| differs[*key] = true);
+        call.0.iter().for_each(|ask| differs[ask.at.index] = true);
     }
-    let result = |(own, decisions): (&[usize], _)| match own.iter().any(|key| differs[*key]) {
+    let result = |(call, decisions): (&ScriptCall<Rule>, _)| match call
+        .0
+        .iter()
+        .any(|ask| differs[ask.at.index])
+    {
         true => Err(disagreement()),
         false => Ok(decisions),
     };
@@ -252,14 +249,11 @@ fn decisions<'c, Rule: Scripted + 'c>(
 fn refusals<'c, Rule: Scripted + 'c>(
     answer: &ScriptAnswer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
-    mut key_indices: &[usize],
     error: &StoreError,
 ) -> Vec<Result<Decisions, StoreError>> {
     let result = |call: &ScriptCall<Rule>| {
-        let (own, rest) = key_indices.split_at(call.0.len());
-        key_indices = rest;
         // Each by itself: no call before it was charged.
-        let decisions = Replay::new(answer).decide(call, own);
+        let decisions = Replay::new(answer).decide(call);
         if decisions.is_admitted() {
             Err(error.duplicate())
         } else {
@@ -298,32 +292,20 @@ struct Replay<'a, Rule: Scripted> {
 /// Bits of the units of an ask that an [answer](ScriptAnswer::counts_units) counts.
 const MASK: u64 = (1 << 32) - 1;
 
-/// An ask, and the index of its key.
-type KeyedAsk<'q, Rule> = (&'q ScriptAsk<Rule>, usize);
-
-impl<'q, Rule: Scripted> States<KeyedAsk<'q, Rule>> for Replay<'_, Rule> {
-    type Rule = Rule;
-
+impl<Rule: Scripted> CopiedStates<Rule, ScriptKey> for Replay<'_, Rule> {
     fn now(&self) -> Timestamp {
         self.now
-    }
-
-    fn rule<'p>((ask, _): &'p KeyedAsk<'q, Rule>) -> &'p Rule {
-        &ask.rule
-    }
-
-    fn spend_of((ask, _): &KeyedAsk<'q, Rule>) -> Spend {
-        ask.spend
     }
 
     /// Returns the state that an ask is about.
     ///
     /// Until a call has written the state, each rule decodes the answer anew, because a rule may
     /// leave a part of a state out.
-    fn entry(&mut self, (ask, key): &KeyedAsk<'q, Rule>) -> &mut Entry<Rule::State> {
-        let (states, encoded) = (&mut self.states[*key], &ask.encoded);
+    fn entry(&mut self, ask: &ScriptAsk<Rule>) -> &mut Entry<Rule::State> {
+        let ScriptKey { index, encoded, .. } = &ask.at;
+        let states = &mut self.states[*index];
         let read = || {
-            let bytes = self.found[*key].as_deref();
+            let bytes = self.found[*index].as_deref();
             let state = bytes.and_then(|bytes| state_of(&ask.rule, bytes));
             ByKind {
                 encoded: Arc::clone(encoded),
@@ -357,21 +339,19 @@ impl<'a, Rule: Scripted> Replay<'a, Rule> {
         }
     }
 
-    /// Returns the decisions of a call. `key_indices` are those of its asks.
+    /// Returns the decisions of a call.
     ///
     /// The server's clock shows microseconds, and so do the waits.
-    fn decide(&mut self, ScriptCall(owned): &ScriptCall<Rule>, key_indices: &[usize]) -> Decisions {
-        let asks: SmallVec<[KeyedAsk<'_, Rule>; 2]> =
-            owned.iter().zip(key_indices.iter().copied()).collect();
-        let exact = self.spend(&asks).decisions;
-        if let Some(first) = key_indices.first().filter(|_| exact.is_admitted()) {
+    fn decide(&mut self, ScriptCall(asks): &ScriptCall<Rule>) -> Decisions {
+        let exact = self.spend(asks).decisions;
+        if let Some(first) = asks.first().filter(|_| exact.is_admitted()) {
             let units =
                 |decision: &Decision| decision.charge().map_or(0, |charge| charge.cost & MASK);
             let units: u64 = match self.counts_units {
                 true => exact.as_slice().iter().map(units).sum(),
                 false => 0,
             };
-            self.admitted[*first] += 1 + units;
+            self.admitted[first.at.index] += 1 + units;
         }
         exact
             .as_slice()
@@ -502,7 +482,7 @@ mod tests {
                 counts_units: true,
                 ..answer(&[1 + units])
             };
-            let decided = decisions(&answer, [&call].into_iter(), &[0]);
+            let decided = decisions(&answer, [&call].into_iter());
             assert_eq!(decided[0].is_ok(), agrees, "{units}");
         }
     }
@@ -510,10 +490,13 @@ mod tests {
     #[test]
     fn a_key_that_was_decided_otherwise_fails_alone() {
         // The keys of clients a to e, asked in this order.
-        let calls = calls(&[&["a"], &["b"], &["c", "d"], &["a"], &["d"], &["e"]]);
-        let key_indices = [0, 1, 2, 3, 0, 3, 4];
+        let mut calls = calls(&[&["a"], &["b"], &["c", "d"], &["a"], &["d"], &["e"]]);
+        let asks = calls.iter_mut().flat_map(|call| &mut call.0);
+        for (ask, index) in asks.zip([0, 1, 2, 3, 0, 3, 4]) {
+            ask.at.index = index;
+        }
         let fates = |admitted: &[u64]| -> Vec<bool> {
-            let decided = decisions(&answer(admitted), calls.iter(), &key_indices);
+            let decided = decisions(&answer(admitted), calls.iter());
             decided.iter().map(Result::is_ok).collect()
         };
         assert_eq!(fates(&[2, 1, 1, 1, 1]), [true; 6]);

@@ -456,12 +456,7 @@ where
             .await?;
         let answer = ScriptAnswer::read(request.program, &bytes, request.states)?;
         let unwritten = |why: &str| self.data.unwritten(why);
-        Ok(decided(
-            &answer,
-            calls.iter(),
-            &request.key_indices,
-            unwritten,
-        ))
+        Ok(decided(&answer, calls.iter(), unwritten))
     }
 }
 

@@ -141,7 +141,7 @@ where
         call: ScriptCall<Rule>,
         runtime: Handle,
     ) -> Result<Decisions, StoreError> {
-        let mut groups = call.0.iter().map(|ask| self.data.group(&ask.key));
+        let mut groups = call.0.iter().map(|ask| self.data.group(&ask.at.name));
         let group = groups.next().unwrap_or(0);
         // It would make the whole request fail.
         if groups.any(|other| other != group) {
@@ -295,7 +295,7 @@ where
             keys,
             states,
             argument,
-            key_indices,
+            ..
         } = request;
         let answer = self.data.evaluate(program, keys, argument).await;
         // The answer reports whether the server accepted the writes, and so the corrections.
@@ -309,9 +309,7 @@ where
                 Some(why) => Err(self.data.unwritten(why)),
             };
             let calls = calls.iter().map(AsRef::as_ref);
-            Ok(decided(&answer, calls, &key_indices, |why| {
-                self.data.unwritten(why)
-            }))
+            Ok(decided(&answer, calls, |why| self.data.unwritten(why)))
         });
         let failure = decided.as_ref().err().or(settled.as_ref().err());
         for settler in settlers {

@@ -76,27 +76,27 @@ use crate::{
     error::Error,
     store::{
         Ask, Spend,
-        ask::{key_name, log_name},
+        ask::{ResolvedAsk, key_name, log_name},
     },
     time::Timestamp,
 };
 
-/// An ask that owns its parts, with its rule in the form that programs read.
-pub(super) struct ScriptAsk<Rule> {
+/// The place of a state, with its rule in the form that programs read.
+pub(super) struct ScriptKey {
     /// Empty after a [`ScriptRequest`] has taken it.
-    pub(super) key: Box<[u8]>,
-    pub(super) rule: Rule,
+    pub(super) name: Box<[u8]>,
+    /// Its index in that request.
+    pub(super) index: usize,
     pub(super) encoded: Arc<EncodedRule>,
-    pub(super) spend: Spend,
 }
 
-impl<Rule> ScriptAsk<Rule> {
-    /// Returns the cost, and the most units that may be granted. A number that programs cannot
-    /// count exceeds every limit as well.
-    fn units(&self) -> [i64; 2] {
-        let in_script = |units: u64| units.min(1 << 53) as i64;
-        [self.spend.cost().get(), self.spend.most()].map(in_script)
-    }
+pub(super) type ScriptAsk<Rule> = ResolvedAsk<Rule, ScriptKey>;
+
+/// Returns the cost, and the most units that may be granted. A number that programs cannot count
+/// exceeds every limit as well.
+fn in_script(spend: Spend) -> [i64; 2] {
+    let in_script = |units: u64| units.min(1 << 53) as i64;
+    [spend.cost().get(), spend.most()].map(in_script)
 }
 
 /// Asks that are decided together, all or nothing.
@@ -146,13 +146,16 @@ impl<Rule: Scripted> ScriptCall<Rule> {
                 .encode(prefix, &rule)
                 .map_err(|error| fits(ask.rule()).err().unwrap_or(error))?;
             Ok(ScriptAsk {
-                key: key_name(prefix, ask.policy(), ask.key()),
                 rule,
                 spend: match encoded.grants {
                     true => ask.spend(),
                     false => Spend::exactly(ask.cost()),
                 },
-                encoded,
+                at: ScriptKey {
+                    name: key_name(prefix, ask.policy(), ask.key()),
+                    index: 0,
+                    encoded,
+                },
             })
         };
         let owned: Result<_, _> = asks.iter().map(owned).collect();
@@ -265,8 +268,8 @@ pub(super) struct ScriptRequest {
     /// Number of keys of states. The answer is about these.
     pub(super) states: usize,
     pub(super) argument: Vec<u8>,
-    /// Index of the key of each ask of each call, or of each delta.
-    pub(super) key_indices: Vec<usize>,
+    /// The index of the key of each correction.
+    pub(super) corrected: Vec<usize>,
 }
 
 /// An ask of a request, with its rule and key by their indices.
@@ -356,10 +359,10 @@ impl ScriptRequest {
         let mut logs = RequestLogs::default();
         for ask in calls.iter().flat_map(|call| &call.as_ref().0) {
             let next = known.len();
-            let key = *known.entry(&ask.key).or_insert(next);
-            let rule = rule_index(&mut rules, &ask.encoded);
-            logs.add(&rules, rule, (key, &ask.key));
-            let [cost, up_to] = ask.units();
+            let key = *known.entry(&ask.at.name).or_insert(next);
+            let rule = rule_index(&mut rules, &ask.at.encoded);
+            logs.add(&rules, rule, (key, &ask.at.name));
+            let [cost, up_to] = in_script(ask.spend);
             items.push(EncodedAsk {
                 rule,
                 key,
@@ -380,10 +383,7 @@ impl ScriptRequest {
         let states = known.len();
         let mut keys = Vec::with_capacity(states + logs.keys.len());
         let syncs = corrections.iter().any(Correction::is_delta);
-        let key_indices: Vec<_> = match syncs {
-            true => corrected.iter().map(|[_, key]| *key).collect(),
-            false => items.iter().map(|item| item.key).collect(),
-        };
+        let indices: Vec<_> = items.iter().map(|item| item.key).collect();
         let now = now.map(|now| now.as_nanos() / 1000);
         let buckets: Option<Vec<_>> = rules.iter().map(|rule| rule.bucket).collect();
         let are_lone = calls.iter().all(|call| call.as_ref().0.len() == 1);
@@ -414,13 +414,14 @@ impl ScriptRequest {
             }
         };
         let asks = calls.iter_mut().flat_map(|call| &mut call.as_mut().0);
-        for (ask, index) in asks.zip(&key_indices) {
-            if *index == keys.len() {
-                keys.push(mem::take(&mut ask.key));
+        for (ask, index) in asks.zip(indices) {
+            ask.at.index = index;
+            if index == keys.len() {
+                keys.push(mem::take(&mut ask.at.name));
             }
         }
-        for (correction, [_, index]) in corrections.into_iter().zip(corrected) {
-            if index == keys.len() {
+        for (correction, [_, index]) in corrections.into_iter().zip(&corrected) {
+            if *index == keys.len() {
                 keys.push(correction.key);
             }
         }
@@ -430,7 +431,7 @@ impl ScriptRequest {
             keys,
             states,
             argument,
-            key_indices,
+            corrected: corrected.into_iter().map(|[_, key]| key).collect(),
         }
     }
 }

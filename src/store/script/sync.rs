@@ -101,7 +101,7 @@ where
         keys,
         states,
         argument,
-        key_indices,
+        corrected,
     } = ScriptRequest::of::<ScriptCall<Rule>, Rule>(None, group.corrections, &mut []);
     queue.counters.requests.add(1);
     let bytes = data.evaluate(program, keys, argument).await?;
@@ -117,7 +117,7 @@ where
             state: bytes.and_then(|bytes| state_of(rule, bytes)),
         }
     };
-    Ok(group.rules.iter().zip(key_indices).map(pulled).collect())
+    Ok(group.rules.iter().zip(corrected).map(pulled).collect())
 }
 
 /// Counts this node in a period, and returns the counts.

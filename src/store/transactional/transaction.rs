@@ -9,8 +9,9 @@ use std::{
 use crate::{
     algorithm::Algorithm,
     store::{
-        Ask, Decisions, Settlement, Spend, StateKey,
-        engine::{Entry, States},
+        Ask, Decisions, Settlement, StateKey,
+        ask::ResolvedAsk,
+        engine::{CopiedStates, Entry, States},
     },
     time::{Clock, Timestamp},
 };
@@ -213,25 +214,20 @@ where
         })
     }
 
-    fn asked(&mut self, ask: &Ask<'_, Rule>) -> ResolvedAsk<Rule> {
-        ResolvedAsk {
-            index: self.index(ask.state_key()),
-            rule: ask.rule_for_key().unwrap_or_else(|| ask.rule().clone()),
-            spend: ask.spend(),
-        }
-    }
-
     fn acquire(&mut self, asks: &[Ask<'_, Rule>]) -> Decisions {
-        let spends: Vec<_> = asks.iter().map(|ask| self.asked(ask)).collect();
+        let spends: Vec<_> = asks
+            .iter()
+            .map(|ask| ResolvedAsk::new(ask, self.index(ask.state_key())))
+            .collect();
         let digests = asks.iter().map(|ask| ask.policy().digest());
         self.spend(&spends).decisions.of_policies(digests)
     }
 
     fn look(&mut self, asks: &[Ask<'_, Rule>]) -> Decisions {
         let look = |ask: &Ask<'_, Rule>| {
-            let ResolvedAsk { index, rule, .. } = self.asked(ask);
+            let index = self.index(ask.state_key());
             let (_, entry) = &self.entries[index];
-            rule.look(entry.state.as_ref(), self.now)
+            ask.own_rule().look(entry.state.as_ref(), self.now)
         };
         asks.iter().map(look).collect()
     }
@@ -258,32 +254,14 @@ where
     }
 }
 
-/// One ask of a call.
-struct ResolvedAsk<Rule> {
-    /// The index of its entry.
-    index: usize,
-    /// The rule, as it applies to the key.
-    rule: Rule,
-    spend: Spend,
-}
-
-impl<Rule: Algorithm, F> States<ResolvedAsk<Rule>> for CallStates<Rule, F> {
-    type Rule = Rule;
-
+/// An ask names the index of its entry.
+impl<Rule: Algorithm, F> CopiedStates<Rule, usize> for CallStates<Rule, F> {
     fn now(&self) -> Timestamp {
         self.now
     }
 
-    fn rule(ask: &ResolvedAsk<Rule>) -> &Rule {
-        &ask.rule
-    }
-
-    fn spend_of(ask: &ResolvedAsk<Rule>) -> Spend {
-        ask.spend
-    }
-
-    fn entry(&mut self, ask: &ResolvedAsk<Rule>) -> &mut Entry<Rule::State> {
-        &mut self.entries[ask.index].1
+    fn entry(&mut self, ask: &ResolvedAsk<Rule, usize>) -> &mut Entry<Rule::State> {
+        &mut self.entries[ask.at].1
     }
 }
 

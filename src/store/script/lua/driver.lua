@@ -8,6 +8,9 @@
 -- numbers an ask, one more (`grant.lua`). `logs` are numbers, too: how many of KEYS are those of states, and for each log beside a state
 -- the rule, the key, the part of the rule, and which of the other KEYS it is.
 --
+-- Several asks are spent together or not at all by the rule of `store/engine/all_or_nothing.rs`, written once more because the states are
+-- here. The other side repeats each decision by that file, and both count the admissions.
+--
 -- The programs that settle take corrections as a fifth element, and make them before they decide calls (`settle/driver.lua`).
 --
 -- A state has for each part of the rule that wrote it a list of numbers that begins with the kind, or false.
