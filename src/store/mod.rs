@@ -106,9 +106,11 @@ pub use self::{
     script::ScriptStats,
 };
 
+#[cfg(any(feature = "redis", all(test, feature = "tokio")))]
+pub(crate) use self::ask::Spend;
 // Within the crate, the names of authors and the futures stand beside those of users.
 pub(crate) use self::{
-    ask::{AskParts, Spend},
+    ask::AskParts,
     boxed::BoxFuture,
     driver::*,
     engine::{Progress, Steps, StepsFuture, run},

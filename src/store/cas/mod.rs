@@ -3,14 +3,12 @@
 //! | file | |
 //! |---|---|
 //! | `mod` | the trait that connects the store to a server |
-//! | `store` | the store, its settings and its counters |
-//! | `several` | calls about several keys |
+//! | `store` | the store, its settings and its counters; calls about several keys |
 //! | `worker` | the queue of each key, and its worker, which loads, decides and swaps |
 //! | `frame` | the value of a key: a state of each kind of rule, and the work on them |
 //! | `sync` | deltas of nodes that decide by themselves, and the count of nodes |
 
 mod frame;
-mod several;
 mod store;
 mod sync;
 mod worker;

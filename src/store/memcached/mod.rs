@@ -14,7 +14,6 @@ mod connection;
 mod pipeline;
 mod pool;
 mod protocol;
-mod url;
 
 pub use self::{
     builder::{MemcachedBuilder, MemcachedConnectionBuilder, MemcachedCountersBuilder},

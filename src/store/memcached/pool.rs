@@ -12,9 +12,9 @@ use std::{
 use tokio::{net::TcpStream, time::timeout};
 
 use super::{
+    builder::Address,
     pipeline::{Pipeline, PipelineError, Responses, ServerTime},
     protocol::{Commands, Precondition, Response, unexpected},
-    url::Address,
 };
 use crate::{
     store::{StoreError, engine::SingleFlight},

@@ -18,7 +18,6 @@ mod sentinel;
 mod server;
 #[cfg(feature = "redis-tls")]
 mod tls;
-mod url;
 
 pub use self::{builder::RedisBuilder, connection::RedisConnection};
 use crate::{

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Client, ClientTlsConfig, ConnectionAddr, ErrorKind, TlsCertificates};
 
-use super::{RedisBuilder, error::store_error, url};
+use super::{RedisBuilder, builder::invalid, error::store_error};
 use crate::store::StoreError;
 
 impl<Rule> RedisBuilder<Rule> {
@@ -111,5 +111,5 @@ fn checked(certificates: &TlsCertificates) -> Result<TlsCertificates, StoreError
 
 /// Returns a client for a `rediss://` URL.
 pub(super) fn client(url: &str, certificates: &TlsCertificates) -> Result<Client, StoreError> {
-    Client::build_with_tls(url, checked(certificates)?).map_err(|error| url::invalid(url, &error))
+    Client::build_with_tls(url, checked(certificates)?).map_err(|error| invalid(url, &error))
 }

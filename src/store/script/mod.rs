@@ -18,8 +18,7 @@
 //! | `request` | the keys and the argument of a program |
 //! | `program` | the programs, assembled from their files |
 //! | `answer` | the answer of a program, and the decisions that follow from it |
-//! | `settle` | corrections of earlier charges |
-//! | `sync` | deltas of nodes that decide by themselves, and the count of nodes |
+//! | `settle` | corrections of earlier charges, deltas of nodes that decide by themselves, and the count of nodes |
 //! | `lua/` | the driver and the programs for buckets; an algorithm has its sections in the `script.lua` of its own folder |
 //!
 //! # The script reports, this side decides
@@ -45,7 +44,6 @@ mod program;
 mod queue;
 mod request;
 mod settle;
-mod sync;
 
 use std::{fmt, future::Future, sync::Arc};
 
@@ -56,8 +54,7 @@ use self::{
     answer::{ScriptAnswer, state_of, states},
     queue::CallQueue,
     request::{RuleEncoder, ScriptCall, ScriptRequest, StateLog, fits},
-    settle::Correction,
-    sync::count_node,
+    settle::{Correction, count_node},
 };
 #[cfg(feature = "test-util")]
 use crate::time::Timestamp;

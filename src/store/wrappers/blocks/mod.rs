@@ -1,7 +1,6 @@
 //! Blocks of keys: all calls of a blocked key are refused for some time, whatever its limit.
 
 mod acquiring;
-mod block_after;
 #[cfg(feature = "tokio")]
 mod unblocked;
 
@@ -14,12 +13,11 @@ use std::{
 use smallvec::SmallVec;
 
 pub(crate) use self::acquiring::BlockFuture;
+use self::acquiring::{
+    AcquirePhase, Acquiring, AfterRefusals, BlockAfter, Blockage, is_any_blocked, times_left,
+};
 #[cfg(feature = "tokio")]
 pub(crate) use self::unblocked::Unblocked;
-use self::{
-    acquiring::{AcquirePhase, Acquiring, Blockage, is_any_blocked, times_left},
-    block_after::{AfterRefusals, BlockAfter},
-};
 use crate::{
     algorithm::{Algorithm, Block, Blockable},
     decision::Cost,
