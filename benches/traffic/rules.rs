@@ -99,10 +99,8 @@ pub(crate) const OTHERS: [Rule; 7] = [
 ];
 
 /// A bucket that is full again whenever a thread that does nothing else returns to it.
-pub(crate) const FULL_AT_ONCE: Rule = bucket(
-    "200000000/s burst=1000",
-    Limit::per_second(200_000_000, 1000),
-);
+pub(crate) const FULL_AT_ONCE: Rule =
+    bucket("30000000/s burst=1000", Limit::per_second(30_000_000, 1000));
 
 /// A bucket whose debts outlive the run, and which admits all visits of a key in a run.
 pub(crate) const SLOW: Rule = bucket("100/1h", Limit::new(100, Duration::from_secs(3600), 100));

@@ -28,8 +28,7 @@ use std::time::Duration;
 
 use super::{
     packed::{PackedState, StoreTime},
-    rate::{Units, Width, in_width},
-    ticks::{PARTS_PER_NANO, Ticks, after_ticks},
+    ticks::{PER_NANO, after_ticks, cut, longer, nanos_up},
     token_bucket::TokenBucket,
 };
 use crate::{
@@ -38,12 +37,11 @@ use crate::{
 };
 
 /// The level of a bucket at its last write, as the time that it has been filling.
-// `packed(4)`: 20 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, packed(4))]
 pub(super) struct BucketLevel {
     pub(super) written_at: Timestamp,
-    pub(super) level: Ticks,
+    /// In ticks, at most 2⁶² either way.
+    pub(super) level: i64,
 }
 
 impl BucketLevel {
@@ -53,23 +51,23 @@ impl BucketLevel {
     pub(super) fn unpack(packed: PackedState, now: StoreTime) -> Self {
         Self {
             written_at: now.at(),
-            level: Ticks::new(now.packed().since(packed)),
+            level: now.packed().since(packed),
         }
     }
 }
 
 /// The level of a bucket at an instant that is never before the last write.
 #[derive(Clone, Copy)]
-pub(super) struct Fill<N> {
-    /// In units of the rate; below zero in debt.
-    pub(super) level: N,
+pub(super) struct Fill {
+    /// In ticks; below zero in debt.
+    pub(super) level: i64,
     pub(super) at: Timestamp,
     /// The nanoseconds for which the bucket has been full; `None` for a new key. 0 if the bucket
     /// starts full: then the number does not matter.
     pub(super) full_for: Option<u64>,
 }
 
-impl Fill<i64> {
+impl Fill {
     /// Creates the fill of a plain bucket with a state.
     #[inline]
     pub(super) fn of_plain(level: i64, at: Timestamp) -> Self {
@@ -82,57 +80,53 @@ impl Fill<i64> {
     }
 }
 
-/// A rule, with its numbers in one width.
+/// A rule as one bucket.
 #[derive(Clone, Copy)]
-pub(super) struct Bucket<'a, N> {
+pub(super) struct Bucket<'a> {
     pub(super) rule: &'a TokenBucket,
-    pub(super) units: Units<N>,
     /// `true` if the bucket of a new key is full, as that of an idle key is.
     pub(super) starts_full: bool,
 }
 
 impl TokenBucket {
     #[inline]
-    pub(super) fn bucket<N: Width>(&self) -> Bucket<'_, N> {
+    pub(super) fn bucket(&self) -> Bucket<'_> {
         Bucket {
             rule: self,
-            units: N::units(&self.rate),
             starts_full: self.starts_full(),
         }
     }
 
-    /// Returns the bucket of a rule that is plain; the compiler then leaves out what others need.
+    /// Returns the bucket of a rule that starts full; the compiler then leaves out what others
+    /// need.
     #[inline]
-    pub(super) fn plain(&self) -> Bucket<'_, i64> {
+    pub(super) fn plain(&self) -> Bucket<'_> {
         debug_assert!(self.starts_full());
         Bucket {
+            rule: self,
             starts_full: true,
-            ..self.bucket()
         }
     }
 
     /// Returns when an idle bucket can be forgotten, because a new key gets the same decisions.
     #[inline]
     pub(super) fn at_rest_from(&self, state: &BucketLevel) -> Timestamp {
-        if self.is_plain {
-            self.plain().at_rest_from(state)
-        } else {
-            self.any_at_rest_from(state)
-        }
-    }
-
-    /// Returns [`at_rest_from`](Self::at_rest_from) for a bucket that need not be plain.
-    fn any_at_rest_from(&self, state: &BucketLevel) -> Timestamp {
-        in_width!(self.rate.is_narrow(), N => self.bucket::<N>().at_rest_from(state))
+        self.bucket().at_rest_from(state)
     }
 }
 
-impl<N: Width> Bucket<'_, N> {
+impl Bucket<'_> {
+    /// Returns the level of a full bucket.
+    #[inline]
+    pub(super) fn full(&self) -> i64 {
+        self.rule.rate.full
+    }
+
     /// Returns the fill of a bucket that is new at `at`.
     #[inline]
-    pub(super) fn initial_fill(&self, at: Timestamp) -> Fill<N> {
+    pub(super) fn initial_fill(&self, at: Timestamp) -> Fill {
         Fill {
-            level: self.units.price(self.rule.initial),
+            level: self.rule.rate.price_of(self.rule.initial),
             at,
             full_for: None,
         }
@@ -140,11 +134,11 @@ impl<N: Width> Bucket<'_, N> {
 
     /// Returns the fill of a bucket with a state, even if the state has expired.
     #[inline]
-    pub(super) fn filled(&self, state: &BucketLevel, now: Timestamp) -> Fill<N> {
+    pub(super) fn filled(&self, state: &BucketLevel, now: Timestamp) -> Fill {
         let at = now.max(state.written_at);
         let elapsed = at.nanos_since(state.written_at);
-        let full = self.units.full;
-        let level = self.units.level(state.level, elapsed).min(full);
+        let (full, written) = (self.full(), state.level);
+        let level = longer(written, elapsed).min(full);
         if self.starts_full {
             let full_for = Some(0);
             return Fill {
@@ -153,12 +147,11 @@ impl<N: Width> Bucket<'_, N> {
                 full_for,
             };
         }
-        let written = self.units.level(state.level, 0);
         let wait = u64::try_from(self.until_full(written)).unwrap_or(u64::MAX);
         Fill {
             // The excess above the burst stays until it is spent, unless the rule has changed.
             level: match written > full {
-                true => written.min(full.max(self.units.price(self.rule.initial))),
+                true => written.min(full.max(self.rule.rate.price_of(self.rule.initial))),
                 false => level,
             },
             at,
@@ -166,18 +159,9 @@ impl<N: Width> Bucket<'_, N> {
         }
     }
 
-    /// Returns the state of a bucket with this level.
-    #[inline]
-    pub(super) fn state(&self, level: N, at: Timestamp) -> BucketLevel {
-        BucketLevel {
-            written_at: at,
-            level: self.units.span(level),
-        }
-    }
-
     #[inline]
     pub(super) fn at_rest_from(&self, state: &BucketLevel) -> Timestamp {
-        let mut wait = self.until_full(self.units.level(state.level, 0));
+        let mut wait = self.until_full(state.level);
         if !self.starts_full {
             wait += u128::from(self.rule.keep);
         }
@@ -187,44 +171,41 @@ impl<N: Width> Bucket<'_, N> {
 
     /// Returns the level after `cost` is paid, if the bucket holds that much.
     #[inline]
-    pub(super) fn pay(&self, level: N, cost: u64) -> Option<N> {
+    pub(super) fn pay(&self, level: i64, cost: u64) -> Option<i64> {
         if cost > self.rule.burst.get() {
             return None;
         }
-        let rest = level - self.units.price(cost);
-        (rest >= N::ZERO).then_some(rest)
+        let rest = level - self.rule.rate.price_of(cost);
+        (rest >= 0).then_some(rest)
     }
 
     /// Returns the greatest cost that the bucket can pay.
     #[inline]
-    pub(super) fn tokens(&self, level: N) -> u64 {
-        level
-            .min(self.units.full)
-            .max(N::ZERO)
-            .over(self.units.price)
+    pub(super) fn tokens(&self, level: i64) -> u64 {
+        level.min(self.full()).max(0) as u64 / self.rule.rate.price as u64
     }
 
     /// Returns the nanoseconds of filling until the bucket can pay `cost`; `None` is never.
     #[inline]
-    pub(super) fn until(&self, level: N, cost: u64) -> Option<u128> {
-        (cost <= self.rule.burst.get()).then(|| self.wait(level, self.units.price(cost)))
+    pub(super) fn until(&self, level: i64, cost: u64) -> Option<u128> {
+        (cost <= self.rule.burst.get()).then(|| self.wait(level, self.rule.rate.price_of(cost)))
     }
 
     /// Returns the nanoseconds of filling until the bucket is full.
     #[inline]
-    pub(super) fn until_full(&self, level: N) -> u128 {
-        self.wait(level, self.units.full)
+    pub(super) fn until_full(&self, level: i64) -> u128 {
+        self.wait(level, self.full())
     }
 
     /// Returns the nanoseconds of filling from one level to another; 0 if it is reached.
     #[inline]
-    fn wait(&self, level: N, target: N) -> u128 {
-        self.units.nanos((target - level).max(N::ZERO))
+    fn wait(&self, level: i64, target: i64) -> u128 {
+        nanos_up((target - level).max(0)).into()
     }
 
     /// Returns the nanoseconds until a new key gets the same decisions; `None` if it does now.
     #[inline]
-    pub(super) fn until_rest(&self, fill: &Fill<N>) -> Option<u128> {
+    pub(super) fn until_rest(&self, fill: &Fill) -> Option<u128> {
         let wait = self.until_full(fill.level);
         if self.starts_full {
             return (wait > 0).then_some(wait);
@@ -234,13 +215,6 @@ impl<N: Width> Bucket<'_, N> {
             .map(|full_for| wait + u128::from(kept(full_for)))
     }
 
-    /// Returns the span of a full bucket, in parts of a tick.
-    pub(super) fn full_in_parts(&self) -> i128 {
-        self.units.span(self.units.full).parts()
-    }
-}
-
-impl Bucket<'_, i128> {
     /// Returns the corrected bucket of a charge that has no position; `None` if nothing changes.
     ///
     /// Without a state the bucket is like new.
@@ -266,7 +240,7 @@ impl Bucket<'_, i128> {
         actual: u64,
         end: Option<i128>,
     ) -> Option<Corrected> {
-        let price = |cost| self.units.price_in_parts(cost);
+        let price = |cost| self.rule.rate.price_of_any(cost);
         let change = price(charge.cost) - price(actual);
         let untouched = known.filter(|known| {
             let written_at = known.written_at;
@@ -280,20 +254,20 @@ impl Bucket<'_, i128> {
             (Some(known), _) => (known.level, charge.at),
             (None, Some(known)) => {
                 let fill = self.filled(known, now);
-                (self.units.span(fill.level), fill.at)
+                (fill.level, fill.at)
             }
-            (None, None) => (self.units.span(self.initial_fill(now).level), now),
+            (None, None) => (self.initial_fill(now).level, now),
         };
         (change < 0).then(|| Corrected {
             level: BucketLevel {
                 written_at,
-                level: self.units.debt_cut(level.parts().saturating_add(change)),
+                level: cut(i128::from(level) + change),
             },
-            gained: change,
+            gained: 0,
         })
     }
 
-    /// Refunds `parts` parts of a tick of a charge that ends at `end`, at most the part of the
+    /// Refunds `ticks` of a charge that ends at `end`, at most the part of the
     /// charge behind the last write.
     ///
     /// Refill has restored what lies before the last write, and no call came after it.
@@ -301,48 +275,47 @@ impl Bucket<'_, i128> {
         &self,
         known: &BucketLevel,
         now: Timestamp,
-        parts: i128,
+        ticks: i128,
         end: Option<i128>,
     ) -> Option<Corrected> {
-        let (full, written_at) = (self.full_in_parts(), known.written_at);
-        let level = known.level.parts();
+        let (full, written_at) = (i128::from(self.full()), known.written_at);
+        let level = i128::from(known.level);
         // No refill was added to a level above the burst.
         let is_overfull = level > full;
-        let (parts, most) = match end {
+        let (ticks, most) = match end {
             Some(end) if !is_overfull => {
                 let ahead = end.saturating_sub(written_at.as_nanos().into());
-                (parts.min(ahead.saturating_mul(PARTS_PER_NANO)), full)
+                (ticks.min(ahead.saturating_mul(PER_NANO.into())), full)
             }
             _ => (
-                parts,
-                full.max(self.units.price_in_parts(self.rule.initial)),
+                ticks,
+                full.max(self.rule.rate.price_of_any(self.rule.initial)),
             ),
         };
-        let is_full = !is_overfull && self.filled(known, now).level >= self.units.full;
-        let gained = level.saturating_add(parts).min(most) - level;
+        let is_full = !is_overfull && self.filled(known, now).level >= self.full();
+        let gained = (level + ticks).min(most) - level;
         (!is_full && gained > 0).then(|| Corrected {
             level: BucketLevel {
                 written_at,
-                level: Ticks::from_parts(level + gained),
+                level: cut(level + gained),
             },
-            gained,
+            gained: cut(gained),
         })
     }
 
     /// Returns the earliest end of a charge on the time axis, in nanoseconds: its end if the bucket
     /// was full.
     pub(super) fn least_end(&self, charge: &Charge) -> i128 {
-        let price = self.units.price_in_parts(charge.cost);
-        i128::from(charge.at.as_nanos()) + price / PARTS_PER_NANO
+        let price = self.rule.rate.price_of_any(charge.cost);
+        i128::from(charge.at.as_nanos()) + price / i128::from(PER_NANO)
     }
 }
 
 /// A bucket after a correction.
 pub(super) struct Corrected {
     pub(super) level: BucketLevel,
-    /// The level after the correction less the one before, in parts of a tick; below zero if more
-    /// was taken.
-    pub(super) gained: i128,
+    /// The ticks by which the level rose; 0 if more was taken.
+    pub(super) gained: i64,
 }
 
 /// Returns the tokens of a bucket that is counted in ticks.

@@ -23,12 +23,21 @@ macro_rules! of_quota {
             }
         }
     };
+    (bucket $Rule:ident, $second:literal, $minute:literal, $hour:literal, $day:literal) => {
+        of_quota! {
+            @builders $Rule [const] "When the amount is 0, or [`try_new`](Self::try_new) fails.",
+            per_second $second, per_minute $minute, per_hour $hour, per_day $day
+        }
+        of_quota! { @try_from $Rule }
+    };
     (try $Rule:ident, $second:literal, $minute:literal, $hour:literal, $day:literal) => {
         of_quota! {
             @builders $Rule [] "When the amount is 0 or above 2⁴⁰, or [`try_new`](Self::try_new) fails.",
             per_second $second, per_minute $minute, per_hour $hour, per_day $day
         }
-
+        of_quota! { @try_from $Rule }
+    };
+    (@try_from $Rule:ident) => {
         impl TryFrom<$crate::quota::Quota> for $Rule {
             type Error = $crate::error::Error;
 
@@ -165,6 +174,15 @@ impl<'a> RuleWords<'a> {
         word.text
             .parse()
             .map_err(|error: Error| error.shifted(word.at))
+    }
+
+    /// Builds a rule from its quota, and adds the quota's column to an error.
+    pub(super) fn bucket<T>(
+        &mut self,
+        build: impl FnOnce(Quota) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let column = self.column();
+        build(self.quota()?).map_err(|error| error.at_column(column))
     }
 
     /// Checks that no word follows.

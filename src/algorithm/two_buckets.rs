@@ -109,7 +109,7 @@ impl<'a> TwoBuckets<'a> {
     }
 
     #[inline(always)]
-    fn bucket(self, n: usize) -> Bucket<'a, i64> {
+    fn bucket(self, n: usize) -> Bucket<'a> {
         self.buckets[n].plain()
     }
 
@@ -175,8 +175,8 @@ impl<'a> TwoBuckets<'a> {
     #[inline(always)]
     fn deferred(self, levels: [i64; 2], compute: &'static Compute) -> Deferred {
         let numbers = |n: usize| {
-            let units = self.bucket(n).units;
-            [levels[n], units.price, units.full].map(|ticks| ticks as u64)
+            let rate = &self.buckets[n].rate;
+            [levels[n], rate.price, rate.full].map(|ticks| ticks as u64)
         };
         let ([a, b, c], [d, e, f]) = (numbers(0), numbers(1));
         let state = [a, b, c, d, e, f];

@@ -32,7 +32,7 @@ const UNITS: u64 = 10_000;
 
 /// So many units at once, and no more for as long as a test runs.
 fn at_once(burst: u64) -> TokenBucket {
-    format!("token-bucket 1/1d burst={burst}").parse().unwrap()
+    format!("token-bucket 1/10m burst={burst}").parse().unwrap()
 }
 
 fn cost(units: u64) -> Cost {

@@ -65,6 +65,30 @@ fn settings() -> Vec<(tollgate::Error, Parts)> {
             ],
         ),
         (
+            rule("token-bucket 104857600/s"),
+            [
+                "above 30000000 units a second",
+                "expected less",
+                "count in larger units",
+            ],
+        ),
+        (
+            rule("token-bucket 1/8761d"),
+            [
+                "takes more than 24 years",
+                "expected less",
+                "choose a smaller amount",
+            ],
+        ),
+        (
+            rule("leaky-bucket 1/365d queue=24"),
+            [
+                "a queue of 24 at 1/365d takes more than 24 years",
+                "expected less",
+                "choose a smaller one",
+            ],
+        ),
+        (
             rule("token-bucket 1/s burst=x"),
             [
                 "`x` is no value for `burst`",

@@ -19,9 +19,9 @@ const NODES: u64 = 3;
 /// Far more than all nodes send, and nothing is restored while a test runs. The programs for
 /// buckets decide the calls of the first one.
 const RULES: [&str; 3] = [
-    "token-bucket 1/1d burst=10000",
+    "token-bucket 1/1h burst=10000",
     "sliding-window 3000/7d",
-    "token-bucket 1/1d burst=10000 & fixed-window 9000/365d",
+    "token-bucket 1/1h burst=10000 & fixed-window 9000/365d",
 ];
 
 type Server = Redis<AnyRule>;
@@ -236,7 +236,7 @@ async fn a_reset_forgets_the_numbers() {
 async fn a_rule_that_does_not_fit_fails_its_own_delta() {
     let server = servers::Redis::start();
     let store: Redis<TokenBucket> = Redis::connect(server.url()).await.unwrap();
-    let unfit: TokenBucket = "token-bucket 1/365d burst=1000000".parse().unwrap();
+    let unfit: TokenBucket = "token-bucket 1/86400000000001ns burst=999".parse().unwrap();
     let fits: TokenBucket = "token-bucket 1/1d burst=100".parse().unwrap();
     let batch = Batch { node: 1, number: 1 };
     let delta = |client: u64, rule| {

@@ -222,7 +222,7 @@ async fn foreign_values_are_healed_and_counted() {
 async fn a_rule_that_does_not_fit_is_an_error() {
     let server = servers::Redis::start();
     let store = store(server.url()).await;
-    let rule = at_once(1 << 40);
+    let rule = "token-bucket 1/86400000000001ns burst=999".parse().unwrap();
     let error = acquire(&store, &rule, Key::from(7_u64)).await.unwrap_err();
     let why = error.to_string();
     assert!(why.contains("2^53"), "{why}");

@@ -51,7 +51,7 @@ use crate::common::crowd;
 
 /// Returns a rule that admits `burst` requests and then no more during a test.
 fn at_once(burst: u64) -> TokenBucket {
-    format!("token-bucket 1/1d burst={burst}").parse().unwrap()
+    format!("token-bucket 1/10m burst={burst}").parse().unwrap()
 }
 
 fn policy() -> &'static Policy {

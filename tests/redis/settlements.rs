@@ -19,19 +19,19 @@ use super::{acquire_many, at_once, look, only, policy, servers, store};
 /// Rules that restore nothing while a test runs, with the most units of its cost that a settled
 /// call leaves behind. A position in the middle of a queue is refunded as a whole or not at all.
 const SLOW: [(&str, u64); 9] = [
-    ("token-bucket 1/1d burst=100000", 2),
+    ("token-bucket 1/1h burst=100000", 2),
     ("leaky-bucket 1/1d queue=100", 0),
     ("fixed-window 100000/365d from=first-call", 2),
     ("sliding-window 50000/1d", 2),
     ("sliding-log 2000/365d", 2),
-    ("cascade 1/1d burst=90000 > 1/1d burst=1000", 2),
-    ("three-color 1/1d burst=1000 peak=2/1d peak-burst=90000", 2),
+    ("cascade 1/1h burst=90000 > 1/1d burst=1000", 2),
+    ("three-color 1/1d burst=1000 peak=2/1h peak-burst=90000", 2),
     (
-        "token-bucket 1/1d burst=100000 & sliding-window 50000/1d",
+        "token-bucket 1/1h burst=100000 & sliding-window 50000/1d",
         2,
     ),
     (
-        "cascade 1/1d burst=90000 & three-color 1/1d burst=90000 peak=2/1d peak-burst=90000",
+        "cascade 1/1h burst=90000 & three-color 1/1h burst=90000 peak=2/1h peak-burst=90000",
         2,
     ),
 ];
@@ -250,7 +250,7 @@ async fn a_failing_settlement_does_not_affect_others() {
     let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
     let (rule, misfit): (AnyRule, AnyRule) = (
         at_once(10).into(),
-        "token-bucket 1/365d burst=999".parse().unwrap(),
+        "token-bucket 1/86400000000001ns burst=999".parse().unwrap(),
     );
     let ask = |n: u64| Ask::new(policy(), &rule, Key::from(n), Cost::new(3).unwrap());
     let mut settlements = Vec::new();

@@ -20,7 +20,7 @@ use super::{at_once, servers};
 
 /// Returns a bucket with more tokens than a script can count.
 fn misfit() -> TokenBucket {
-    at_once(1_000_000_000)
+    "token-bucket 1/86400000000001ns burst=999".parse().unwrap()
 }
 
 /// The asks of one call: a rule and a client each.
@@ -117,16 +117,16 @@ async fn a_call_about_two_clients_on_a_cluster_affects_no_other_call() {
 /// Rules at and above the bounds of each kind, and of all combined ones.
 const RULES: [&str; 27] = [
     "token-bucket 100/1m",
-    "token-bucket 1/1d burst=100000",
-    "token-bucket 1/1d burst=104249",
-    "token-bucket 1/1d burst=104250",
-    "token-bucket 1/1d burst=1000000000",
-    "token-bucket 67108864/1s",
-    "token-bucket 1000000007/1s burst=1",
-    "token-bucket 1/1ns burst=5",
+    "token-bucket 1/1h burst=100000",
+    "token-bucket 1/86400000000001ns burst=104",
+    "token-bucket 1/86400000000001ns burst=105",
+    "token-bucket 1/86400000000001ns burst=8000",
+    "token-bucket 29999999/1s",
+    "token-bucket 29702971/1s burst=1",
+    "token-bucket 1/40ns burst=5",
     "token-bucket 5/1s initial=0 keep=2s",
     "leaky-bucket 10/s queue=5",
-    "leaky-bucket 1/1d queue=1000000000",
+    "leaky-bucket 1/86400000000001ns queue=8000",
     "fixed-window 10/1s",
     "fixed-window 10/1500ns",
     "fixed-window 10/1s offset=spread",
@@ -141,7 +141,7 @@ const RULES: [&str; 27] = [
     "warm-up 100/1s over=10s",
     "warm-up-spaced 100/1s over=10s",
     "token-bucket 10/1s & fixed-window 20/3s",
-    "token-bucket 10/1s & token-bucket 1/1d burst=1000000000",
+    "token-bucket 10/1s & token-bucket 1/86400000000001ns burst=8000",
     "token-bucket 10/1s & fixed-window 10/1500ns offset=spread",
 ];
 

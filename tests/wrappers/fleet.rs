@@ -7,7 +7,7 @@ use std::{future::IntoFuture, time::Duration};
 use futures_util::FutureExt;
 use num_traits::ToPrimitive;
 use proptest::prelude::*;
-use support::rational::{rate, ratio, whole};
+use support::rational::{interval, whole};
 use tollgate::{
     AnyRule, Decision, Quota, Timestamp, TokenBucket,
     algorithm::{Algorithm, FleetRule, Shareable},
@@ -204,9 +204,8 @@ impl Bound {
     fn of(bucket: &TokenBucket) -> Self {
         let period = u64::try_from(bucket.quota().period().as_nanos()).unwrap();
         let most = bucket.capacity();
-        let rate = rate(bucket.quota().amount(), period, most);
-        assert_eq!(rate.unit, ratio(1, 3), "{bucket} is counted in ticks");
-        let ticks = rate.interval * whole(TICKS_PER_NANO);
+        let interval = interval(bucket.quota().amount(), period, most);
+        let ticks = interval * whole(TICKS_PER_NANO);
         assert!(ticks.is_integer());
         Self {
             burst: most,

@@ -36,7 +36,7 @@ const MOST: usize = 8;
 ///
 /// # Memory
 ///
-/// 20 bytes for each bucket, of up to two within the state's 48 bytes, of more in an allocation of
+/// 16 bytes for each bucket, of up to two within the state's 40 bytes, of more in an allocation of
 /// their own.
 ///
 /// # A new key
@@ -77,10 +77,8 @@ pub struct Cascade {
     buckets: Box<[TokenBucket]>,
     pub(super) capacity: NonZeroU64,
     quota: Quota,
-    /// `true` if 64 bits are enough for the levels of all buckets.
-    is_narrow: bool,
-    /// `true` if also all buckets start full.
-    is_plain: bool,
+    /// `true` if all buckets start full.
+    starts_full: bool,
 }
 
 impl Cascade {
@@ -90,8 +88,7 @@ impl Cascade {
             buckets: Box::new([first]),
             capacity: first.burst,
             quota: first.quota(),
-            is_narrow: first.rate.is_narrow(),
-            is_plain: first.is_plain,
+            starts_full: first.starts_full(),
         }
     }
 
@@ -122,8 +119,7 @@ impl Cascade {
         buckets.push(next);
         Ok(Self {
             capacity: self.capacity.max(next.burst),
-            is_narrow: self.is_narrow && next.rate.is_narrow(),
-            is_plain: self.is_plain && next.is_plain,
+            starts_full: self.starts_full && next.starts_full(),
             quota: sum(&buckets).unwrap_or_else(|| fastest(next.quota(), &buckets)),
             buckets: buckets.into_boxed_slice(),
         })

@@ -10,8 +10,7 @@ use crate::{
         Algorithm, StateKind, Step,
         bucket::{Bucket, BucketLevel, Fill},
         packed::{BuiltIn, Form, InWords, StoreTime, TwoWords},
-        rate::{Width, in_width},
-        ticks::{Ticks, after},
+        ticks::after,
         token_bucket::TokenBucket,
     },
     decision::{Charge, Cost, Decision, Numbers, Verdict},
@@ -72,7 +71,7 @@ impl CascadeState {
             buckets,
             added: BucketLevel {
                 written_at: last,
-                level: Ticks::NONE,
+                level: 0,
             },
         }
     }
@@ -100,9 +99,9 @@ impl First<'_> {
 }
 
 /// The levels of all buckets at one instant.
-struct BucketLevels<N> {
-    /// Each in units of its bucket's rate.
-    each: [N; MOST],
+struct BucketLevels {
+    /// In ticks.
+    each: [i64; MOST],
     /// The nanoseconds for which each has been full; 0 if that does not matter.
     full_for: [u64; MOST],
     /// Never before the last write.
@@ -111,35 +110,31 @@ struct BucketLevels<N> {
     known: bool,
 }
 
-/// A rule, with the numbers of its buckets in one width.
+/// A rule, and the view of its buckets that the compiler knows best.
 #[derive(Clone, Copy)]
-struct CascadeInWidth<'a, N> {
+struct CascadeView<'a> {
     rule: &'a Cascade,
     buckets: &'a [TokenBucket],
     /// `true` if all buckets start full.
     starts_full: bool,
-    bucket: fn(&'a TokenBucket) -> Bucket<'a, N>,
+    bucket: fn(&'a TokenBucket) -> Bucket<'a>,
 }
 
 impl Cascade {
-    fn starts_full(&self) -> bool {
-        self.buckets.iter().all(TokenBucket::starts_full)
-    }
-
     #[inline]
-    fn in_width<N: Width>(&self) -> CascadeInWidth<'_, N> {
-        CascadeInWidth {
+    fn view(&self) -> CascadeView<'_> {
+        CascadeView {
             rule: self,
             buckets: &self.buckets,
-            starts_full: self.starts_full(),
+            starts_full: self.starts_full,
             bucket: TokenBucket::bucket,
         }
     }
 
-    /// Returns the numbers of a rule whose buckets, which are passed, are all plain.
+    /// Returns the view of a rule whose buckets, which are passed, all start full.
     #[inline]
-    fn plain<'a>(&'a self, buckets: &'a [TokenBucket]) -> CascadeInWidth<'a, i64> {
-        CascadeInWidth {
+    fn plain<'a>(&'a self, buckets: &'a [TokenBucket]) -> CascadeView<'a> {
+        CascadeView {
             rule: self,
             buckets,
             starts_full: true,
@@ -147,15 +142,15 @@ impl Cascade {
         }
     }
 
-    /// Steps under a rule whose buckets need not be plain.
+    /// Steps under a rule whose buckets need not start full.
     fn step_any(&self, state: &mut Option<CascadeState>, now: Timestamp, cost: Cost) -> Step {
-        in_width!(self.is_narrow, N => self.in_width::<N>().step(state, now, cost))
+        self.view().step(state, now, cost)
     }
 }
 
-impl<'a, N: Width> CascadeInWidth<'a, N> {
+impl<'a> CascadeView<'a> {
     #[inline]
-    fn buckets(&self) -> impl DoubleEndedIterator<Item = Bucket<'a, N>> + ExactSizeIterator {
+    fn buckets(&self) -> impl DoubleEndedIterator<Item = Bucket<'a>> + ExactSizeIterator {
         self.buckets.iter().map(self.bucket)
     }
 
@@ -168,11 +163,11 @@ impl<'a, N: Width> CascadeInWidth<'a, N> {
     }
 
     #[inline(always)]
-    fn levels(&self, state: Option<&CascadeState>, now: Timestamp) -> BucketLevels<N> {
+    fn levels(&self, state: Option<&CascadeState>, now: Timestamp) -> BucketLevels {
         let known = self.remembered(state, now);
         let at = known.map_or(now, |known| now.max(known.written_at()));
         let mut levels = BucketLevels {
-            each: [N::ZERO; MOST],
+            each: [0; MOST],
             full_for: [0; MOST],
             at,
             known: known.is_some(),
@@ -200,9 +195,12 @@ impl<'a, N: Width> CascadeInWidth<'a, N> {
         let old = state.as_ref().filter(|_| known);
         if old.is_none_or(|old| old.as_slice().len() != count) {
             let old = old.map(|old| old.first(count));
-            let level = |(n, bucket): (usize, Bucket<'_, N>)| match old {
+            let level = |(n, bucket): (usize, Bucket<'_>)| match old {
                 Some(old) => *old.bucket(n),
-                None => bucket.state(bucket.initial_fill(now).level, now),
+                None => BucketLevel {
+                    written_at: now,
+                    level: bucket.initial_fill(now).level,
+                },
             };
             let levels: PerBucket<_> = self.buckets().enumerate().map(level).collect();
             *state = Some(CascadeState::of(&levels));
@@ -216,7 +214,7 @@ impl<'a, N: Width> CascadeInWidth<'a, N> {
         verdict: Verdict,
         now: Timestamp,
         cost: u64,
-        levels: &BucketLevels<N>,
+        levels: &BucketLevels,
     ) -> Decision {
         let (mut remaining, mut rest) = (0, None);
         // Later buckets are mostly fuller, which saves a division for those before.
@@ -245,7 +243,7 @@ impl<'a, N: Width> CascadeInWidth<'a, N> {
 
     /// Returns a refusal whose `retry_after` ends when some bucket can pay `asked`.
     #[inline(always)]
-    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &BucketLevels<N>) -> Decision {
+    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &BucketLevels) -> Decision {
         let wait = self.soonest(levels, asked);
         let stalled = levels.at.nanos_since(now);
         self.answer(Verdict::Refuse, now, cost, levels)
@@ -254,7 +252,7 @@ impl<'a, N: Width> CascadeInWidth<'a, N> {
 
     /// Returns the nanoseconds until some bucket can pay `cost`; `None` is never.
     #[inline]
-    fn soonest(&self, levels: &BucketLevels<N>, cost: u64) -> Option<u128> {
+    fn soonest(&self, levels: &BucketLevels, cost: u64) -> Option<u128> {
         let buckets = self.buckets().zip(&levels.each);
         buckets
             .filter_map(|(bucket, level)| bucket.until(*level, cost))
@@ -269,7 +267,8 @@ impl<'a, N: Width> CascadeInWidth<'a, N> {
         let mut buckets = self.buckets().zip(&mut levels.each).enumerate();
         let paid = buckets.find_map(|(class, (bucket, level))| {
             *level = bucket.pay(*level, cost)?;
-            Some((class, bucket.state(*level, levels.at)))
+            let (written_at, level) = (levels.at, *level);
+            Some((class, BucketLevel { written_at, level }))
         });
         let is_new = !levels.known && !self.starts_full;
         if paid.is_none() && (!is_new || cost > self.rule.capacity.get()) {
@@ -306,15 +305,15 @@ impl Algorithm for Cascade {
     fn step(&self, state: &mut Option<CascadeState>, now: Timestamp, cost: Cost) -> Step {
         match &*self.buckets {
             // Of two, as most have, the compiler makes no loops.
-            buckets @ [_, _] if self.is_plain => self.plain(buckets).step(state, now, cost),
-            buckets if self.is_plain => self.plain(buckets).step(state, now, cost),
+            buckets @ [_, _] if self.starts_full => self.plain(buckets).step(state, now, cost),
+            buckets if self.starts_full => self.plain(buckets).step(state, now, cost),
             _ => self.step_any(state, now, cost),
         }
     }
 
     /// The class is that of a call of one unit.
     fn look(&self, state: Option<&CascadeState>, now: Timestamp) -> Decision {
-        in_width!(self.is_narrow, N => self.in_width::<N>().look(state, now))
+        self.view().look(state, now)
     }
 
     /// Corrects the bucket that paid, as a [`TokenBucket`] is corrected.
@@ -329,7 +328,7 @@ impl Algorithm for Cascade {
         let Some(bucket) = self.buckets.get(class) else {
             return;
         };
-        let counted = self.in_width::<i128>();
+        let counted = self.view();
         let known = counted.remembered(state.as_ref(), now);
         let at = known.map_or(now, |known| now.max(known.written_at()));
         let paid = known.as_ref().map(|known| known.bucket(class));

@@ -11,9 +11,8 @@ use std::{
 
 pub(super) use self::step::LeakyBucketState;
 use super::{
-    rate::Rate,
+    rate::{Misfit, Rate},
     rule::{RuleWords, of_quota, text},
-    ticks::{MOST_NANOS, PER_NANO},
 };
 use crate::{
     error::Error,
@@ -73,21 +72,20 @@ use crate::{
 ///   [settlements that failed](crate::store::Backend::unsettled).
 ///
 /// A call is recognised by its cost and its departure. So nothing is refunded by a call that was
-/// admitted while the clock had stepped back; and a call of a pair of rules or of `… & …`, or one
-/// at a rate above 10⁹/s, gives its slot back only if it is the only call at its instant and none
-/// has come since.
+/// admitted while the clock had stepped back; and a call of a pair of rules or of `… & …` gives its
+/// slot back only if it is the only call at its instant and none has come since.
 ///
 /// # Memory
 ///
-/// A packed state of 8 bytes per key if the interval is at least a nanosecond and the queue drains
-/// within two years; 32 bytes otherwise. While slots in the middle are refunded, 32 and 128 for up
-/// to four of them, then 24 to 48 for each one more, of at most 16.
+/// A packed state of 8 bytes per key if the queue drains within two years; 32 bytes otherwise.
+/// While slots in the middle are refunded, 32 and 128 for up to four of them, then 24 to 48 for
+/// each one more, of at most 16.
 ///
 /// # When the rule changes
 ///
 /// The backlog carries over as time: delayed calls keep their delays, and the first call under the
 /// new rule departs behind them. A backlog that is longer than the new queue is a full queue. It
-/// carries over up to 48 years, or a day for rules above 3·10⁷/s.
+/// carries over up to 48 years.
 ///
 /// # When the clock steps back
 ///
@@ -125,17 +123,38 @@ pub struct LeakyBucket {
 
 impl LeakyBucket {
     /// Creates a queue that calls leave at `quota`'s rate, with room for the quota's amount.
+    ///
+    /// # Panics
+    ///
+    /// When [`try_new`](Self::try_new) fails; meant for literals.
+    #[track_caller]
     pub const fn new(quota: Quota) -> Self {
-        let capacity = NonZeroU64::MIN.saturating_add(quota.amount());
-        Self::with(quota, capacity, None)
+        match Self::of_amount(quota) {
+            Ok(bucket) => bucket,
+            Err(misfit) => panic!("{}", misfit.message()),
+        }
     }
 
-    const fn with(quota: Quota, capacity: NonZeroU64, max_wait: Option<NonZeroU64>) -> Self {
-        Self {
-            quota,
-            capacity,
-            max_wait,
-            rate: Rate::of(quota, capacity.get(), capacity.get()),
+    /// Creates a queue that calls leave at `quota`'s rate, with room for the quota's amount.
+    ///
+    /// # Errors
+    ///
+    /// When the quota is above 3·10⁷ units a second, or such a queue takes more than 24 years to
+    /// drain.
+    pub fn try_new(quota: Quota) -> Result<Self, Error> {
+        Self::of_amount(quota).map_err(|misfit| Error::new(misfit.message()))
+    }
+
+    const fn of_amount(quota: Quota) -> Result<Self, Misfit> {
+        let capacity = NonZeroU64::MIN.saturating_add(quota.amount());
+        match Rate::of(quota, capacity.get(), capacity.get()) {
+            Ok(rate) => Ok(Self {
+                quota,
+                capacity,
+                max_wait: None,
+                rate,
+            }),
+            Err(misfit) => Err(misfit),
         }
     }
 
@@ -155,8 +174,8 @@ impl LeakyBucket {
     ///
     /// # Errors
     ///
-    /// When `units` is above 2⁴⁰, or such a queue takes more than 2⁹⁵ ns to drain; or when it is 0
-    /// and a maximum wait is set.
+    /// When `units` is above 2⁴⁰, or such a queue takes more than 24 years to drain; or when it is
+    /// 0 and a maximum wait is set.
     pub fn try_queue(self, units: u64) -> Result<Self, Error> {
         if units > Quota::MAX_AMOUNT {
             return Err(Error::new(format!(
@@ -164,14 +183,14 @@ impl LeakyBucket {
             )));
         }
         let capacity = NonZeroU64::MIN.saturating_add(units);
-        if self.quota.time_of(capacity.get()) >= MOST_NANOS as u128 {
-            return Err(Error::new(format!(
-                "a queue of {units} at {} takes more than 10^12 years to drain: \
-                 expected less; choose a smaller one or a faster rate",
-                self.quota
-            )));
+        let rate = Rate::of(self.quota, capacity.get(), capacity.get())
+            .map_err(|misfit| misfit.of(self.quota, "queue", units))?;
+        Self {
+            capacity,
+            rate,
+            ..self
         }
-        Self::with(self.quota, capacity, self.max_wait).checked()
+        .checked()
     }
 
     /// Refuses calls at once that would wait longer than `wait`.
@@ -200,7 +219,7 @@ impl LeakyBucket {
             )
         })?;
         let max_wait = Some(NonZeroU64::try_from(wait).unwrap_or(NonZeroU64::MAX));
-        Self::with(self.quota, self.capacity, max_wait).checked()
+        Self { max_wait, ..self }.checked()
     }
 
     /// Checks that its settings go together.
@@ -215,12 +234,9 @@ impl LeakyBucket {
     }
 
     /// Returns `true` if a [`PackedState`](crate::algorithm::PackedState) holds its states.
-    ///
-    /// Only if departures distinguish calls: a packed state does not hold whether the last call was
-    /// the only one at its instant.
     #[inline]
     pub(super) const fn is_packed(&self) -> bool {
-        self.rate.fits_packed_state() && self.rate.price_in_ticks() >= PER_NANO as i64
+        self.rate.fits_packed_state()
     }
 
     /// Returns the rate at which calls leave, as written.
@@ -243,7 +259,7 @@ impl LeakyBucket {
 }
 
 of_quota!(
-    LeakyBucket,
+    bucket LeakyBucket,
     "A queue that `amount` calls leave within a second, with room for as many.",
     "A queue that `amount` calls leave within a minute, with room for as many.",
     "A queue that `amount` calls leave within an hour, with room for as many.",
@@ -253,7 +269,7 @@ of_quota!(
 impl LeakyBucket {
     /// Parses a quota and settings, without the name before them.
     fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {
-        let mut bucket = Self::new(words.quota()?);
+        let mut bucket = words.bucket(Self::try_new)?;
         let [queue, max_wait] = words.settings(&["queue", "max-wait"])?;
         if let Some(word) = queue {
             bucket = word.apply(word.number()?, |units| bucket.try_queue(units))?;

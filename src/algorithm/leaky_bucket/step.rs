@@ -11,10 +11,10 @@ use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
         packed::{BuiltIn, Form, InWords, PackedKind, PackedState, StepPacked, StoreTime},
-        rate::{Units, Width, in_width},
-        ticks::{PARTS_PER_NANO, Ticks, after, after_ticks},
+        rate::Rate,
+        ticks::{CUT, PER_NANO, after, after_ticks, cut, longer, nanos_up},
     },
-    decision::{Charge, Compute, Cost, Decision, Deferred, Numbers, Verdict},
+    decision::{Charge, Compute, Cost, Decision, Deferred, Verdict},
     time::Timestamp,
 };
 
@@ -24,170 +24,99 @@ pub struct LeakyBucketState {
     pub(super) written_at: Timestamp,
     /// Slots before the last one that were refunded. Boxed, because there are seldom any.
     pub(super) refunded: Option<Box<RefundedSlots>>,
-    /// From the last write to the next free departure, never below zero.
-    pub(super) backlog: Ticks,
+    /// The ticks from the last write to the next free departure, never below zero.
+    pub(super) backlog: i64,
     /// `true` if the last write was the only call at its instant.
     pub(super) sole: bool,
 }
 
-/// The time until the next departure is free, in units of the rate, at an instant that is never
-/// before the last write.
+/// The time until the next departure is free, at an instant that is never before the last write.
 #[derive(Clone, Copy)]
-struct Backlog<N> {
-    units: N,
+struct Backlog {
+    ticks: i64,
     at: Timestamp,
 }
 
-/// A rule, with its numbers in one width.
-#[derive(Clone, Copy)]
-struct QueueInWidth<'a, N> {
-    rule: &'a LeakyBucket,
-    units: Units<N>,
-    /// The longest backlog with which anything passes, in units.
-    longest: N,
-}
-
-impl LeakyBucket {
+impl Backlog {
     #[inline]
-    fn queue_in<N: Width>(&self) -> QueueInWidth<'_, N> {
-        let units = N::units(&self.rate);
-        QueueInWidth {
-            rule: self,
-            units,
-            longest: match self.max_wait {
-                Some(nanos) => units.level(Ticks::NONE, nanos.get()).min(units.full),
-                None => units.full,
-            },
-        }
+    fn of(state: Option<&LeakyBucketState>, now: Timestamp) -> Self {
+        let Some(state) = state else {
+            return Self { ticks: 0, at: now };
+        };
+        let at = now.max(state.written_at);
+        let elapsed = longer(0, at.nanos_since(state.written_at));
+        let ticks = (state.backlog - elapsed).max(0);
+        Self { ticks, at }
     }
 }
 
-impl<N: Width> QueueInWidth<'_, N> {
+impl LeakyBucket {
+    /// Returns the longest backlog with which anything passes, in ticks.
     #[inline]
-    pub(super) fn backlog(&self, state: Option<&LeakyBucketState>, now: Timestamp) -> Backlog<N> {
-        let Some(state) = state else {
-            let (units, at) = (N::ZERO, now);
-            return Backlog { units, at };
-        };
-        let at = now.max(state.written_at);
-        let elapsed = self
-            .units
-            .level(Ticks::NONE, at.nanos_since(state.written_at));
-        let units = self.units.owed(state.backlog) - elapsed;
-        Backlog {
-            units: units.max(N::ZERO),
-            at,
+    fn longest(&self) -> i64 {
+        match self.max_wait {
+            Some(nanos) => longer(0, nanos.get()).min(self.rate.full),
+            None => self.rate.full,
         }
     }
 
     /// Returns the longest backlog with which `cost`, at most the capacity, passes.
     #[inline]
-    fn most(&self, cost: u64) -> N {
-        (self.units.full - self.units.price(cost)).min(self.longest)
+    fn most(&self, cost: u64) -> i64 {
+        (self.rate.full - self.rate.price_of(cost)).min(self.longest())
     }
 
     /// Adds `cost` to the backlog if it passes; returns the new backlog, and the decision.
     // Always inlined: most callers read only a part of the decision, and the compiler drops the
     // rest.
     #[inline(always)]
-    fn decide(&self, backlog: Backlog<N>, now: Timestamp, cost: Cost) -> (Option<N>, Decision) {
+    fn decide(&self, backlog: Backlog, now: Timestamp, cost: Cost) -> (Option<i64>, Decision) {
         let cost = cost.get();
-        if cost > self.rule.capacity.get() || backlog.units > self.most(cost) {
+        if cost > self.capacity.get() || backlog.ticks > self.most(cost) {
             return (None, self.refuse(now, cost, cost, &backlog));
         }
-        let units = backlog.units + self.units.price(cost);
-        let verdict = self.departs(backlog.units);
-        let after = Backlog { units, ..backlog };
-        (Some(units), self.answer(verdict, now, cost, &after))
-    }
-
-    /// Returns the verdict for a call that departs behind a backlog.
-    #[inline(always)]
-    fn departs(&self, units: N) -> Verdict {
-        if units == N::ZERO {
-            Verdict::Allow
-        } else {
-            Verdict::Delay(after(0, self.units.nanos(units)))
-        }
+        let ticks = backlog.ticks + self.rate.price_of(cost);
+        let verdict = departs(backlog.ticks);
+        let after = Backlog { ticks, ..backlog };
+        (Some(ticks), self.answer(verdict, now, cost, &after))
     }
 
     /// Returns a refusal whose `retry_after` ends when `asked` passes.
     #[inline(always)]
-    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, backlog: &Backlog<N>) -> Decision {
-        let retry_after = (asked <= self.rule.capacity.get()).then(|| {
-            let wait = self.units.nanos(backlog.units - self.most(asked));
-            after(backlog.at.nanos_since(now), wait)
+    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, backlog: &Backlog) -> Decision {
+        let retry_after = (asked <= self.capacity.get()).then(|| {
+            let wait = nanos_up(backlog.ticks - self.most(asked));
+            after(backlog.at.nanos_since(now), wait.into())
         });
         self.answer(Verdict::Refuse, now, cost, backlog)
             .with_retry_after(retry_after)
     }
 
     #[inline(always)]
-    fn answer(
-        &self,
-        verdict: Verdict,
-        now: Timestamp,
-        cost: u64,
-        backlog: &Backlog<N>,
-    ) -> Decision {
-        let rule = self.rule;
-        let decision = Decision::new(verdict, now, cost).with_limit(rule.capacity, rule.quota);
+    fn answer(&self, verdict: Verdict, now: Timestamp, cost: u64, backlog: &Backlog) -> Decision {
         let stalled = backlog.at.nanos_since(now);
-        if !N::IS_NARROW {
-            return decision.with_numbers(self.numbers(backlog.units, stalled));
-        }
-        let Units { price, full, .. } = self.units;
-        let state = [backlog.units, price, full, self.longest].map(N::narrow);
-        let [backlog, price, full, longest] = state.map(|units| units as u64);
+        let Rate { price, full, .. } = self.rate;
+        let state = [backlog.ticks, price, full, self.longest()];
+        let [backlog, price, full, longest] = state.map(|ticks| ticks as u64);
+        let decision = Decision::new(verdict, now, cost).with_limit(self.capacity, self.quota);
         decision.with_deferred(Deferred {
             state: [backlog, price, full, longest, stalled, 0],
             compute: &DEFERRED,
         })
     }
+}
 
-    fn numbers(&self, backlog: N, stalled: u64) -> Numbers {
-        let remaining = match backlog > self.longest {
-            true => 0,
-            false => (self.units.full - backlog).over(self.units.price),
-        };
-        // With one more than remains, unless that is more than the capacity.
-        let most = self.units.full - self.units.price(remaining + 1);
-        let wait = |units| match units == N::ZERO {
-            true => Duration::ZERO,
-            false => after(stalled, self.units.nanos(units)),
-        };
-        Numbers {
-            remaining,
-            more_after: match most < N::ZERO {
-                true => Duration::ZERO,
-                false => wait(backlog - most.min(self.longest)),
-            },
-            reset_after: wait(backlog),
-        }
-    }
-
-    #[inline]
-    fn step(&self, state: &mut Option<LeakyBucketState>, now: Timestamp, cost: Cost) -> Step {
-        let backlog = self.backlog(state.as_ref(), now);
-        let (units, decision) = self.decide(backlog, now, cost);
-        let Some(units) = units else {
-            return Step::Kept(decision);
-        };
-        let span = self.units.span(units);
-        LeakyBucketState::write(state, backlog.at, backlog.units == N::ZERO, span);
-        Step::Wrote(decision)
-    }
-
-    fn look(&self, state: Option<&LeakyBucketState>, now: Timestamp) -> Decision {
-        let backlog = self.backlog(state, now);
-        if backlog.units > self.most(1) {
-            return self.refuse(now, 0, 1, &backlog);
-        }
-        self.answer(self.departs(backlog.units), now, 0, &backlog)
+/// Returns the verdict for a call that departs behind a backlog in ticks.
+#[inline(always)]
+fn departs(backlog: i64) -> Verdict {
+    if backlog == 0 {
+        Verdict::Allow
+    } else {
+        Verdict::Delay(after(0, nanos_up(backlog).into()))
     }
 }
 
-/// Computes the numbers of a queue that is counted in ticks.
+/// Computes the numbers of a queue.
 const DEFERRED: Compute = Compute {
     remaining: |&[backlog, price, full, longest, ..]| match backlog > longest {
         true => 0,
@@ -221,11 +150,11 @@ impl StepPacked for LeakyBucket {
         cost: Cost,
     ) -> (Option<PackedState>, Decision) {
         let backlog = Backlog {
-            units: packed.since(now.packed()).max(0),
+            ticks: packed.since(now.packed()).max(0),
             at: now.at(),
         };
-        let (backlog, decision) = self.queue_in().decide(backlog, now.at(), cost);
-        let packed = backlog.map(|backlog: i64| now.packed().after(backlog as u64));
+        let (backlog, decision) = self.decide(backlog, now.at(), cost);
+        let packed = backlog.map(|backlog| now.packed().after(backlog as u64));
         (packed, decision)
     }
 
@@ -248,7 +177,7 @@ impl StepPacked for LeakyBucket {
 impl LeakyBucketState {
     /// Writes the state after a call at `at`, which found the queue idle or not.
     #[inline]
-    fn write(state: &mut Option<Self>, at: Timestamp, idle: bool, backlog: Ticks) {
+    fn write(state: &mut Option<Self>, at: Timestamp, idle: bool, backlog: i64) {
         match state {
             None => {
                 *state = Some(Self {
@@ -275,11 +204,21 @@ impl Algorithm for LeakyBucket {
 
     #[inline]
     fn step(&self, state: &mut Option<LeakyBucketState>, now: Timestamp, cost: Cost) -> Step {
-        in_width!(self.rate.is_narrow(), N => self.queue_in::<N>().step(state, now, cost))
+        let backlog = Backlog::of(state.as_ref(), now);
+        let (ticks, decision) = self.decide(backlog, now, cost);
+        let Some(ticks) = ticks else {
+            return Step::Kept(decision);
+        };
+        LeakyBucketState::write(state, backlog.at, backlog.ticks == 0, ticks);
+        Step::Wrote(decision)
     }
 
     fn look(&self, state: Option<&LeakyBucketState>, now: Timestamp) -> Decision {
-        in_width!(self.rate.is_narrow(), N => self.queue_in::<N>().look(state, now))
+        let backlog = Backlog::of(state, now);
+        if backlog.ticks > self.most(1) {
+            return self.refuse(now, 0, 1, &backlog);
+        }
+        self.answer(departs(backlog.ticks), now, 0, &backlog)
     }
 
     /// Refunds a slot to calls that have no delay yet, or takes more.
@@ -301,13 +240,11 @@ impl Algorithm for LeakyBucket {
         now: Timestamp,
         actual: u64,
     ) {
-        // Corrections are rare, and the widest numbers are enough for all rules.
-        let queue = self.queue_in::<i128>();
         if let Some(more) = actual.checked_sub(charge.cost) {
-            queue.take(state, now, more);
+            self.take(state, now, more);
         } else if let Some(state) = state {
             // A store asks for that before.
-            let _forgets = queue.refund(state, charge, now, actual);
+            let _forgets = self.refund(state, charge, now, actual);
         }
     }
 
@@ -318,10 +255,8 @@ impl Algorithm for LeakyBucket {
         now: Timestamp,
         actual: u64,
     ) -> bool {
-        let forgets = |state: &LeakyBucketState| {
-            let queue = self.queue_in::<i128>();
-            queue.refund(&mut state.clone(), charge, now, actual)
-        };
+        let forgets =
+            |state: &LeakyBucketState| self.refund(&mut state.clone(), charge, now, actual);
         actual < charge.cost && state.is_some_and(forgets)
     }
 
@@ -332,8 +267,8 @@ impl Algorithm for LeakyBucket {
 
     #[inline]
     fn forgettable_at(&self, state: &LeakyBucketState) -> Timestamp {
-        let wait = state.backlog.nanos_up().min(i128::from(u64::MAX));
-        Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait as u64))
+        let wait = nanos_up(state.backlog);
+        Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait))
     }
 
     /// Returns `true` unless the queue is 0: then nothing waits.
@@ -353,7 +288,7 @@ impl InWords<LeakyBucketState> for LeakyBucket {
         if !self.is_packed() || state.refunded.is_some() {
             return None;
         }
-        now.packed_after(state.written_at, state.backlog.whole()?)
+        now.packed_after(state.written_at, state.backlog)
     }
 
     fn read_word(
@@ -365,7 +300,7 @@ impl InWords<LeakyBucketState> for LeakyBucket {
         Some(LeakyBucketState {
             written_at: now.at(),
             refunded: None,
-            backlog: Ticks::new(packed.since(now.packed()).max(0)),
+            backlog: packed.since(now.packed()).max(0),
             sole: false,
         })
     }
@@ -384,7 +319,8 @@ pub(super) struct RefundedSlots(pub(super) VecDeque<QueueSlot>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueSlot {
     pub(super) departs: Timestamp,
-    pub(super) span: Ticks,
+    /// In ticks.
+    pub(super) span: i64,
 }
 
 impl RefundedSlots {
@@ -393,35 +329,29 @@ impl RefundedSlots {
     fn before(&self, index: usize, departs: Timestamp) -> Option<(QueueSlot, i128)> {
         let slot = *self.0.get(index.checked_sub(1)?)?;
         let nanos = departs.nanos_since(slot.departs);
-        Some((slot, slot.span.nanos_up() - i128::from(nanos)))
+        Some((slot, i128::from(nanos_up(slot.span)) - i128::from(nanos)))
     }
 
-    /// Unites the slot at `index` with the one before it, if it begins where that ends. `gap`, the
-    /// least time between two slots that do not touch, must be two nanoseconds.
-    fn unite(&mut self, index: usize, gap: i128) {
+    /// Unites the slot at `index` with the one before it, if it begins where that ends. Two slots
+    /// that do not touch are two nanoseconds apart at least.
+    fn unite(&mut self, index: usize) {
         let Some(second) = self.0.get(index).copied() else {
             return;
         };
         let Some((first, 0 | 1)) = self.before(index, second.departs) else {
             return;
         };
-        if gap < 2 * PARTS_PER_NANO {
-            return;
-        }
-        let parts = first.span.parts().saturating_add(second.span.parts());
-        let span = Ticks::from_parts(parts);
-        // Very long spans are whole nanoseconds.
-        if span.parts() == parts {
-            self.0[index - 1].span = span;
-            self.0.remove(index);
-        }
+        self.0[index - 1].span = first.span.saturating_add(second.span).min(CUT);
+        self.0.remove(index);
     }
 
     /// Drops slots that have passed, which make no difference any more.
     fn pass(&mut self, now: Timestamp) {
-        let end = |slot: &QueueSlot| i128::from(slot.departs.as_nanos()) + slot.span.nanos_up();
+        let end = |slot: &QueueSlot| {
+            u128::from(slot.departs.as_nanos()) + u128::from(nanos_up(slot.span))
+        };
         while let Some(first) = self.0.front() {
-            if end(first) > i128::from(now.as_nanos()) {
+            if end(first) > u128::from(now.as_nanos()) {
                 break;
             }
             self.0.pop_front();
@@ -429,19 +359,18 @@ impl RefundedSlots {
     }
 }
 
-impl QueueInWidth<'_, i128> {
+impl LeakyBucket {
     /// Lengthens the backlog by force.
     fn take(&self, state: &mut Option<LeakyBucketState>, now: Timestamp, more: u64) {
         if more == 0 {
             return;
         }
-        let Backlog { units, at } = self.backlog(state.as_ref(), now);
-        let backlog = self.units.span(units).parts();
+        let Backlog { ticks, at } = Backlog::of(state.as_ref(), now);
         *state = Some(LeakyBucketState {
             written_at: at,
             // A forced cost is never refunded, and so no slot before it.
             refunded: None,
-            backlog: Ticks::from_parts(backlog.saturating_add(self.units.price_in_parts(more))),
+            backlog: cut(i128::from(ticks) + self.rate.price_of_any(more)),
             sole: false,
         });
     }
@@ -455,8 +384,8 @@ impl QueueInWidth<'_, i128> {
         now: Timestamp,
         actual: u64,
     ) -> bool {
-        let Backlog { units, at } = self.backlog(Some(state), now);
-        if units == 0 {
+        let Backlog { ticks, at } = Backlog::of(Some(state), now);
+        if ticks == 0 {
             // Time has restored all.
             state.refunded = None;
             return false;
@@ -464,21 +393,19 @@ impl QueueInWidth<'_, i128> {
         if let Some(refunded) = &mut state.refunded {
             refunded.pass(at);
         }
-        let price = self.units.price_in_parts(charge.cost);
+        let price = self.rate.price_of_any(charge.cost);
         // The beginning of the charge's slot if it is the last one, counted from the last write.
-        let slot = state.backlog.parts() - price;
-        let last = self.departure(state, slot);
+        let slot = i128::from(state.backlog) - price;
+        let last = departure(state, slot);
         let sole = state.sole && charge.at == state.written_at;
-        // Otherwise several calls depart in a nanosecond.
-        let apart = self.units.price_in_parts(1) >= PARTS_PER_NANO;
         let told = charge.delay.map(|delay| {
             i128::from(charge.at.as_nanos()).saturating_add_unsigned(delay.as_nanos())
         });
         let mut forgets = false;
         match told {
             None if sole => self.shorten(state, slot, actual),
-            Some(told) if told == last && (apart || sole) => self.shorten(state, slot, actual),
-            Some(told) if told < last && apart && actual == 0 => {
+            Some(told) if told == last => self.shorten(state, slot, actual),
+            Some(told) if told < last && actual == 0 => {
                 forgets = !self.remembers(state, told, price, at);
             }
             _ => {}
@@ -488,12 +415,6 @@ impl QueueInWidth<'_, i128> {
             .take()
             .filter(|refunded| !refunded.0.is_empty());
         forgets
-    }
-
-    /// Returns when a slot departs that begins `parts` parts of a tick after the last write, in
-    /// nanoseconds rounded up.
-    fn departure(&self, state: &LeakyBucketState, parts: i128) -> i128 {
-        i128::from(state.written_at.as_nanos()) - (-parts).div_euclid(PARTS_PER_NANO)
     }
 
     /// Remembers a slot before the last one, if it has not departed. Returns `false` if it is one
@@ -509,7 +430,7 @@ impl QueueInWidth<'_, i128> {
         let departs = u64::try_from(departs).map_or(now, Timestamp::from_nanos);
         let refunded = state.refunded.get_or_insert_default();
         // Also charges that were never made are no more than fit.
-        let most = MOST.min(usize::try_from(self.rule.capacity.get()).unwrap_or(MOST));
+        let most = MOST.min(usize::try_from(self.capacity.get()).unwrap_or(MOST));
         let Err(index) = refunded
             .0
             .binary_search_by_key(&departs, |slot| slot.departs)
@@ -523,13 +444,12 @@ impl QueueInWidth<'_, i128> {
         if departs <= now || is_known {
             return true;
         }
-        let span = Ticks::from_parts(price);
+        let span = cut(price);
         // There are more after the queue became shorter.
         let most = most.max(refunded.0.len());
         refunded.0.insert(index, QueueSlot { departs, span });
-        let gap = self.units.price_in_parts(1);
-        refunded.unite(index + 1, gap);
-        refunded.unite(index, gap);
+        refunded.unite(index + 1);
+        refunded.unite(index);
         let is_remembered = refunded.0.len() <= most;
         if !is_remembered {
             refunded.0.remove(index);
@@ -540,11 +460,11 @@ impl QueueInWidth<'_, i128> {
     /// Leaves `actual` of the last slot; if that is nothing, also nothing of those before it that
     /// were refunded.
     fn shorten(&self, state: &mut LeakyBucketState, slot: i128, actual: u64) {
-        let mut end = slot + self.units.price_in_parts(actual);
+        let mut end = slot + self.rate.price_of_any(actual);
         let mut refunded = state.refunded.take();
         while let Some(before) = refunded.as_ref().and_then(|refunded| refunded.0.back()) {
-            let begin = end - before.span.parts();
-            let is_next = self.departure(state, begin) == i128::from(before.departs.as_nanos());
+            let begin = end - i128::from(before.span);
+            let is_next = departure(state, begin) == i128::from(before.departs.as_nanos());
             if actual > 0 || !is_next {
                 break;
             }
@@ -552,7 +472,12 @@ impl QueueInWidth<'_, i128> {
             refunded.as_mut().and_then(|refunded| refunded.0.pop_back());
         }
         state.refunded = refunded;
-        state.backlog = Ticks::from_parts(end.max(0));
+        state.backlog = cut(end.max(0));
         state.sole = false;
     }
+}
+
+/// Returns when a slot departs that begins `ticks` after the last write, in nanoseconds rounded up.
+fn departure(state: &LeakyBucketState, ticks: i128) -> i128 {
+    i128::from(state.written_at.as_nanos()) - (-ticks).div_euclid(PER_NANO.into())
 }

@@ -9,7 +9,7 @@ use crate::{
         codec::{Codec, damaged, put_instant, put_number, take_instant, take_number, take_tag},
         rate::ScriptRate,
         scripted::{MICRO, ScriptTuple, Scripted, fitting, in_micros, instant, micros, only},
-        ticks::Ticks,
+        ticks::{put_span, take_span_up},
     },
     error::Error,
     time::Timestamp,
@@ -19,23 +19,23 @@ impl Codec for LeakyBucketState {
     fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.push(LeakyBucket::TAG);
         put_instant(bytes, self.written_at);
-        self.backlog.encode(bytes);
+        put_span(bytes, self.backlog);
         let refunded = self.refunded.as_ref().map(|refunded| &refunded.0);
         let count = refunded.map_or(0, |refunded| refunded.len() as u64);
         put_number(bytes, count << 1 | u64::from(self.sole));
         for slot in refunded.into_iter().flatten() {
             put_instant(bytes, slot.departs);
-            slot.span.encode(bytes);
+            put_span(bytes, slot.span);
         }
     }
 
     fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
         take_tag(bytes, LeakyBucket::TAG)?;
         let written_at = take_instant(bytes)?;
-        let backlog = Ticks::decode_up(bytes)?;
+        let backlog = take_span_up(bytes)?;
         let number = take_number(bytes)?;
         let (count, sole) = (number >> 1, number & 1 == 1);
-        if backlog.parts() < 0 {
+        if backlog < 0 {
             return Err(damaged());
         }
         let mut refunded = RefundedSlots::default();
@@ -43,10 +43,10 @@ impl Codec for LeakyBucketState {
         for _ in 0..count {
             let slot = QueueSlot {
                 departs: take_instant(bytes)?,
-                span: Ticks::decode_up(bytes)?,
+                span: take_span_up(bytes)?,
             };
             let is_next = |last: &QueueSlot| last.departs < slot.departs;
-            if !refunded.0.back().is_none_or(is_next) || slot.span.parts() < 1 {
+            if !refunded.0.back().is_none_or(is_next) || slot.span < 1 {
                 return Err(damaged());
             }
             refunded.0.push_back(slot);
@@ -62,14 +62,14 @@ impl Codec for LeakyBucketState {
 
 impl LeakyBucket {
     /// Returns the span of `level` units of a `gain` a microsecond, if it is not below zero.
-    fn span_of(&self, level: i64, gain: i64) -> Option<Ticks> {
+    fn span_of(&self, level: i64, gain: i64) -> Option<i64> {
         let span = ScriptRate::of(&self.rate).span_up(level, gain)?;
-        (span.parts() >= 0).then_some(span)
+        (span >= 0).then_some(span)
     }
 
     /// Returns the level and the gain that a script keeps of a span, rounded in favour of the
     /// limit.
-    fn units_of(&self, span: Ticks) -> [i64; 2] {
+    fn units_of(&self, span: i64) -> [i64; 2] {
         ScriptRate::of(&self.rate).level_up(span)
     }
 }
@@ -82,22 +82,16 @@ impl Scripted for LeakyBucket {
     fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
         let ScriptRate { gain, price } = ScriptRate::of(&self.rate);
         let capacity = self.capacity.get();
-        let full = price * i128::from(capacity);
-        fitting((full + gain) as u128, self)?;
+        let full = u128::from(capacity) * price as u128;
+        fitting(full + gain as u128, self)?;
         let longest = match self.max_wait {
-            Some(nanos) if i128::from(nanos.get()) * gain < full * i128::from(MICRO) => {
+            Some(nanos) if u128::from(nanos.get()) * (gain as u128) < full * u128::from(MICRO) => {
                 // Otherwise a backlog could lie between it and the next microsecond.
-                i128::from(micros(nanos.get(), self)?) * gain
+                micros(nanos.get(), self)? * gain
             }
-            _ => full,
+            _ => full as i64,
         };
-        parts.push(vec![
-            Self::KIND,
-            gain as i64,
-            price as i64,
-            capacity as i64,
-            longest as i64,
-        ]);
+        parts.push(vec![Self::KIND, gain, price, capacity as i64, longest]);
         Ok(())
     }
 

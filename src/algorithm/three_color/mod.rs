@@ -82,7 +82,7 @@ use crate::{error::Error, quota::Quota};
 ///
 /// # Memory
 ///
-/// 32 bytes for each key: one instant, and a span of time for each bucket.
+/// 24 bytes for each key: one instant, and a span of time for each bucket.
 ///
 /// # When the rule changes
 ///
@@ -139,7 +139,8 @@ impl ThreeColor {
     ///
     /// # Errors
     ///
-    /// When the peak rate is below the committed one.
+    /// When the peak rate is below the committed one, or a quota is refused by a
+    /// [`TokenBucket`](TokenBucket::try_new).
     pub fn try_new(committed: Quota, peak: Quota) -> Result<Self, Error> {
         if committed.slower(peak) != committed {
             return Err(Error::new(format!(
@@ -148,8 +149,8 @@ impl ThreeColor {
             )));
         }
         Ok(Self {
-            committed: TokenBucket::new(committed),
-            peak: TokenBucket::new(peak),
+            committed: TokenBucket::try_new(committed)?,
+            peak: TokenBucket::try_new(peak)?,
             given: None,
         })
     }
@@ -170,7 +171,7 @@ impl ThreeColor {
     ///
     /// # Errors
     ///
-    /// When `tokens` is 0 or above 2⁴⁰, or such a bucket takes more than 2⁹⁵ ns to fill.
+    /// When `tokens` is 0 or above 2⁴⁰, or such a bucket takes more than 24 years to fill.
     pub fn try_burst(self, tokens: u64) -> Result<Self, Error> {
         let committed = self.committed.try_burst(tokens)?;
         Ok(Self { committed, ..self })
@@ -192,7 +193,7 @@ impl ThreeColor {
     ///
     /// # Errors
     ///
-    /// When `tokens` is 0 or above 2⁴⁰, or such a bucket takes more than 2⁹⁵ ns to fill.
+    /// When `tokens` is 0 or above 2⁴⁰, or such a bucket takes more than 24 years to fill.
     pub fn try_peak_burst(self, tokens: u64) -> Result<Self, Error> {
         let peak = self.peak.try_burst(tokens)?;
         Ok(Self { peak, ..self })

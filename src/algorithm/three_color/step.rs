@@ -8,52 +8,41 @@ use crate::{
         Algorithm, StateKind, Step,
         bucket::{self, Bucket, BucketLevel},
         packed::{BuiltIn, Form, InWords, StoreTime, TwoWords},
-        rate::{Units, Width},
-        ticks::{Ticks, after, after_ticks},
+        rate::Rate,
+        ticks::{after, after_ticks},
     },
     decision::{Charge, Compute, Cost, Decision, Deferred, Numbers, Verdict},
     time::Timestamp,
 };
 
 /// The state of a key under a [`ThreeColor`]: the levels of both buckets at the last write.
-// `packed(4)`: 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, packed(4))]
 pub struct ThreeColorState {
     pub(super) written_at: Timestamp,
-    pub(super) committed: Ticks,
-    pub(super) peak: Ticks,
+    /// In ticks, as the level of a [`BucketLevel`].
+    pub(super) committed: i64,
+    /// In ticks.
+    pub(super) peak: i64,
 }
 
-/// The levels of both buckets at one instant, each in units of its rate.
-struct ColorLevels<N> {
-    committed: N,
-    peak: N,
+/// The levels of both buckets at one instant, in ticks.
+struct ColorLevels {
+    committed: i64,
+    peak: i64,
     /// Never before the last write.
     at: Timestamp,
 }
 
-/// A rule with the numbers of both buckets in one width: 64 bits if both buckets are plain,
-/// else 128.
-struct Marker<'a, N> {
+/// A rule as two buckets, which start full.
+struct Marker<'a> {
     rule: &'a ThreeColor,
-    committed: Bucket<'a, N>,
-    peak: Bucket<'a, N>,
+    committed: Bucket<'a>,
+    peak: Bucket<'a>,
 }
 
 impl ThreeColor {
     #[inline]
-    fn marker<N: Width>(&self) -> Marker<'_, N> {
-        Marker {
-            rule: self,
-            committed: self.committed.bucket(),
-            peak: self.peak.bucket(),
-        }
-    }
-
-    /// Returns the marker of a rule whose buckets are both plain.
-    #[inline]
-    fn plain(&self) -> Marker<'_, i64> {
+    fn marker(&self) -> Marker<'_> {
         Marker {
             rule: self,
             committed: self.committed.plain(),
@@ -61,13 +50,7 @@ impl ThreeColor {
         }
     }
 
-    #[inline]
-    fn is_plain(&self) -> bool {
-        self.committed.is_plain && self.peak.is_plain
-    }
-
-    /// Steps on the levels of both buckets, which are plain; returns the new ones if the call
-    /// passes.
+    /// Steps on the levels of both buckets; returns the new ones if the call passes.
     #[inline(always)]
     pub(in crate::algorithm) fn step_levels(
         &self,
@@ -80,7 +63,7 @@ impl ThreeColor {
             peak,
             at,
         };
-        let (marker, cost) = (self.plain(), cost.get());
+        let (marker, cost) = (self.marker(), cost.get());
         match marker.pay(&levels, cost) {
             Some((left, color)) => {
                 let decision = marker.answer(Verdict::Allow, at, cost, &left, color);
@@ -91,9 +74,9 @@ impl ThreeColor {
     }
 }
 
-impl<N: Width> Marker<'_, N> {
+impl Marker<'_> {
     #[inline]
-    fn levels(&self, state: Option<&ThreeColorState>, now: Timestamp) -> ColorLevels<N> {
+    fn levels(&self, state: Option<&ThreeColorState>, now: Timestamp) -> ColorLevels {
         let Some(state) = state else {
             return ColorLevels {
                 committed: self.committed.initial_fill(now).level,
@@ -110,18 +93,9 @@ impl<N: Width> Marker<'_, N> {
         }
     }
 
-    #[inline]
-    fn state(&self, levels: &ColorLevels<N>) -> ThreeColorState {
-        ThreeColorState {
-            written_at: levels.at,
-            committed: self.committed.units.span(levels.committed),
-            peak: self.peak.units.span(levels.peak),
-        }
-    }
-
     /// Returns the levels after `cost` is paid, and its colour; `None` is red.
     #[inline]
-    fn pay(&self, levels: &ColorLevels<N>, cost: u64) -> Option<(ColorLevels<N>, Color)> {
+    fn pay(&self, levels: &ColorLevels, cost: u64) -> Option<(ColorLevels, Color)> {
         let given = self.rule.given.unwrap_or(Color::Green);
         if given == Color::Red {
             return None;
@@ -147,7 +121,7 @@ impl<N: Width> Marker<'_, N> {
         verdict: Verdict,
         now: Timestamp,
         cost: u64,
-        levels: &ColorLevels<N>,
+        levels: &ColorLevels,
         color: Color,
     ) -> Decision {
         let decision = Decision::new(verdict, now, cost)
@@ -155,44 +129,27 @@ impl<N: Width> Marker<'_, N> {
             .with_class(color as u8);
         let stalled = levels.at.nanos_since(now);
         let is_red = self.rule.given == Some(Color::Red);
-        if !N::IS_NARROW || is_red {
-            return decision.with_numbers(self.numbers(levels, stalled, is_red));
-        }
-        let Units { price, full, .. } = self.peak.units;
-        let lacking = (self.committed.units.full - levels.committed).max(full - levels.peak);
+        let Rate { price, full, .. } = self.peak.rule.rate;
+        let lacking = (self.committed.full() - levels.committed).max(full - levels.peak);
         let [level, price, full, lacking] =
-            [levels.peak, price, full, lacking].map(|units| units.narrow() as u64);
+            [levels.peak, price, full, lacking].map(|ticks| ticks as u64);
+        if is_red {
+            // A call that was marked red before never passes.
+            return decision.with_numbers(Numbers {
+                remaining: 0,
+                reset_after: after_ticks(stalled, lacking),
+                more_after: Duration::ZERO,
+            });
+        }
         decision.with_deferred(Deferred {
             state: [level, price, full, stalled, lacking, 0],
             compute: &DEFERRED,
         })
     }
 
-    #[cold]
-    fn numbers(&self, levels: &ColorLevels<N>, stalled: u64, is_red: bool) -> Numbers {
-        // A call that was marked red before never passes.
-        let (remaining, more) = if is_red {
-            (0, None)
-        } else {
-            let remaining = self.peak.tokens(levels.peak);
-            (remaining, self.peak.until(levels.peak, remaining + 1))
-        };
-        let committed = self.committed.until_full(levels.committed);
-        let rest = committed.max(self.peak.until_full(levels.peak));
-        let wait = |wait| match wait {
-            0 => Duration::ZERO,
-            wait => after(stalled, wait),
-        };
-        Numbers {
-            remaining,
-            more_after: wait(more.unwrap_or(0)),
-            reset_after: wait(rest),
-        }
-    }
-
     /// Returns a refusal whose `retry_after` ends when the peak bucket can pay `asked`.
     #[inline(always)]
-    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &ColorLevels<N>) -> Decision {
+    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &ColorLevels) -> Decision {
         let wait = self.peak.until(levels.peak, asked);
         let wait = wait.filter(|_| self.rule.given != Some(Color::Red));
         let stalled = levels.at.nanos_since(now);
@@ -207,7 +164,7 @@ impl<N: Width> Marker<'_, N> {
         let Some((levels, color)) = self.pay(&levels, cost) else {
             return Step::Kept(self.refuse(now, cost, cost, &levels));
         };
-        *state = Some(self.state(&levels));
+        *state = Some(ThreeColorState::from(&levels));
         Step::Wrote(self.answer(Verdict::Allow, now, cost, &levels, color))
     }
 
@@ -229,6 +186,17 @@ const DEFERRED: Compute = Compute {
     position: |_, _| None,
 };
 
+impl From<&ColorLevels> for ThreeColorState {
+    #[inline]
+    fn from(levels: &ColorLevels) -> Self {
+        Self {
+            written_at: levels.at,
+            committed: levels.committed,
+            peak: levels.peak,
+        }
+    }
+}
+
 impl ThreeColorState {
     /// Returns the states of the committed and the peak bucket.
     #[inline]
@@ -243,20 +211,12 @@ impl Algorithm for ThreeColor {
 
     #[inline]
     fn step(&self, state: &mut Option<ThreeColorState>, now: Timestamp, cost: Cost) -> Step {
-        if self.is_plain() {
-            self.plain().step(state, now, cost)
-        } else {
-            self.marker::<i128>().step(state, now, cost)
-        }
+        self.marker().step(state, now, cost)
     }
 
     /// The class is that of a call of one unit.
     fn look(&self, state: Option<&ThreeColorState>, now: Timestamp) -> Decision {
-        if self.is_plain() {
-            self.plain().look(state, now)
-        } else {
-            self.marker::<i128>().look(state, now)
-        }
+        self.marker().look(state, now)
     }
 
     /// Corrects the buckets that a call of the charge's colour spends, as a
@@ -272,7 +232,7 @@ impl Algorithm for ThreeColor {
         if !green && charge.class != Color::Yellow as u32 {
             return;
         }
-        let marker = self.marker::<i128>();
+        let marker = self.marker();
         let at = state.map_or(now, |state| now.max(state.written_at));
         let known = state.as_ref().map(ThreeColorState::buckets);
         let [committed, peak] = [0, 1].map(|n| known.as_ref().map(|buckets| &buckets[n]));
@@ -291,15 +251,15 @@ impl Algorithm for ThreeColor {
             .flatten()
             .map(|level| level.written_at);
         let at = written_at.max().unwrap_or(at);
-        let level = |bucket: &Bucket<'_, i128>, level: Option<BucketLevel>| match level {
+        let level = |bucket: &Bucket<'_>, level: Option<BucketLevel>| match level {
             Some(level) => bucket.filled(&level, at).level,
             None => bucket.initial_fill(at).level,
         };
-        *state = Some(marker.state(&ColorLevels {
+        *state = Some(ThreeColorState {
+            written_at: at,
             committed: level(&marker.committed, committed),
             peak: level(&marker.peak, peak),
-            at,
-        }));
+        });
     }
 
     #[inline]

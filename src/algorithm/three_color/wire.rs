@@ -5,7 +5,7 @@ use crate::{
     algorithm::{
         codec::{Codec, put_instant, take_instant, take_tag},
         scripted::{ScriptTuple, Scripted, in_micros, instant, only},
-        ticks::Ticks,
+        ticks::{put_span, take_span},
     },
     error::Error,
 };
@@ -14,16 +14,16 @@ impl Codec for ThreeColorState {
     fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.push(ThreeColor::TAG);
         put_instant(bytes, self.written_at);
-        self.committed.encode(bytes);
-        self.peak.encode(bytes);
+        put_span(bytes, self.committed);
+        put_span(bytes, self.peak);
     }
 
     fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
         take_tag(bytes, ThreeColor::TAG)?;
         Ok(Self {
             written_at: take_instant(bytes)?,
-            committed: Ticks::decode(bytes)?,
-            peak: Ticks::decode(bytes)?,
+            committed: take_span(bytes)?,
+            peak: take_span(bytes)?,
         })
     }
 }

@@ -9,9 +9,9 @@ pub(super) use self::step::TokenBucketState;
 use super::{
     arithmetic::gcd,
     fleet_rule::share_of,
-    rate::Rate,
+    rate::{Misfit, Rate},
     rule::{RuleWords, of_quota, text},
-    ticks::{MOST_NANOS, PARTS_PER_NANO},
+    ticks::PER_NANO,
 };
 use crate::{
     error::Error,
@@ -41,12 +41,13 @@ use crate::{
 /// | up to 3,000 | 10⁻⁶ |
 /// | up to a million | 3.3·10⁻⁴ |
 /// | up to 3·10⁷ | 1 % |
-/// | up to 10¹⁰ | 2.5·10⁻⁴ |
-/// | up to 2⁴⁰ | 2.3 % |
 ///
 /// If the interval is no whole number of ticks and the bucket takes more than 35 days to fill, it
 /// is rounded down further, to at most a microsecond: up to 10⁻⁶ above the quota for bursts of up
 /// to 2³² tokens. Headers and the text of the rule show the quota as written.
+///
+/// A bucket of more than 3·10⁷ tokens a second, or of more than 24 years to fill, is refused when it
+/// is built. Count traffic of more than 30 MB/s in KiB instead of bytes.
 ///
 /// # Correcting a charge
 ///
@@ -104,35 +105,60 @@ pub struct TokenBucket {
     /// In nanoseconds.
     pub(super) keep: u64,
     pub(super) rate: Rate,
-    /// `true` if it starts full and is counted in whole ticks in 64 bits, as most are.
-    pub(super) is_plain: bool,
 }
 
 const DAY: u64 = 86_400_000_000_000;
 
 impl TokenBucket {
     /// Creates a bucket that refills at `quota`, with the quota's amount as its burst.
+    ///
+    /// # Panics
+    ///
+    /// When [`try_new`](Self::try_new) fails; meant for literals.
+    #[track_caller]
     pub const fn new(quota: Quota) -> Self {
+        match Self::of_amount(quota) {
+            Ok(bucket) => bucket,
+            Err(misfit) => panic!("{}", misfit.message()),
+        }
+    }
+
+    /// Creates a bucket that refills at `quota`, with the quota's amount as its burst.
+    ///
+    /// # Errors
+    ///
+    /// When the quota is above 3·10⁷ tokens a second, or its period above 24 years.
+    pub fn try_new(quota: Quota) -> Result<Self, Error> {
+        Self::of_amount(quota).map_err(|misfit| Error::new(misfit.message()))
+    }
+
+    const fn of_amount(quota: Quota) -> Result<Self, Misfit> {
         let Some(burst) = NonZeroU64::new(quota.amount()) else {
             unreachable!()
         };
         Self::with(quota, burst, quota.amount(), DAY)
     }
 
-    const fn with(quota: Quota, burst: NonZeroU64, initial: u64, keep: u64) -> Self {
+    const fn with(
+        quota: Quota,
+        burst: NonZeroU64,
+        initial: u64,
+        keep: u64,
+    ) -> Result<Self, Misfit> {
         let most = if initial > burst.get() {
             initial
         } else {
             burst.get()
         };
-        let rate = Rate::of(quota, most, burst.get());
-        Self {
-            quota,
-            burst,
-            initial,
-            keep,
-            rate,
-            is_plain: initial == burst.get() && rate.is_narrow(),
+        match Rate::of(quota, most, burst.get()) {
+            Ok(rate) => Ok(Self {
+                quota,
+                burst,
+                initial,
+                keep,
+                rate,
+            }),
+            Err(misfit) => Err(misfit),
         }
     }
 
@@ -152,13 +178,14 @@ impl TokenBucket {
     ///
     /// # Errors
     ///
-    /// When `tokens` is 0 or above 2⁴⁰, or such a bucket takes more than 2⁹⁵ ns to fill.
+    /// When `tokens` is 0 or above 2⁴⁰, or such a bucket takes more than 24 years to fill.
     pub fn try_burst(self, tokens: u64) -> Result<Self, Error> {
         let burst = NonZeroU64::new(tokens).ok_or_else(|| {
             Error::new("a burst of 0: expected at least 1; nothing could ever pass")
         })?;
-        fits(self.quota, tokens, "burst")?;
-        Ok(Self::with(self.quota, burst, tokens, self.keep))
+        fits(tokens, "burst")?;
+        Self::with(self.quota, burst, tokens, self.keep)
+            .map_err(|misfit| misfit.of(self.quota, "burst", tokens))
     }
 
     /// Sets the initial fill of a new key's bucket, in tokens.
@@ -180,10 +207,11 @@ impl TokenBucket {
     ///
     /// # Errors
     ///
-    /// When `tokens` is above 2⁴⁰, or takes more than 2⁹⁵ ns to refill.
+    /// When `tokens` is above 2⁴⁰, or takes more than 24 years to refill.
     pub fn try_initial(self, tokens: u64) -> Result<Self, Error> {
-        fits(self.quota, tokens, "initial fill")?;
-        Ok(Self::with(self.quota, self.burst, tokens, self.keep))
+        fits(tokens, "initial fill")?;
+        Self::with(self.quota, self.burst, tokens, self.keep)
+            .map_err(|misfit| misfit.of(self.quota, "initial fill", tokens))
     }
 
     /// Sets how long a key is remembered after its bucket is full; then it is granted its initial
@@ -199,7 +227,7 @@ impl TokenBucket {
     /// Returns `true` if a [`PackedState`](crate::algorithm::PackedState) holds its states.
     #[inline]
     pub(super) const fn is_packed(&self) -> bool {
-        self.is_plain && self.rate.fits_packed_state()
+        self.starts_full() && self.rate.fits_packed_state()
     }
 
     /// Returns the rate at which it refills, as written.
@@ -219,14 +247,13 @@ impl TokenBucket {
 
     /// Returns the most tokens that are refilled within some time.
     pub(super) fn refilled_within(&self, time: Duration) -> u64 {
-        let parts = time.as_nanos().saturating_mul(PARTS_PER_NANO as u128);
-        let price = self.rate.price_in_parts(1).max(1) as u128;
-        u64::try_from(parts.div_ceil(price)).unwrap_or(u64::MAX)
+        let ticks = time.as_nanos().saturating_mul(PER_NANO.into());
+        u64::try_from(ticks.div_ceil(self.rate.price as u128)).unwrap_or(u64::MAX)
     }
 
     /// Returns the time in which some tokens are refilled, rounded down to nanoseconds.
     pub(super) fn refill_of(&self, tokens: u64) -> Duration {
-        let nanos = self.rate.price_in_parts(tokens) / PARTS_PER_NANO;
+        let nanos = self.rate.price_of_any(tokens) / i128::from(PER_NANO);
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
@@ -236,24 +263,18 @@ impl TokenBucket {
     }
 }
 
-/// Checks a number of tokens, and the time that they take to refill.
-fn fits(quota: Quota, tokens: u64, what: &str) -> Result<(), Error> {
+/// Checks a number of tokens.
+fn fits(tokens: u64, what: &str) -> Result<(), Error> {
     if tokens > Quota::MAX_AMOUNT {
         return Err(Error::new(format!(
             "a {what} of {tokens}: expected at most 2^40 (1099511627776); count in larger units"
-        )));
-    }
-    if quota.time_of(tokens) >= MOST_NANOS as u128 {
-        return Err(Error::new(format!(
-            "a {what} of {tokens} at {quota} takes more than 10^12 years to refill: \
-             expected less; choose a smaller one or a faster rate"
         )));
     }
     Ok(())
 }
 
 of_quota!(
-    TokenBucket,
+    bucket TokenBucket,
     "A bucket of `amount` tokens that are refilled within a second.",
     "A bucket of `amount` tokens that are refilled within a minute.",
     "A bucket of `amount` tokens that are refilled within an hour.",
@@ -296,7 +317,7 @@ impl TokenBucket {
         let burst = share_of(("burst", self.burst.get()), numerator, denominator)?;
         let initial = u128::from(self.initial) * u128::from(numerator) / u128::from(denominator);
         let quota = scaled_quota(self.quota, numerator, denominator)?;
-        let bucket = Self::new(quota)
+        let bucket = Self::try_new(quota)?
             .try_burst(burst)?
             .try_initial(u64::try_from(initial).unwrap_or(u64::MAX))?;
         Ok(bucket.keep(Duration::from_nanos(self.keep)))
@@ -349,7 +370,7 @@ impl TokenBucket {
 
     /// Parses a quota and settings, without the name before them.
     pub(super) fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {
-        let mut bucket = Self::new(words.quota()?);
+        let mut bucket = words.bucket(Self::try_new)?;
         let settings = words.settings(&["burst", "initial", "keep"])?;
         if let Some(word) = settings[0] {
             bucket = word.apply(word.number()?, |burst| bucket.try_burst(burst))?;

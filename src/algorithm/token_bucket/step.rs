@@ -16,8 +16,8 @@ use crate::{
         Algorithm, StateKind, Step,
         bucket::{Bucket, BucketLevel, Fill, more_after, remaining},
         packed::{BuiltIn, Form, InWords, PackedKind, PackedState, StepPacked, StoreTime},
-        rate::{Units, Width, in_width},
-        ticks::{PARTS_PER_NANO, PER_NANO, Ticks, after, after_ticks},
+        rate::Rate,
+        ticks::{PER_MICRO, PER_NANO, after, after_ticks, nanos_up},
     },
     decision::{
         Charge, Compute, Cost, Decision, Deferred, DeferredState, Numbers, Position, Verdict,
@@ -28,10 +28,17 @@ use crate::{
 /// The state of a key under a [`TokenBucket`]: the level at the last write, and the time that was
 /// refunded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, packed(4))]
 pub struct TokenBucketState {
     pub(super) level: BucketLevel,
     pub(super) refunded: Refunded,
+}
+
+impl TokenBucketState {
+    #[inline]
+    fn new(level: i64, written_at: Timestamp, refunded: Refunded) -> Self {
+        let level = BucketLevel { written_at, level };
+        Self { level, refunded }
+    }
 }
 
 impl From<BucketLevel> for TokenBucketState {
@@ -44,7 +51,7 @@ impl From<BucketLevel> for TokenBucketState {
     }
 }
 
-impl<N: Width> Bucket<'_, N> {
+impl Bucket<'_> {
     /// Returns the state, unless it has expired: then a key is granted its initial fill again.
     #[inline]
     fn remembered<'s>(
@@ -56,7 +63,7 @@ impl<N: Width> Bucket<'_, N> {
     }
 
     #[inline]
-    fn fill(&self, state: Option<&BucketLevel>, now: Timestamp) -> Fill<N> {
+    fn fill(&self, state: Option<&BucketLevel>, now: Timestamp) -> Fill {
         match self.remembered(state, now) {
             Some(state) => self.filled(state, now),
             None => self.initial_fill(now),
@@ -69,11 +76,11 @@ impl<N: Width> Bucket<'_, N> {
     #[inline(always)]
     fn decide(
         &self,
-        fill: Fill<N>,
+        fill: Fill,
         refunded: u64,
         now: Timestamp,
         cost: Cost,
-    ) -> (Option<N>, Decision) {
+    ) -> (Option<i64>, Decision) {
         let cost = cost.get();
         if let Some(level) = self.pay(fill.level, cost) {
             let full_for = Some(0);
@@ -95,7 +102,7 @@ impl<N: Width> Bucket<'_, N> {
         now: Timestamp,
         cost: u64,
         asked: u64,
-        fill: &Fill<N>,
+        fill: &Fill,
         refunded: u64,
     ) -> Decision {
         let stalled = fill.at.nanos_since(now);
@@ -110,16 +117,16 @@ impl<N: Width> Bucket<'_, N> {
         verdict: Verdict,
         now: Timestamp,
         cost: u64,
-        fill: &Fill<N>,
+        fill: &Fill,
         refunded: u64,
     ) -> Decision {
         let rule = self.rule;
         let decision = Decision::new(verdict, now, cost).with_limit(rule.burst, rule.quota);
-        if !(N::IS_NARROW && self.starts_full) {
+        if !self.starts_full {
             return self.with_numbers(decision, fill, refunded);
         }
-        let Units { price, full, .. } = self.units;
-        let [level, price, full] = [fill.level, price, full].map(|units| units.narrow() as u64);
+        let Rate { price, full, .. } = rule.rate;
+        let [level, price, full] = [fill.level, price, full].map(|ticks| ticks as u64);
         decision.with_deferred(Deferred {
             state: [level, price, full, fill.at.nanos_since(now), refunded, 0],
             compute: &DEFERRED,
@@ -128,7 +135,7 @@ impl<N: Width> Bucket<'_, N> {
 
     /// Computes the numbers of any bucket.
     #[cold]
-    fn with_numbers(&self, decision: Decision, fill: &Fill<N>, refunded: u64) -> Decision {
+    fn with_numbers(&self, decision: Decision, fill: &Fill, refunded: u64) -> Decision {
         let stalled = fill.at.nanos_since(decision.at());
         let wait = |wait: Option<u128>| wait.map_or(Duration::ZERO, |wait| after(stalled, wait));
         let remaining = self.tokens(fill.level);
@@ -145,11 +152,9 @@ impl<N: Width> Bucket<'_, N> {
     }
 
     /// Returns when a bucket is full, in nanoseconds rounded down.
-    fn full_from(&self, fill: &Fill<N>) -> u64 {
-        let lacking = (self.units.full - fill.level).max(N::ZERO);
-        // ⌊x / y⌋ is ⌈(x + 1) / y⌉ − 1.
-        let nanos = u64::try_from(self.units.nanos(lacking + N::of(1)) - 1);
-        fill.at.as_nanos().saturating_add(nanos.unwrap_or(u64::MAX))
+    fn full_from(&self, fill: &Fill) -> u64 {
+        let lacking = (self.full() - fill.level).max(0) as u64;
+        fill.at.as_nanos().saturating_add(lacking / PER_NANO)
     }
 
     // Always inlined, so that the compiler drops the parts that a plain bucket does not need.
@@ -157,13 +162,12 @@ impl<N: Width> Bucket<'_, N> {
     fn step(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
         let mut fill = self.fill(state.as_ref().map(|state| &state.level), now);
         let refunded = match state {
-            Some(state) => state.refunded.at(fill.at, fill.level >= self.units.full),
+            Some(state) => state.refunded.at(fill.at, fill.level >= self.full()),
             None => Refunded::NONE,
         };
         let (level, decision) = self.decide(fill, refunded.nanos(), now, cost);
         if let Some(level) = level {
-            let level = self.state(level, fill.at);
-            *state = Some(TokenBucketState { level, refunded });
+            *state = Some(TokenBucketState::new(level, fill.at, refunded));
             return Step::Wrote(decision);
         }
         let is_new = fill.full_for.is_none() && !self.starts_full;
@@ -172,15 +176,14 @@ impl<N: Width> Bucket<'_, N> {
         }
         // From here on the key fills up: the one refusal that must be remembered.
         fill.full_for = Some(0);
-        let level = self.state(fill.level, fill.at);
-        *state = Some(TokenBucketState { level, refunded });
+        *state = Some(TokenBucketState::new(fill.level, fill.at, refunded));
         Step::Wrote(self.refuse(now, cost.get(), cost.get(), &fill, refunded.nanos()))
     }
 
     /// Refuses a cost, or only looks if the bucket holds it because another rule refuses.
     pub(in crate::algorithm) fn refuse_or_look(
         &self,
-        fill: &Fill<N>,
+        fill: &Fill,
         now: Timestamp,
         cost: Cost,
     ) -> Decision {
@@ -264,15 +267,15 @@ impl StepPacked for TokenBucket {
 }
 
 impl TokenBucket {
-    /// Steps under a rule that need not be plain.
+    /// Steps under a rule that need not start full.
     fn step_any(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
-        in_width!(self.rate.is_narrow(), N => self.bucket::<N>().step(state, now, cost))
+        self.bucket().step(state, now, cost)
     }
 
-    /// Returns the level of a full bucket, for a rule whose states are packed.
+    /// Returns the level of a full bucket.
     #[inline]
     pub(crate) fn full_in_ticks(&self) -> i64 {
-        self.bucket::<i64>().units.full
+        self.rate.full
     }
 
     /// Packs a level; `None` if it does not fit.
@@ -285,7 +288,7 @@ impl TokenBucket {
         if !self.is_packed() {
             return None;
         }
-        now.packed_after(level.written_at, level.level.whole()?.checked_neg()?)
+        now.packed_after(level.written_at, -level.level)
     }
 }
 
@@ -294,7 +297,7 @@ impl Algorithm for TokenBucket {
 
     #[inline]
     fn step(&self, state: &mut Option<TokenBucketState>, now: Timestamp, cost: Cost) -> Step {
-        if self.is_plain {
+        if self.starts_full() {
             self.plain().step(state, now, cost)
         } else {
             self.step_any(state, now, cost)
@@ -302,7 +305,7 @@ impl Algorithm for TokenBucket {
     }
 
     fn look(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Decision {
-        in_width!(self.rate.is_narrow(), N => self.bucket::<N>().look(state, now))
+        self.bucket().look(state, now)
     }
 
     /// Refunds what refill has not restored yet; see
@@ -314,9 +317,7 @@ impl Algorithm for TokenBucket {
         now: Timestamp,
         actual: u64,
     ) {
-        // Corrections are rare, and the widest numbers are enough for all rules.
-        let bucket = self.bucket::<i128>();
-        if let Some(settled) = bucket.settled(state.as_ref(), charge, now, actual) {
+        if let Some(settled) = self.bucket().settled(state.as_ref(), charge, now, actual) {
             *state = Some(settled);
         }
     }
@@ -370,13 +371,8 @@ impl InWords<TokenBucketState> for TokenBucket {
         _: PackedKind,
         now: StoreTime,
     ) -> Option<TokenBucketState> {
-        let (held, written_at) = (now.packed().since(packed), now.at());
-        let level = if self.is_packed() {
-            Ticks::new(held.min(self.full_in_ticks()))
-        } else {
-            let full = self.bucket::<i128>().full_in_parts();
-            Ticks::from_parts(Ticks::new(held).parts().min(full))
-        };
+        let level = now.packed().since(packed).min(self.full_in_ticks());
+        let written_at = now.at();
         Some(BucketLevel { written_at, level }.into())
     }
 }
@@ -386,7 +382,6 @@ impl InWords<TokenBucketState> for TokenBucket {
 /// A refund moves the charges behind the corrected one forward on the time axis of the bucket. So a
 /// key keeps the sum of its refunds, and each charge notes the sum that it found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, packed(4))]
 pub(super) struct Refunded {
     /// The sum, in nanoseconds rounded up.
     nanos: u64,
@@ -427,7 +422,7 @@ impl Refunded {
     }
 }
 
-impl Bucket<'_, i128> {
+impl Bucket<'_> {
     /// Returns the corrected state of a key; `None` if nothing changes.
     fn settled(
         &self,
@@ -470,28 +465,22 @@ impl Bucket<'_, i128> {
         charge.position.is_some_and(|position| {
             // Each charge behind it takes the time of a unit at least; a script rounds by less than
             // a microsecond.
-            let least = self.units.price_in_parts(1).min(1000 * PARTS_PER_NANO);
-            let next = i128::from(position.end()) * PARTS_PER_NANO + least;
-            let full_at = i128::from(before.written_at.as_nanos()) * PARTS_PER_NANO;
-            position.refunded() == refunded.nanos()
-                && full_at.saturating_add(self.lacking(before.level)) < next
+            let least = self.rule.rate.price.min(PER_MICRO as i64);
+            let ticks = |nanos: u64| i128::from(nanos) * i128::from(PER_NANO);
+            let next = ticks(position.end()) + i128::from(least);
+            let full_at = ticks(before.written_at.as_nanos()) + i128::from(self.lacking(before));
+            position.refunded() == refunded.nanos() && full_at < next
         })
     }
 
-    /// Returns what a bucket lacks, in parts of a tick; below zero if it is overfull.
-    fn lacking(&self, level: Ticks) -> i128 {
-        self.full_in_parts() - level.parts()
+    /// Returns what a bucket lacks, in ticks; below zero if it is overfull.
+    fn lacking(&self, known: &BucketLevel) -> i64 {
+        self.full() - known.level
     }
 
     /// Returns when a bucket with a state is full, rounded up.
     fn full_at_latest(&self, known: &BucketLevel) -> Timestamp {
         let nanos = known.written_at.as_nanos();
-        Timestamp::from_nanos(nanos.saturating_add(nanos_up(self.lacking(known.level))))
+        Timestamp::from_nanos(nanos.saturating_add(nanos_up(self.lacking(known).max(0))))
     }
-}
-
-/// Returns parts of a tick in nanoseconds, rounded up; 0 if they are below zero.
-fn nanos_up(parts: i128) -> u64 {
-    let nanos = (parts.max(0) as u128).div_ceil(PARTS_PER_NANO as u128);
-    u64::try_from(nanos).unwrap_or(u64::MAX)
 }

@@ -14,7 +14,7 @@ use crate::{
         scripted::{
             MICRO, ScriptTuple, Scripted, count, fitting, in_micros, instant, micros, natural, only,
         },
-        ticks::Ticks,
+        ticks::{put_span, take_span},
     },
     error::Error,
 };
@@ -63,13 +63,13 @@ impl Codec for BucketLevel {
 impl BucketLevel {
     fn put(&self, bytes: &mut Vec<u8>) {
         put_instant(bytes, self.written_at);
-        self.level.encode(bytes);
+        put_span(bytes, self.level);
     }
 
     fn take(bytes: &mut &[u8]) -> Result<Self, Error> {
         Ok(Self {
             written_at: take_instant(bytes)?,
-            level: Ticks::decode(bytes)?,
+            level: take_span(bytes)?,
         })
     }
 }
@@ -86,7 +86,7 @@ impl TokenBucket {
         let ScriptRate { gain, price } = ScriptRate::of(&self.rate);
         // One microsecond's gain more than there ever is.
         fitting(
-            (i128::from(burst.max(initial)) * price + gain) as u128,
+            u128::from(burst.max(initial)) * price as u128 + gain as u128,
             rule,
         )?;
         let keep = if self.starts_full() {
@@ -96,24 +96,18 @@ impl TokenBucket {
         } else {
             FOR_EVER as i64
         };
-        Ok([
-            gain as i64,
-            price as i64,
-            burst as i64,
-            initial as i64,
-            keep,
-        ])
+        Ok([gain, price, burst as i64, initial as i64, keep])
     }
 
     /// Returns the span of `level` units of a `gain` a microsecond.
-    pub(in crate::algorithm) fn span(&self, level: i64, gain: i64) -> Option<Ticks> {
+    pub(in crate::algorithm) fn span(&self, level: i64, gain: i64) -> Option<i64> {
         ScriptRate::of(&self.rate).span(level, gain)
     }
 
     /// Returns the level and the gain that a script keeps of a span.
     ///
     /// Within a microsecond the bucket is filled no further: rounded in favour of the limit.
-    pub(in crate::algorithm) fn level(&self, span: Ticks) -> [i64; 2] {
+    pub(in crate::algorithm) fn level(&self, span: i64) -> [i64; 2] {
         ScriptRate::of(&self.rate).level(span)
     }
 }

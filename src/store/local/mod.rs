@@ -59,8 +59,8 @@ use crate::{
 ///
 /// | rule | packs its states if |
 /// |---|---|
-/// | `TokenBucket` | it starts full and fills within two years, and an interval that is not a whole number of thirds of a nanosecond has at least 100 of them |
-/// | `LeakyBucket` | its interval is at least a nanosecond, and it drains within two years |
+/// | `TokenBucket` | it starts full and fills within two years |
+/// | `LeakyBucket` | it drains within two years |
 /// | two `TokenBucket`s as a pair or as `… & …`, a `Cascade` of two, `ThreeColor` | both buckets do; in two words |
 /// | `FixedWindow` | its windows are those of the calendar without an offset, last at most two years, and their limit is below three per nanosecond |
 /// | `SlidingWindow` | its limit and its slices [fit](crate::SlidingWindow#cost), such as up to 262,143 a minute in one slice, or 127 in four |
@@ -73,11 +73,10 @@ use crate::{
 /// |---|---|
 /// | any that packs its states into one word | 23 to 24 |
 /// | any that packs its states into two words | 46 to 47 |
-/// | other `FixedWindow` | 77 to 137 |
-/// | other `LeakyBucket` and `ThreeColor`, `WarmUp`, `WarmUpSpaced` | 87 to 152 |
-/// | other `TokenBucket` | 92 to 172 |
+/// | other `FixedWindow` and `ThreeColor` | 77 to 137 |
+/// | other `TokenBucket` and `LeakyBucket`, `WarmUp`, `WarmUpSpaced` | 87 to 152 |
 /// | other `SlidingWindow`; one of n slices takes 8·(n + 1) more | 92 to 172 |
-/// | other `Cascade` of two | 102 to 192 |
+/// | other `Cascade` of two | 92 to 172 |
 /// | `Cascade` of three | 162 to 252 |
 /// | `SlidingLog` with up to four calls | 157 to 237 |
 /// | `AnyRule` of one other rule, without the boxed part: slices, the third level of a cascade, calls | 102 to 192 |

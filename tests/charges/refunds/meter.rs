@@ -4,7 +4,7 @@ use num_rational::BigRational;
 use num_traits::Zero;
 use tollgate::{Decision, TokenBucket};
 
-use support::rational::{rate, whole};
+use support::rational::{interval, whole};
 
 /// An admitted call.
 pub(crate) struct Call {
@@ -60,7 +60,7 @@ impl Meter {
         let mut refused = Vec::new();
         for (n, bucket) in self.buckets.iter().enumerate() {
             let (quota, burst) = (bucket.quota(), bucket.capacity());
-            let interval = rate(quota.amount(), quota.period_nanos(), burst).interval;
+            let interval = interval(quota.amount(), quota.period_nanos(), burst);
             let burst = whole(bucket.capacity()) * &interval;
             let calls = self.calls.iter().enumerate();
             let calls: Vec<_> = calls

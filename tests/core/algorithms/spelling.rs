@@ -128,7 +128,7 @@ fn buckets() -> impl Strategy<Value = (TokenBucket, String)> {
         pens(),
     )
         .prop_filter_map("a bucket", |(quota, burst, initial, keep, mut pen)| {
-            let mut bucket = TokenBucket::new(quota);
+            let mut bucket = TokenBucket::try_new(quota).ok()?;
             if let Some(burst) = burst {
                 bucket = bucket.try_burst(burst).ok()?;
             }
@@ -159,7 +159,7 @@ fn leaky_buckets() -> impl Strategy<Value = Written> {
     (quotas(), maybe(queues), maybe(nanos()), pens()).prop_filter_map(
         "a leaky bucket",
         |(quota, queue, wait, mut pen)| {
-            let mut rule = LeakyBucket::new(quota);
+            let mut rule = LeakyBucket::try_new(quota).ok()?;
             if let Some(queue) = queue {
                 rule = rule.try_queue(queue).ok()?;
             }

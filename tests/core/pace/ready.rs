@@ -316,8 +316,8 @@ async fn a_rule_that_returns_zero_waits_does_not_keep_the_thread_busy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_of_centuries_does_not_panic_and_can_be_dropped() {
-    let rule = TokenBucket::new(Quota::new(1, Quota::MAX_PERIOD));
+async fn a_wait_of_decades_does_not_panic_and_can_be_dropped() {
+    let rule = TokenBucket::new(Quota::new(1, Duration::from_secs(24 * 365 * 86_400)));
     let pacer = Pacer::with_clock(rule, TokioClock::new());
     pacer.until_ready().await.unwrap();
     let mut waiting = pin!(pacer.until_ready());

@@ -22,8 +22,8 @@ async fn counts_in_redis_are_those_of_each_rule_alone() {
     let server = servers::Redis::start();
     let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
     let texts = [
-        "token-bucket 1/1000d burst=20",
-        "token-bucket 1/1000d burst=15",
+        "token-bucket 1/400d burst=20",
+        "token-bucket 1/400d burst=15",
         "sliding-log 25/1000d",
     ];
     let layer = RateLimitLayer::new(rule(texts[0]))

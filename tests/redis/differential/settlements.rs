@@ -267,12 +267,18 @@ async fn rules_that_do_not_fit_a_scripts_numbers_are_errors() {
     let redis = servers::Redis::start();
     let store: Redis<AnyRule> = Redis::connect(redis.url()).await.unwrap();
     for (text, problem) in [
-        ("token-bucket 1/365d burst=999", "does not fit"),
-        ("token-bucket 7/365d burst=2000", "does not fit"),
-        ("leaky-bucket 1/365d queue=999", "does not fit"),
+        ("token-bucket 1/86400000000001ns burst=999", "does not fit"),
+        ("token-bucket 2/86400000000006ns burst=999", "does not fit"),
+        ("leaky-bucket 1/86400000000001ns queue=999", "does not fit"),
         ("leaky-bucket 10/1s max-wait=1500ns", "whole microseconds"),
-        ("cascade 1/1s > 1/365d burst=999", "does not fit"),
-        ("three-color 1/365d burst=999 peak=1/1s", "does not fit"),
+        (
+            "cascade 1/1s > 1/86400000000001ns burst=999",
+            "does not fit",
+        ),
+        (
+            "three-color 1/86400000000001ns burst=999 peak=1/1s",
+            "does not fit",
+        ),
         (
             "token-bucket 1/1s initial=3 keep=1500ns",
             "whole microseconds",

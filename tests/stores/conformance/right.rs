@@ -60,7 +60,7 @@ async fn memory_under_token_buckets() {
         TokenBucket::per_second(3),
         TokenBucket::per_minute(7).burst(4),
         TokenBucket::per_second(7),
-        TokenBucket::per_second(1 << 40),
+        TokenBucket::per_second(30_000_000),
         TokenBucket::per_hour(5).burst(9).initial(2),
         TokenBucket::per_minute(1).burst(5).initial(8),
         TokenBucket::per_second(2)

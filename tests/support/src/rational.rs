@@ -9,14 +9,11 @@ pub fn ratio(numerator: impl Into<BigInt>, denominator: impl Into<BigInt>) -> Bi
     BigRational::new(numerator.into(), denominator.into())
 }
 
-/// The units of a token bucket.
-#[derive(Debug)]
-pub struct Rate {
-    /// The time between two tokens, in nanoseconds.
-    pub interval: BigRational,
-    /// The smallest step of a level, in nanoseconds.
-    pub unit: BigRational,
-}
+const DAY: u64 = 86_400_000_000_000;
+/// The longest time in which a bucket fills, in nanoseconds.
+pub const LONGEST: u64 = 24 * 365 * DAY;
+/// The highest rate of a bucket, in tokens per second.
+pub const FASTEST: u64 = 30_000_000;
 
 pub fn whole(number: impl Into<BigInt>) -> BigRational {
     BigRational::from_integer(number.into())
@@ -28,48 +25,34 @@ fn fits_script(ticks: &BigInt, unit: u64, most: u64) -> bool {
     full + 3000 / unit < BigInt::from(1_u64 << 53)
 }
 
-/// Returns the rate of a bucket of `most` tokens, at `amount` in `period` nanoseconds.
-pub fn rate(amount: u64, period: u64, most: u64) -> Rate {
+/// Returns the time between two tokens of a bucket of `most`, in nanoseconds.
+pub fn interval(amount: u64, period: u64, most: u64) -> BigRational {
     let exact = BigRational::new(period.into(), amount.into());
     let tick = BigRational::new(1.into(), 3.into());
     let in_units = |unit: &BigRational| (&exact / unit).floor().to_integer();
-    let rounded = |unit: BigRational, step: BigInt| {
-        let steps = in_units(&(&unit * whole(step.clone())));
-        let interval = whole(steps * step) * &unit;
-        Rate { interval, unit }
-    };
-    let ticks = &exact / &tick;
-    if ticks.is_integer() {
-        return rounded(tick, 1.into());
-    }
-    if ticks < whole(100) {
-        let parts = |bits: &u32| &tick / whole(1_u64 << bits);
-        let bits = (1..=14).find(|bits| in_units(&parts(bits)) >= BigInt::from(4096));
-        return rounded(parts(&bits.unwrap_or(14)), 1.into());
-    }
+    let rounded = |step: u64| whole(in_units(&(&tick * whole(step))) * step) * &tick;
     let floor = in_units(&tick);
     let common = num_integer::gcd(floor.clone(), BigInt::from(3000));
-    let mut step = 1;
-    if !fits_script(&floor, common.to_u64().unwrap(), most) {
-        let fits = |step: &u64| {
-            let ticks = in_units(&(&tick * whole(*step))) * *step;
-            ticks > BigInt::from(0) && fits_script(&ticks, *step, most)
-        };
-        let mut divisors = (1..=3000).filter(|step| 3000 % step == 0);
-        step = divisors.find(fits).unwrap_or(1);
+    let is_whole = (&exact / &tick).is_integer();
+    if is_whole || fits_script(&floor, common.to_u64().unwrap(), most) {
+        return rounded(1);
     }
-    rounded(tick, step.into())
+    let fits = |step: &u64| {
+        let ticks = in_units(&(&tick * whole(*step))) * *step;
+        ticks > BigInt::from(0) && fits_script(&ticks, *step, most)
+    };
+    let mut divisors = (1..=3000).filter(|step| 3000 % step == 0);
+    rounded(divisors.find(fits).unwrap_or(1))
 }
 
-/// Returns `true` if such a bucket can be built: it fills within 2^95 ns.
+/// Returns `true` if such a bucket can be built, by way of one that holds the quota's amount.
 pub fn can_be(amount: u64, period: u64, most: u64) -> bool {
-    u128::from(most) * u128::from(period) / u128::from(amount) < (1 << 95) - 1
+    let fills = |tokens: u64| u128::from(tokens) * u128::from(period) / u128::from(amount);
+    let is_slow = u128::from(amount) * 1_000_000_000 <= u128::from(FASTEST) * u128::from(period);
+    is_slow && fills(most.max(amount)) <= u128::from(LONGEST)
 }
 
-/// Returns `true` if levels of such a bucket are kept exactly: it fills within a million years, or
-/// in whole nanoseconds.
-pub fn is_exact(amount: u64, period: u64, most: u64) -> bool {
-    const YEAR: u128 = 365 * 86_400_000_000_000;
-    let fills = u128::from(most) * u128::from(period) / u128::from(amount);
-    can_be(amount, period, most) && (period.is_multiple_of(amount) || fills < 1_000_000 * YEAR)
+/// As [`can_be`], of a queue with room for `queue` units.
+pub fn can_be_queue(amount: u64, period: u64, queue: u64) -> bool {
+    can_be(amount, period, queue.max(amount) + 1)
 }

@@ -13,7 +13,7 @@ fn rules() -> Vec<TokenBucket> {
         "7/1s burst=3",
         "3/1s burst=30",
         "1/365d",
-        "10000000000/s",
+        "30000000/s",
         "5/10s burst=1",
     ]
     .map(|text| format!("token-bucket {text}").parse().unwrap())

@@ -430,13 +430,13 @@ fn times_up_to_the_last_nanosecond_are_valid() {
         format!("{last},a,allow,0,2,,0,"),
     ];
     assert_eq!(under(TWO, input).clean(), expected);
-    // The wait exceeds 64 bits of nanoseconds.
-    let slow = "token-bucket 1/106751d burst=1000";
+    // The longest wait that a bucket has.
+    let slow = "token-bucket 1/8d burst=1000";
     assert_eq!(
         under(slow, "0,a,1000\n0,a,1000\n").clean(),
         [
-            "0,a,allow,0,0,0,9223286400000000000000,",
-            "0,a,deny,,0,9223286400000000000000,9223286400000000000000,"
+            "0,a,allow,0,0,0,691200000000000000,",
+            "0,a,deny,,0,691200000000000000,691200000000000000,"
         ]
     );
 }

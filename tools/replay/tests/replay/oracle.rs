@@ -6,7 +6,7 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
-use support::rational::{rate, whole};
+use support::rational::{interval, whole};
 
 use crate::program::under;
 
@@ -28,7 +28,7 @@ impl Rule {
 
     /// Returns the nanoseconds in which this many tokens refill.
     fn price(&self, tokens: impl Into<BigInt>) -> BigRational {
-        whole(tokens) * rate(self.amount, self.period, self.burst).interval
+        whole(tokens) * interval(self.amount, self.period, self.burst)
     }
 
     fn full(&self) -> BigRational {
