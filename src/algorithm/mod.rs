@@ -13,7 +13,7 @@
 // | `rule` | constructors and text, which all algorithms share |
 // | `bucket`, `two_buckets`, `warmth` | arithmetic that some algorithms share |
 // | `rate`, `ticks`, `arithmetic` | numbers below it: rates, the unit of time, products of words |
-// | `all`, `any`, `block/` | rules of rules: several at once, one that text chooses, one or a block |
+// | `all`, `any`, `block`, `blockable` | rules of rules: several at once, one that text chooses, one or a block |
 // | `packed` | states in a word, for the store in memory |
 // | `codec`, `scripted`, `counted` | the bounds of other stores: bytes, numbers for a script, totals |
 // | `fleet_rule`, `validity` | the bounds of fleets |
@@ -22,6 +22,7 @@ mod all;
 mod any;
 mod arithmetic;
 mod block;
+mod blockable;
 mod bucket;
 mod codec;
 mod counted;
@@ -42,7 +43,8 @@ registry::algorithms!(modules);
 pub use self::{
     all::All,
     any::AnyRule,
-    block::{Block, Blockable},
+    block::Block,
+    blockable::Blockable,
     codec::Codec,
     counted::{Counted, CountedRule, Slicing},
     fleet_rule::{FleetRule, Leasable, Shareable, Syncable},

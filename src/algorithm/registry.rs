@@ -147,7 +147,7 @@ const BLOCK: Lua = Lua {
     folder: "block",
     kind: super::Block::KIND,
     grants: false,
-    script: include_str!("block/script.lua"),
+    script: include_str!("block.lua"),
 };
 
 #[cfg(test)]

@@ -24,8 +24,6 @@
 
 mod client_ip;
 mod combinators;
-mod exempt;
-mod extension;
 mod extractor;
 mod header;
 #[cfg(feature = "introspect")]
@@ -33,7 +31,6 @@ mod header;
 pub mod introspect;
 mod missing_key;
 mod target;
-mod text;
 
 #[doc(no_inline)]
 pub use ipnet::IpNet;
@@ -45,19 +42,18 @@ pub use self::introspect::Introspect;
 pub use self::target::MatchedPath;
 pub use self::{
     client_ip::{Forwarded, ForwardedFor, PeerIp},
-    combinators::KeyExtractorExt,
-    exempt::{Predicate, cors_preflight, paths},
-    extension::Extension,
+    combinators::{KeyExtractorExt, Predicate, cors_preflight, paths},
     extractor::{Extracted, Global, IntoKey, KeyExtractor, from_fn},
     header::{BearerToken, Cookie, Header},
     missing_key::{MissingKey, OperatorHelp},
-    target::{Host, Method, Path},
+    target::{Extension, Host, Method, Path},
 };
 
 #[cfg(feature = "introspect")]
 pub(crate) use self::header::{bearer_token, has_bearer_scheme, only_value};
 
 use std::{
+    fmt,
     hash::{Hash, Hasher},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
@@ -381,5 +377,101 @@ impl KeyKind {
             7 => Self::Shared,
             _ => Self::Global,
         }
+    }
+}
+
+impl KeyKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Global => "global",
+            Self::Text => "text",
+            Self::Bytes => "bytes",
+            Self::Number => "number",
+            Self::V4 | Self::V6 => "ip",
+            Self::Joined => "joined",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({}", KeyKind::from_byte(self.kind()).name())?;
+        if self.is_labelled() {
+            f.write_str(" ")?;
+            write_content(f, self.kind(), self.content(&mut [0; INLINE]))?;
+        }
+        f.write_str(")")
+    }
+}
+
+fn write_content(f: &mut fmt::Formatter<'_>, head: u8, content: &[u8]) -> fmt::Result {
+    if head & DIGESTED != 0 {
+        return content.iter().try_for_each(|byte| write!(f, "{byte:02x}"));
+    }
+    match KeyKind::from_byte(head) {
+        KeyKind::Number => {
+            let number = content.try_into().map_or(0, u64::from_le_bytes);
+            write!(f, "{number}")
+        }
+        KeyKind::V4 => {
+            let octets: [u8; 4] = content.try_into().unwrap_or_default();
+            write!(f, "{}", Ipv4Addr::from(octets))
+        }
+        KeyKind::V6 => {
+            let octets: [u8; 16] = content.try_into().unwrap_or_default();
+            write!(f, "{}", Ipv6Addr::from(octets))
+        }
+        KeyKind::Joined => write_parts(f, content),
+        KeyKind::Global | KeyKind::Text | KeyKind::Bytes | KeyKind::Shared => {
+            write!(f, "{}", content.escape_ascii())
+        }
+    }
+}
+
+fn write_parts(f: &mut fmt::Formatter<'_>, mut parts: &[u8]) -> fmt::Result {
+    let mut comma = "";
+    while let [head, len, rest @ ..] = parts {
+        let (content, rest) = rest.split_at(usize::from(*len).min(rest.len()));
+        write!(f, "{comma}{} ", KeyKind::from_byte(*head).name())?;
+        write_content(f, *head, content)?;
+        (parts, comma) = (rest, ", ");
+    }
+    Ok(())
+}
+
+/// A key as the name of a remote store's entry: a digest of 128 bits in hexadecimal digits, or the
+/// label.
+#[cfg(feature = "tokio")]
+struct StoredKey(Key);
+
+#[cfg(feature = "tokio")]
+impl Key {
+    /// Displays the key as the name of a remote store's entry.
+    pub(crate) fn stored(&self) -> impl fmt::Display {
+        StoredKey(*self)
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl fmt::Display for StoredKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(key) = self;
+        let content = &mut [0; INLINE];
+        let content = key.content(content);
+        if key.is_labelled() {
+            // Braces are escaped: Redis Cluster selects the slot by the text between braces.
+            write!(f, "{}=", KeyKind::from_byte(key.kind()).name())?;
+            return content.escape_ascii().try_for_each(|byte| match byte {
+                b'{' | b'}' => write!(f, "\\x{byte:02x}"),
+                _ => write!(f, "{}", char::from(byte)),
+            });
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&key.head().to_le_bytes());
+        hasher.update(content);
+        let digest = hasher.finalize();
+        let hex = digest.to_hex();
+        f.write_str(&hex[..2 * DIGEST])
     }
 }

@@ -4,13 +4,12 @@
 //! (`asking`), and to the inner service or to the responder (`config`). It waits in `future`;
 //! `settle` corrects its charges by its response.
 
-// In this order on the page of the layer: `new`, the settings of a limit, those of the layer.
-mod new;
+// In this order on the page of the layer: `new` (`boxed`), the settings of a limit, those of the layer.
+mod boxed;
 
 mod limit;
 
 mod asking;
-mod boxed;
 mod config;
 mod future;
 mod layer;
@@ -21,12 +20,11 @@ mod service;
 mod settle;
 
 pub use self::{
-    boxed::BoxLimit,
+    boxed::{BoxLayer, BoxLimit},
     future::ResponseFuture,
     layer::RateLimitLayer,
     limit::Limit,
     limits::Limits,
-    new::BoxLayer,
     per_request::{By, RequestCost, SelectRule},
     service::RateLimit,
 };

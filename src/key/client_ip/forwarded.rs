@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr};
 use http::{Extensions, HeaderName, Request};
 use ipnet::IpNet;
 
-use super::{address_settings, elements, networks::Networks, peer::PeerIp};
+use super::{Networks, address_settings, elements, peer::PeerIp};
 use crate::{
     error::Error,
     key::{Extracted, KeyExtractor, MissingKey, header},

@@ -1,9 +1,9 @@
 //! Calls of a store, compared with the decisions of its rule.
 
 use super::{
+    Breach,
     checker::{CheckResult, Checker, Subject, cost},
     model::in_words,
-    report::Breach,
     store::ErrorText,
 };
 use crate::{

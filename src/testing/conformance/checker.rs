@@ -9,10 +9,9 @@ use std::{
 };
 
 use super::{
-    Law, SuiteSettings,
+    Breach, Law, SuiteSettings,
     calls::TestAsk,
     model::{Mismatch, Model, in_words},
-    report::Breach,
     store::{TestedStore, unless},
 };
 use crate::{

@@ -19,7 +19,7 @@ pub mod time;
 pub mod algorithm;
 #[path = "../../../src/error.rs"]
 pub mod error;
-#[path = "../../../src/quota/mod.rs"]
+#[path = "../../../src/quota.rs"]
 pub mod quota;
 #[path = "../../../src/stats.rs"]
 pub mod stats;

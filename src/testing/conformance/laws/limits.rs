@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{
     super::{
+        Breach,
         calls::TestSettlement,
         checker::{CheckResult, Checker, MAX_CALLS, Subject},
-        report::Breach,
     },
     Law,
 };

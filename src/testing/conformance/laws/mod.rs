@@ -4,9 +4,19 @@ mod keys;
 mod limits;
 mod nodes;
 mod races;
-mod timeline;
 
-use std::fmt;
+use std::{fmt, time::Duration};
+
+use super::{
+    calls::{TestAsk, TestSettlement},
+    checker::{CheckResult, Checker, Subject},
+};
+use crate::{
+    algorithm::Algorithm,
+    decision::Charge,
+    random::SharedRandom,
+    time::{Clock, Timestamp},
+};
 
 /// A law that every store must keep.
 ///
@@ -160,5 +170,197 @@ impl fmt::Display for Law {
     /// Writes the name and the sentence.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.name(), self.sentence())
+    }
+}
+
+/// The number of events in one timeline.
+const EVENTS: usize = 80;
+const MONTH: u64 = 30 * 86_400_000_000_000;
+/// The instant after which a clock is not moved forward: 2^63 ns less a century.
+const LAST: u64 = (1 << 63) - 100 * 366 * 86_400_000_000_000;
+
+/// The keys of one timeline, and its state.
+struct Timeline<'a, R> {
+    random: SharedRandom,
+    rules: &'a [R],
+    /// The index of the first key's rule; the others have the rules after it.
+    first: usize,
+    subjects: Vec<Subject>,
+    charges: Vec<(usize, R, Charge)>,
+    /// The latest waits, and the numbers of the rule that returned them.
+    retry: Timestamp,
+    reset: Timestamp,
+    limit: u64,
+    period: u64,
+}
+
+impl<R: Algorithm> Timeline<'_, R> {
+    /// Returns a key, and the rule of this call, which is mostly the key's own.
+    fn who(&self, may_change: bool) -> (usize, R) {
+        let who = self.random.index(self.subjects.len());
+        let rule = if may_change && self.random.once_in(8) {
+            self.random.index(self.rules.len())
+        } else {
+            self.first + who
+        };
+        (who, self.rules[rule % self.rules.len()].clone())
+    }
+
+    fn units(&self) -> u64 {
+        match self.random.below(12) {
+            0 => self.limit,
+            1 => self.limit.saturating_add(1),
+            2 => u64::MAX,
+            3..=5 => 1 + self.random.below(self.limit),
+            _ => 1,
+        }
+    }
+
+    /// Returns the nanoseconds to move the clock by at `now`.
+    fn step(&self, now: Timestamp) -> u64 {
+        let until = |promised: Timestamp| promised.saturating_since(now).as_nanos() as u64;
+        let step = match self.random.below(8) {
+            0 => 1,
+            1 => until(self.retry),
+            2 => until(self.retry).saturating_sub(1),
+            3 => until(self.reset),
+            4 => until(self.reset).saturating_sub(1),
+            5 => self.random.below(self.period / self.limit.max(1) + 1),
+            6 => self.random.below(self.period.saturating_mul(2)),
+            _ => self.random.below(self.period),
+        };
+        step.min(MONTH)
+    }
+}
+
+impl<R: Algorithm> Checker<'_, R> {
+    pub(crate) async fn timelines(&mut self) -> CheckResult {
+        for n in 0..self.suite.timelines {
+            let seed = self.suite.seed.wrapping_add(n);
+            let kept = self.timeline(seed).await;
+            if let Some(clock) = &self.suite.clock {
+                // The last step may have been back.
+                clock.set(clock.now().max(self.model.newest()));
+            }
+            kept.map_err(|mut breach| {
+                breach.seed = Some(seed);
+                breach
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn timeline(&mut self, seed: u64) -> CheckResult {
+        let random = SharedRandom::new(seed);
+        let rules = &self.suite.rules;
+        let first = random.index(rules.len());
+        self.begin(&rules[first]);
+        let names = ["alice", "bob", "carol", "dave", "erin", "frank"];
+        let mut timeline = Timeline {
+            random,
+            rules,
+            first,
+            subjects: names.map(|name| self.subject(name)).into(),
+            charges: Vec::new(),
+            retry: Timestamp::default(),
+            reset: Timestamp::default(),
+            limit: 1,
+            period: 1,
+        };
+        for _ in 0..EVENTS {
+            self.event(&mut timeline).await?;
+        }
+        Ok(())
+    }
+
+    async fn event(&mut self, timeline: &mut Timeline<'_, R>) -> CheckResult {
+        let allows = |law| !self.suite.leaves_out(law);
+        let may_change = allows(Law::Change);
+        let (who, rule) = timeline.who(may_change);
+        match timeline.random.below(24) {
+            0..=1 => {
+                let subject = timeline.subjects[who].clone();
+                self.look(&subject, &rule).await?;
+            }
+            2..=4 if allows(Law::Several) => self.few(timeline, may_change).await?,
+            // Not at an unknown instant, where any result could be correct.
+            5..=6 if allows(Law::Settle) && self.moves_time() => self.correct(timeline).await?,
+            7 if allows(Law::Reset) => {
+                let subject = timeline.subjects[who].clone();
+                self.reset(&subject).await?;
+            }
+            8..=11 => self.time(timeline).await,
+            _ => {
+                let subject = timeline.subjects[who].clone();
+                let answer = self.acquire(&subject, &rule, timeline.units()).await?;
+                timeline.limit = answer.limit().unwrap_or(1);
+                timeline.period = answer.quota().map_or(1, |quota| quota.period_nanos());
+                timeline.reset = answer.at().saturating_add(answer.reset_after());
+                if let Some(wait) = answer.retry_after().filter(|wait| !wait.is_zero()) {
+                    timeline.retry = answer.at().saturating_add(wait);
+                }
+                timeline
+                    .charges
+                    .extend(answer.charge().map(|charge| (who, rule, charge)));
+            }
+        }
+        Ok(())
+    }
+
+    async fn few(&mut self, timeline: &Timeline<'_, R>, may_change: bool) -> CheckResult {
+        let count = 2 + timeline.random.index(2);
+        let mut who: Vec<_> = (0..count)
+            .map(|_| (timeline.who(may_change), timeline.units()))
+            .collect();
+        if self.suite.settles_back {
+            // With two charges of one key, the result depends on the order in which they are
+            // settled back.
+            who.sort_by_key(|((who, _), _)| *who);
+            who.dedup_by_key(|((who, _), _)| *who);
+        }
+        let asked: Vec<_> = who
+            .iter()
+            .map(|((who, rule), units)| TestAsk::new(&timeline.subjects[*who], rule, *units))
+            .collect();
+        self.several(&asked).await.map(drop)
+    }
+
+    async fn correct(&mut self, timeline: &mut Timeline<'_, R>) -> CheckResult {
+        if timeline.charges.is_empty() {
+            return Ok(());
+        }
+        let index = timeline.random.index(timeline.charges.len());
+        let (who, rule, charge) = timeline.charges.swap_remove(index);
+        let actual = match timeline.random.below(4) {
+            0 | 1 => 0,
+            2 => charge.cost / 2,
+            _ => charge.cost.saturating_mul(2),
+        };
+        let corrected = TestSettlement {
+            subject: &timeline.subjects[who],
+            rule: &rule,
+            charge,
+            actual,
+        };
+        self.settle(&[corrected]).await
+    }
+
+    async fn time(&mut self, timeline: &Timeline<'_, R>) {
+        let Some(clock) = &self.suite.clock else {
+            let pause = Duration::from_micros(timeline.random.below(20_000));
+            return self.pass(pause).await;
+        };
+        let now = clock.now();
+        let step = timeline.step(now);
+        if timeline.random.once_in(8) {
+            let back = Timestamp::from_nanos(now.as_nanos().saturating_sub(step));
+            clock.set(back);
+            self.note(format!(
+                "the clock steps back by {:?}",
+                now.saturating_since(back)
+            ));
+        } else if now.as_nanos() < LAST {
+            self.pass(Duration::from_nanos(step)).await;
+        }
     }
 }

@@ -3,8 +3,8 @@
 use std::{fmt::Debug, time::Duration};
 
 use super::super::{
+    Breach,
     checker::{CheckResult, Checker, Subject},
-    report::Breach,
     store::{ErrorText, together},
 };
 use crate::{

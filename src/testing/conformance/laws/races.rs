@@ -4,9 +4,9 @@ use std::{future::IntoFuture, time::Duration};
 
 use super::{
     super::{
+        Breach,
         calls::TestAsk,
         checker::{Burst, CheckResult, Checker, Subject, cost},
-        report::Breach,
         store::{Task, TaskAsk, polled, together},
     },
     Law,

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::BlockState;
+use super::block::BlockState;
 use crate::{
     algorithm::{
         Algorithm, Block, FleetRule, Leasable, Shareable, StateKind, Step, Syncable, Validity,

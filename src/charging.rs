@@ -1,4 +1,9 @@
-//! The charge of a request, in the hands of its handler.
+//! Charges that are corrected after the request was admitted: by its handler, its response, or the
+//! end of its body.
+//!
+//! The type of a limit has one parameter for it: `()`, [`Reserve`], [`HandOver`] or [`LookFirst`].
+//! It is a type and no value, because it brings bounds that only such limits need: a request that
+//! can carry a handle, a responder that can refuse late.
 //!
 //! A handle is erased from the types of its layer, so that handlers can name it. It points to the
 //! layer's settings, which are shared anyway, and finds the limit's rule by policy. So a handle is
@@ -10,14 +15,157 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll},
 };
 
-use super::Usage;
 use crate::{
     decision::Charge, error::Error, key::Key, outcome::Taken, policy::Policy, store::BoxFuture,
 };
+
+/// Charges each request that is admitted, and gives back by its response. Made by
+/// [`Limit::charge_if`](crate::Limit::charge_if).
+///
+/// ```
+/// use http::Response;
+/// use tollgate::{By, Limit, Reserve, TokenBucket, key::Global};
+///
+/// let limit: Limit<TokenBucket, By<Global>, Reserve<fn(&Response<String>) -> bool>> =
+///     Limit::new(TokenBucket::per_second(10))
+///         .charge_if(|response| response.status().is_success());
+/// # let _ = limit;
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Reserve<F> {
+    pub(crate) condition: F,
+}
+
+/// Charges each request that is admitted, and lets its handler correct the charge. Made by
+/// [`Limit::charge_handle`](crate::Limit::charge_handle).
+///
+/// With a condition of [`charge_if`](crate::Limit::charge_if), `F`, the response may give back,
+/// too.
+///
+/// ```
+/// use tollgate::{By, Limit, TokenBucket, HandOver, key::Global};
+///
+/// let limit: Limit<TokenBucket, By<Global>, HandOver> =
+///     Limit::new(TokenBucket::per_second(10)).charge_handle();
+/// # let _ = limit;
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct HandOver<F = ()> {
+    pub(crate) condition: F,
+}
+
+/// Looks before the request and charges after its response. Made by
+/// [`Limit::charge_after`](crate::Limit::charge_after).
+///
+/// ```
+/// use http::{Response, StatusCode};
+/// use tollgate::{By, Limit, TokenBucket, LookFirst, key::Global};
+///
+/// let failures: Limit<TokenBucket, By<Global>, LookFirst<fn(&Response<String>) -> bool>> =
+///     Limit::new(TokenBucket::per_hour(3))
+///         .charge_after(|response| response.status() == StatusCode::UNAUTHORIZED);
+/// # let _ = failures;
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct LookFirst<F> {
+    pub(crate) condition: F,
+}
+
+/// Decides by a response if its request is charged. Implemented by closures `Fn(&Res) -> bool`, and
+/// by `()`, which charges every request.
+///
+/// ```
+/// use http::{Response, StatusCode};
+/// use tollgate::{ChargeIf, Limit, TokenBucket};
+///
+/// /// Does not charge responses from a cache.
+/// #[derive(Clone)]
+/// struct Uncached;
+///
+/// impl<B> ChargeIf<Response<B>> for Uncached {
+///     fn is_charged(&self, response: &Response<B>) -> bool {
+///         !response.headers().contains_key("x-cache-hit")
+///     }
+/// }
+///
+/// assert!(Uncached.is_charged(&Response::new(())));
+/// let limit = Limit::new(TokenBucket::per_minute(100)).charge_if(Uncached);
+/// # let _ = limit;
+/// ```
+pub trait ChargeIf<Res> {
+    /// Set if every request is charged.
+    #[doc(hidden)]
+    const ALWAYS: bool = false;
+
+    /// Returns `true` if the request of this response is charged.
+    fn is_charged(&self, res: &Res) -> bool;
+}
+
+impl<Res, F: Fn(&Res) -> bool> ChargeIf<Res> for F {
+    fn is_charged(&self, res: &Res) -> bool {
+        self(res)
+    }
+}
+
+impl<Res> ChargeIf<Res> for () {
+    const ALWAYS: bool = true;
+
+    fn is_charged(&self, _: &Res) -> bool {
+        true
+    }
+}
+
+/// The effect of a request and its response on a charge.
+#[doc(hidden)]
+pub trait Settle<Req, Res> {
+    /// Returns `true` if a request with this response is charged.
+    fn is_charged(&self, res: &Res) -> bool;
+
+    /// Puts the handle of a charge into its request if the handler may settle it. Returns the
+    /// handle if the response may settle it, too.
+    fn hand_over(&self, _: &mut Req, handle: ChargeHandle) -> Option<ChargeHandle> {
+        Some(handle)
+    }
+}
+
+impl<Req, Res> Settle<Req, Res> for () {
+    fn is_charged(&self, _: &Res) -> bool {
+        true
+    }
+}
+
+impl<Req, Res, F: ChargeIf<Res>> Settle<Req, Res> for Reserve<F> {
+    fn is_charged(&self, res: &Res) -> bool {
+        self.condition.is_charged(res)
+    }
+}
+
+// On a dry run it reserves.
+impl<Req, Res, F: ChargeIf<Res>> Settle<Req, Res> for LookFirst<F> {
+    fn is_charged(&self, res: &Res) -> bool {
+        self.condition.is_charged(res)
+    }
+}
+
+impl<Req: CarryHandle, Res, F: ChargeIf<Res>> Settle<Req, Res> for HandOver<F> {
+    fn is_charged(&self, res: &Res) -> bool {
+        self.condition.is_charged(res)
+    }
+
+    fn hand_over(&self, req: &mut Req, handle: ChargeHandle) -> Option<ChargeHandle> {
+        // Only a handle that two may settle needs to be shared.
+        let kept = (!F::ALWAYS).then(|| handle.clone());
+        req.carry(handle);
+        kept
+    }
+}
 
 /// The charge of a request, which its handler may correct once.
 ///
@@ -345,4 +493,88 @@ pub(crate) struct ChargedLimit {
     pub(crate) key: Key,
     /// The rule that was selected for the request; `None` for the limit's own.
     pub(crate) selected: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// The actual cost of a request, counted while the work is done. Made by
+/// [`ChargeHandle::usage`](ChargeHandle::usage).
+///
+/// Clones share the count. The charge is settled to the count when the last clone is dropped: so a
+/// stream that is dropped in the middle settles the units that it used.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use http::{Request, Response};
+/// use tollgate::{ChargeHandle, Cost, Policy, RateLimitLayer, TokenBucket, store::Local};
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+/// let (rule, store) = (TokenBucket::per_minute(1_000), Local::new());
+/// let service = ServiceBuilder::new()
+///     .layer(
+///         RateLimitLayer::new(rule.clone())
+///             .store(store.clone())
+///             .cost(Cost::new(100).unwrap())
+///             .charge_handle(),
+///     )
+///     .service(service_fn(async |request: Request<()>| {
+///         let usage = request.extensions().get::<ChargeHandle>().unwrap().usage().unwrap();
+///         for tokens in [3, 4] {
+///             usage.add(tokens);
+///         }
+///         Ok::<_, Infallible>(Response::new(String::new()))
+///     }));
+///
+/// service.oneshot(Request::new(())).await?;
+/// let left = store.look(&Policy::default(), &rule, &tollgate::key::Key::GLOBAL).remaining();
+/// assert_eq!(left, Some(993));
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "dropped at once, it settles the charge to 0"]
+pub struct Usage(Arc<SharedCount>);
+
+struct SharedCount {
+    units: AtomicU64,
+    /// Its charge is taken.
+    handle: ChargeHandle,
+}
+
+impl Usage {
+    /// Begins to count for a handle whose charge was taken.
+    fn new(handle: ChargeHandle) -> Self {
+        let units = AtomicU64::new(0);
+        Self(Arc::new(SharedCount { units, handle }))
+    }
+
+    /// Adds units. Saturates at `u64::MAX`.
+    pub fn add(&self, units: u64) {
+        // Relaxed: dropping the last clone orders all additions before the settlement.
+        let add = |before: u64| Some(before.saturating_add(units));
+        let _ = self
+            .0
+            .units
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+
+    /// Returns the units so far.
+    pub fn units(&self) -> u64 {
+        self.0.units.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for SharedCount {
+    fn drop(&mut self) {
+        let actual = *self.units.get_mut();
+        // Settles in the background: nobody is left to await it.
+        drop(self.handle.settle_taken(actual));
+    }
+}
+
+impl fmt::Debug for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Usage")
+            .field("policy", self.0.handle.policy())
+            .field("units", &self.units())
+            .finish_non_exhaustive()
+    }
 }
