@@ -1,4 +1,4 @@
-//! Methods that combine extractors, and the extractors that they return, and requests that are exempt.
+//! Methods that combine extractors, the extractors that they return, and requests that are exempt.
 
 use std::{collections::BTreeSet, fmt};
 

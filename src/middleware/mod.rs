@@ -4,7 +4,8 @@
 //! (`asking`), and to the inner service or to the responder (`config`). It waits in `future`;
 //! `settle` corrects its charges by its response.
 
-// In this order on the page of the layer: `new` (`boxed`), the settings of a limit, those of the layer.
+// In this order on the page of the layer: its constructors, the settings of a limit, those of the
+// layer.
 mod boxed;
 
 mod limit;

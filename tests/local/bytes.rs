@@ -85,7 +85,7 @@ fn a_key_takes_what_the_page_says() {
             bytes_of_a_key::<FixedWindow>("fixed-window 7/1h offset=1m"),
         ),
         (
-            "other `LeakyBucket`",
+            "and `LeakyBucket`",
             bytes_of_a_key::<LeakyBucket>("leaky-bucket 2/365d queue=4"),
         ),
         (

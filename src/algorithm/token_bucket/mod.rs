@@ -46,8 +46,8 @@ use crate::{
 /// is rounded down further, to at most a microsecond: up to 10⁻⁶ above the quota for bursts of up
 /// to 2³² tokens. Headers and the text of the rule show the quota as written.
 ///
-/// A bucket of more than 3·10⁷ tokens a second, or of more than 24 years to fill, is refused when it
-/// is built. Count traffic of more than 30 MB/s in KiB instead of bytes.
+/// A bucket of more than 3·10⁷ tokens a second, or of more than 24 years to fill, is refused when
+/// it is built. Count traffic of more than 30 MB/s in KiB instead of bytes.
 ///
 /// # Correcting a charge
 ///

@@ -77,7 +77,7 @@ use crate::{
 /// | other `TokenBucket` and `LeakyBucket`, `WarmUp`, `WarmUpSpaced` | 87 to 152 |
 /// | other `SlidingWindow`; one of n slices takes 8·(n + 1) more | 92 to 172 |
 /// | other `Cascade` of two | 92 to 172 |
-/// | `Cascade` of three | 162 to 252 |
+/// | `Cascade` of three | 142 to 222 |
 /// | `SlidingLog` with up to four calls | 157 to 237 |
 /// | `AnyRule` of one other rule, without the boxed part: slices, the third level of a cascade, calls | 102 to 192 |
 /// | `AnyRule` of two other rules, `… & …`; each rule more takes 48 | 197 to 287 |

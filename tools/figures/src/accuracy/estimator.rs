@@ -72,10 +72,10 @@ impl Estimator {
             all.push(new(name, sliced(limit)?.into(), sliced(endless)?.into()));
         }
         // It leaks at the limit's rate, whatever its capacity.
-        let bucket = TokenBucket::new(fine).try_burst(Quota::MAX_AMOUNT);
+        let bucket = TokenBucket::try_new(fine).and_then(|bucket| bucket.try_burst(1 << 36));
         all.push(new(
             "token_bucket",
-            TokenBucket::new(limit).into(),
+            TokenBucket::try_new(limit).map_err(wrong)?.into(),
             bucket.map_err(wrong)?.into(),
         ));
         Ok(all)

@@ -5,13 +5,19 @@ use tollgate::{AnyRule, FixedWindow, LeakyBucket, Quota, SlidingLog, SlidingWind
 /// Returns the rules of a rate, with the names of their columns.
 pub(super) fn rules(rate: Quota) -> Result<Vec<(&'static str, AnyRule)>, String> {
     let sliced = SlidingWindow::new(rate).try_slices(4);
-    let sliced = sliced.map_err(|error| format!("--rate \"{rate}\": {error}"))?;
+    let wrong = |error: tollgate::Error| format!("--rate \"{rate}\": {error}");
     Ok(vec![
         ("fixed_window", FixedWindow::new(rate).into()),
         ("sliding_log", SlidingLog::new(rate).into()),
-        ("token_bucket", TokenBucket::new(rate).into()),
+        (
+            "token_bucket",
+            TokenBucket::try_new(rate).map_err(wrong)?.into(),
+        ),
         ("sliding_window", SlidingWindow::new(rate).into()),
-        ("sliding_window_4+1", sliced.into()),
-        ("leaky_bucket_queue", LeakyBucket::new(rate).into()),
+        ("sliding_window_4+1", sliced.map_err(wrong)?.into()),
+        (
+            "leaky_bucket_queue",
+            LeakyBucket::try_new(rate).map_err(wrong)?.into(),
+        ),
     ])
 }
