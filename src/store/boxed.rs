@@ -2,10 +2,8 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use super::{
-    Ask, Backend, Check, Decisions, Delta, NodeCounts, Settlement, Store, StoreId, SyncFuture,
-};
-use crate::{algorithm::Algorithm, key::Key, policy::Policy};
+use super::{Ask, Backend, Check, Decisions, Settlement, Store, delegate};
+use crate::{key::Key, policy::Policy};
 
 /// A boxed future that is `Send`.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -30,7 +28,15 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// # let _ = layer;
 /// ```
 #[doc(alias = "dyn")]
-pub struct BoxStore<Rule, E>(Arc<dyn ErasedStore<Rule, E>>);
+pub struct BoxStore<Rule, E>(Arc<ErasedStore<Rule, E>>);
+
+type ErasedStore<Rule, E> = dyn Store<
+        Rule,
+        Error = E,
+        Answer = BoxFuture<Result<Decisions, E>>,
+        Done = BoxFuture<Result<(), E>>,
+    > + Send
+    + Sync;
 
 impl<Rule, E> BoxStore<Rule, E> {
     pub(super) fn new<S>(store: S) -> Self
@@ -40,7 +46,7 @@ impl<Rule, E> BoxStore<Rule, E> {
             + Sync
             + 'static,
     {
-        Self(Arc::new(store))
+        Self(Arc::new(BoxFutures(store)))
     }
 }
 
@@ -56,25 +62,6 @@ impl<Rule, E> fmt::Debug for BoxStore<Rule, E> {
     }
 }
 
-/// [`Store`] with boxed futures, which makes it a trait object.
-trait ErasedStore<Rule, E>: Send + Sync {
-    fn address(&self) -> Option<&str>;
-    fn id(&self) -> Option<StoreId>;
-    fn unsettled(&self) -> Option<u64>;
-    fn shard(&self, policy: &Policy, key: &Key) -> u32;
-    fn refuses_beyond_rules(&self) -> bool;
-    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool;
-    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, E>>>;
-    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, E>>>;
-    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<BoxFuture<Result<(), E>>>;
-    fn reset(&self, policy: &Policy, key: &Key) -> Check<BoxFuture<Result<(), E>>>;
-    fn fits(&self, rule: &Rule) -> Result<(), crate::Error>;
-    fn count_node(&self, policy: &Policy, period: u64) -> Option<BoxFuture<Result<NodeCounts, E>>>;
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, E>>
-    where
-        Rule: Algorithm;
-}
-
 /// Boxes the future of a check.
 pub(crate) fn boxed<T, F>(check: Check<F>) -> Check<BoxFuture<T>>
 where
@@ -86,133 +73,50 @@ where
     }
 }
 
-impl<Rule, S> ErasedStore<Rule, S::Error> for S
+/// A store with boxed futures, which makes it a trait object.
+struct BoxFutures<S>(S);
+
+impl<S: Backend> Backend for BoxFutures<S> {
+    type Error = S::Error;
+
+    delegate!(Backend, self => self.0);
+}
+
+impl<Rule, S> Store<Rule> for BoxFutures<S>
 where
-    S: Store<Rule, Answer: Send + 'static, Done: Send + 'static> + Send + Sync,
+    S: Store<Rule, Answer: Send + 'static, Done: Send + 'static>,
 {
-    fn address(&self) -> Option<&str> {
-        Backend::address(self)
+    type Answer = BoxFuture<Result<Decisions, S::Error>>;
+    type Done = BoxFuture<Result<(), S::Error>>;
+
+    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        boxed(self.0.acquire(asks))
     }
 
-    fn id(&self) -> Option<StoreId> {
-        Backend::id(self)
+    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        boxed(self.0.look(asks))
     }
 
-    fn unsettled(&self) -> Option<u64> {
-        Backend::unsettled(self)
+    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
+        boxed(self.0.settle(settlements))
     }
 
-    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
-        Backend::shard(self, policy, key)
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        boxed(self.0.reset(policy, key))
     }
 
-    fn refuses_beyond_rules(&self) -> bool {
-        Backend::refuses_beyond_rules(self)
-    }
-
-    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
-        Backend::note_refusal(self, policy, key)
-    }
-
-    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, S::Error>>> {
-        boxed(Store::acquire(self, asks))
-    }
-
-    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, S::Error>>> {
-        boxed(Store::look(self, asks))
-    }
-
-    fn settle(
-        &self,
-        settlements: Vec<Settlement<'_, Rule>>,
-    ) -> Check<BoxFuture<Result<(), S::Error>>> {
-        boxed(Store::settle(self, settlements))
-    }
-
-    fn reset(&self, policy: &Policy, key: &Key) -> Check<BoxFuture<Result<(), S::Error>>> {
-        boxed(Store::reset(self, policy, key))
-    }
-
-    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
-        Store::fits(self, rule)
-    }
-
-    fn count_node(
-        &self,
-        policy: &Policy,
-        period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, S::Error>>> {
-        Store::count_node(self, policy, period)
-    }
-
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, S::Error>>
-    where
-        Rule: Algorithm,
-    {
-        Store::sync(self, deltas)
-    }
+    delegate!(Store<Rule>, self => self.0; fits, fleet);
 }
 
 impl<Rule, E> Backend for BoxStore<Rule, E> {
     type Error = E;
 
-    fn id(&self) -> Option<StoreId> {
-        self.0.id()
-    }
-
-    fn address(&self) -> Option<&str> {
-        self.0.address()
-    }
-
-    fn unsettled(&self) -> Option<u64> {
-        self.0.unsettled()
-    }
-
-    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
-        self.0.shard(policy, key)
-    }
-
-    fn refuses_beyond_rules(&self) -> bool {
-        self.0.refuses_beyond_rules()
-    }
-
-    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
-        self.0.note_refusal(policy, key)
-    }
+    delegate!(Backend, self => *self.0);
 }
 
 impl<Rule, E> Store<Rule> for BoxStore<Rule, E> {
     type Answer = BoxFuture<Result<Decisions, E>>;
     type Done = BoxFuture<Result<(), E>>;
 
-    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, E>>> {
-        self.0.acquire(asks)
-    }
-
-    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<BoxFuture<Result<Decisions, E>>> {
-        self.0.look(asks)
-    }
-
-    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<BoxFuture<Result<(), E>>> {
-        self.0.settle(settlements)
-    }
-
-    fn reset(&self, policy: &Policy, key: &Key) -> Check<BoxFuture<Result<(), E>>> {
-        self.0.reset(policy, key)
-    }
-
-    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
-        self.0.fits(rule)
-    }
-
-    fn count_node(&self, policy: &Policy, period: u64) -> Option<BoxFuture<Result<NodeCounts, E>>> {
-        self.0.count_node(policy, period)
-    }
-
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, E>>
-    where
-        Rule: Algorithm,
-    {
-        self.0.sync(deltas)
-    }
+    delegate!(Store<Rule>, self => *self.0);
 }

@@ -1,6 +1,6 @@
 //! Units that a node admitted by itself, and the states that a store returns for them.
 //!
-//! A store takes deltas in and returns the state (`Store::sync`), not the numbers of a decision:
+//! A store takes deltas in and returns the state (`FleetStore::sync`), not the numbers of a decision:
 //! from a state the node goes on by the rule itself, so its refusals and its headers are those of
 //! the rule. A delta is a settlement of a charge of nothing, so no algorithm needs a function more.
 //!
@@ -42,7 +42,7 @@ use crate::{algorithm::Algorithm, key::Key, policy::Policy, store::StateKey, tim
 /// Units that a node admitted by itself. A store adds them to the state of a key, once, whatever is
 /// left.
 ///
-/// [`Store::sync`](super::Store::sync) takes them in.
+/// [`FleetStore::sync`](super::driver::FleetStore::sync) takes them in.
 ///
 /// ```
 /// use std::time::Duration;
@@ -180,7 +180,7 @@ impl<Rule: Algorithm, At> ResolvedDelta<Rule, At> {
     }
 }
 
-/// The state of a key, as [`Store::sync`](super::Store::sync) returns it.
+/// The state of a key, as [`FleetStore::sync`](super::driver::FleetStore::sync) returns it.
 ///
 /// ```
 /// use tollgate::{Timestamp, TokenBucket, algorithm::Algorithm, store::driver::Pulled};

@@ -28,8 +28,11 @@
 //!
 //! A [`Settlement`] corrects the charge of an earlier call. Fleets push units that a node admitted
 //! by itself as [`Delta`]s, numbered by [`Batch`], and pull the states ([`Pulled`]); the store also
-//! counts the nodes ([`NodeCounts`]). A store that does neither leaves out
-//! [`sync`](super::Store::sync) and [`count_node`](super::Store::count_node).
+//! counts the nodes ([`NodeCounts`]). That is a [`FleetStore`], which the stores in the table
+//! above implement but for [`Transactional`]. Other stores return themselves from
+//! [`fleet`](super::Store::fleet), or leave it out.
+//!
+//! A wrapper of a store passes the methods on that it does not change by [`delegate!`](delegate).
 //!
 //! # Test it
 //!
@@ -55,7 +58,7 @@ pub use super::{
     check::{Check, Never, NeverWaits},
     delta::{Batch, Delta, Pulled},
     node_counts::NodeCounts,
-    traits::StoreId,
+    traits::{FleetStore, StoreId},
     transactional::{Change, Transact, Transaction, Transactional},
 };
 #[cfg(feature = "tokio")]
@@ -64,6 +67,8 @@ pub use super::{
     cas::{CasStore, CasStoreBuilder, CompareAndSwap, Loaded, Swap, Swapped},
     counter::{CounterStore, CounterStoreBuilder, Increment, Totals},
 };
+#[doc(inline)]
+pub use crate::__delegate as delegate;
 pub use crate::decision::Decisions;
 
 #[cfg(feature = "redis")]

@@ -58,6 +58,7 @@ mod cas;
 pub(crate) mod check;
 #[cfg(feature = "tokio")]
 pub(crate) mod counter;
+mod delegate;
 mod delta;
 pub mod driver;
 pub(crate) mod engine;

@@ -1,7 +1,7 @@
 //! Counts of the nodes that share limits.
 //!
 //! A node counts itself once in ten seconds, beside a call that it makes anyway
-//! (`Store::count_node`), and not within a request for units: only some nodes ask for a key's
+//! (`FleetStore::count_node`), and not within a request for units: only some nodes ask for a key's
 //! units, a script may touch only keys that lie together in a cluster, and each request would carry
 //! bytes that matter once in ten seconds. A store keeps no names of nodes, only how many counted
 //! themselves in the last periods, so the value does not grow; a node that was started again counts
@@ -20,7 +20,7 @@
 
 use std::time::Duration;
 
-/// The nodes that were counted under a policy, as [`Store::count_node`](super::Store::count_node)
+/// The nodes that were counted under a policy, as [`FleetStore::count_node`](super::driver::FleetStore::count_node)
 /// returns them.
 ///
 /// Each node counts itself once in each [period](Self::PERIOD), with a request that it sends beside

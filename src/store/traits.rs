@@ -1,5 +1,5 @@
 //! The traits of stores: [`Store`] decides under a type of rule, [`Backend`] is independent of the
-//! rule.
+//! rule, and [`FleetStore`] has what only fleets need.
 //!
 //! The rule travels with each call, and a store remembers only states. So a rule can be fixed,
 //! chosen per request, or replaced at run time, and no store needs to know.
@@ -16,7 +16,7 @@
 
 use std::{future::Future, sync::Arc};
 
-use super::{Ask, BoxFuture, Check, Decisions, Delta, NodeCounts, Pulled, Settlement};
+use super::{Ask, BoxFuture, Check, Decisions, Delta, NodeCounts, Pulled, Settlement, delegate};
 use crate::{algorithm::Algorithm, key::Key, policy::Policy};
 
 /// Decides whether keys may spend now, and keeps their states.
@@ -120,6 +120,57 @@ pub trait Store<Rule>: Backend {
         Ok(())
     }
 
+    /// Returns what [fleets](FleetStore) need of this store; `None`, the default, for a store that
+    /// does nothing for them.
+    ///
+    /// [Leases](super::Leased) and [synchronisation](super::Synced) ask for it. It is a method, and
+    /// not a bound, so that leases also work in front of stores without it, and stores in a
+    /// [`BoxStore`](super::BoxStore) keep it. A store that implements `FleetStore` returns
+    /// `Some(self)`. Wrappers that return the errors of the store forward it.
+    fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>>
+    where
+        Rule: Algorithm,
+    {
+        None
+    }
+}
+
+/// What only fleets need of a store: it counts nodes, and takes in what they admitted by
+/// themselves.
+///
+/// A store returns itself from [`Store::fleet`]. Each method is optional: [leases](super::Leased)
+/// count nodes, [synchronisation](super::Synced) does both.
+///
+/// ```
+/// use std::{collections::HashSet, convert::Infallible, future::ready, sync::Mutex};
+/// use tollgate::{Policy, TokenBucket, future::BoxFuture};
+/// use tollgate::store::{Backend, driver::{FleetStore, NodeCounts}};
+///
+/// /// Counts the periods in which a policy was used, for a single node.
+/// #[derive(Default)]
+/// struct OneNode(Mutex<HashSet<(String, u64)>>);
+///
+/// impl Backend for OneNode {
+///     type Error = Infallible;
+/// }
+///
+/// impl FleetStore<TokenBucket> for OneNode {
+///     fn count_node(
+///         &self,
+///         policy: &Policy,
+///         period: u64,
+///     ) -> Option<BoxFuture<Result<NodeCounts, Infallible>>> {
+///         let mut used = self.0.lock().unwrap();
+///         used.insert((policy.name().to_owned(), period));
+///         let previous = used.contains(&(policy.name().to_owned(), period - 1));
+///         let counts = NodeCounts { current: 1, previous: u64::from(previous) };
+///         Some(Box::pin(ready(Ok(counts))))
+///     }
+/// }
+/// # let store = OneNode::default();
+/// # assert!(store.count_node(&Policy::new("api"), 7).is_some());
+/// ```
+pub trait FleetStore<Rule: Algorithm>: Backend {
     /// Counts this process among the nodes that use a policy, in a [period](NodeCounts::PERIOD)
     /// with this number, and returns the counts. `None`, the default, for a store that cannot
     /// count.
@@ -127,7 +178,7 @@ pub trait Store<Rule>: Backend {
     /// [Leases](super::Leased) and [synchronisation](super::Synced) call it once in a period,
     /// beside a call to the store, by the clock that its answers show. Where these do not show the
     /// clock of the store, it is told periods by the clocks of the nodes, of which some may be
-    /// ahead. Wrappers that return the errors of the store forward it.
+    /// ahead.
     ///
     /// # Cancellation
     ///
@@ -151,8 +202,6 @@ pub trait Store<Rule>: Backend {
     /// numbers of a key for a minute at least, and one that cannot tell documents it. All deltas of
     /// a call belong to one [shard](Backend::shard).
     ///
-    /// Wrappers that return the errors of the store forward it.
-    ///
     /// # Errors
     ///
     /// Each delta has a result of its own, so that a key that fails does not keep the deltas of
@@ -167,16 +216,13 @@ pub trait Store<Rule>: Backend {
     /// # Cancellation
     ///
     /// Any of the deltas of a future that is dropped may have been added. They may be sent again.
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Self::Error>>
-    where
-        Rule: Algorithm,
-    {
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Self::Error>> {
         let _ = deltas;
         None
     }
 }
 
-/// The future of [`Store::sync`]: for each delta its state or its error, or one error for the whole
+/// The future of [`FleetStore::sync`]: for each delta its state or its error, or one error for the whole
 /// call.
 pub type SyncFuture<Rule, E> =
     BoxFuture<Result<Vec<Result<Pulled<<Rule as Algorithm>::State>, E>>, E>>;
@@ -309,67 +355,12 @@ impl StoreId {
 impl<S: Backend + ?Sized> Backend for Arc<S> {
     type Error = S::Error;
 
-    fn address(&self) -> Option<&str> {
-        (**self).address()
-    }
-
-    fn id(&self) -> Option<StoreId> {
-        (**self).id()
-    }
-
-    fn unsettled(&self) -> Option<u64> {
-        (**self).unsettled()
-    }
-
-    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
-        (**self).shard(policy, key)
-    }
-
-    fn refuses_beyond_rules(&self) -> bool {
-        (**self).refuses_beyond_rules()
-    }
-
-    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
-        (**self).note_refusal(policy, key)
-    }
+    delegate!(Backend, self => **self);
 }
 
 impl<Rule, S: Store<Rule> + ?Sized> Store<Rule> for Arc<S> {
     type Answer = S::Answer;
     type Done = S::Done;
 
-    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        (**self).acquire(asks)
-    }
-
-    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        (**self).look(asks)
-    }
-
-    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
-        (**self).settle(settlements)
-    }
-
-    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        (**self).reset(policy, key)
-    }
-
-    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
-        (**self).fits(rule)
-    }
-
-    fn count_node(
-        &self,
-        policy: &Policy,
-        period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
-        (**self).count_node(policy, period)
-    }
-
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Self::Error>>
-    where
-        Rule: Algorithm,
-    {
-        (**self).sync(deltas)
-    }
+    delegate!(Store<Rule>, self => **self);
 }

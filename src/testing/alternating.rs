@@ -10,7 +10,7 @@ use crate::{
     error::Error,
     key::Key,
     policy::Policy,
-    store::{Ask, Backend, BoxFuture, Check, Delta, NodeCounts, Settlement, Store, SyncFuture},
+    store::{Backend, BoxFuture, Delta, FleetStore, NodeCounts, Store, SyncFuture, delegate},
 };
 
 /// A store that alternates between two stores: two nodes, or two connections to one server.
@@ -128,39 +128,31 @@ impl<Rule, S: Store<Rule>> Store<Rule> for Alternating<S> {
     type Answer = S::Answer;
     type Done = S::Done;
 
-    fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        self.next().acquire(asks)
-    }
-
-    fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        self.next().look(asks)
-    }
-
-    fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
-        self.next().settle(settlements)
-    }
-
-    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        self.next().reset(policy, key)
-    }
-
     fn fits(&self, rule: &Rule) -> Result<(), Error> {
         let [one, other] = &self.stores;
         one.fits(rule).and_then(|()| other.fits(rule))
     }
 
+    delegate!(Store<Rule>, self => *self.next(); calls);
+
+    fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>>
+    where
+        Rule: Algorithm,
+    {
+        Some(self)
+    }
+}
+
+impl<Rule: Algorithm, S: Store<Rule>> FleetStore<Rule> for Alternating<S> {
     fn count_node(
         &self,
         policy: &Policy,
         period: u64,
     ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
-        self.next().count_node(policy, period)
+        self.next().fleet()?.count_node(policy, period)
     }
 
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Self::Error>>
-    where
-        Rule: Algorithm,
-    {
-        self.next().sync(deltas)
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, Self::Error>> {
+        self.next().fleet()?.sync(deltas)
     }
 }

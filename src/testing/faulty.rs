@@ -17,8 +17,8 @@ use crate::{
     policy::Policy,
     random::SharedRandom,
     store::{
-        Ask, Backend, Check, Delta, Settlement, Store, StoreError, StoreId, SyncFuture,
-        check::CheckFuture,
+        Ask, Backend, Check, Delta, FleetStore, Settlement, Store, StoreError, SyncFuture,
+        check::CheckFuture, delegate,
     },
 };
 
@@ -112,30 +112,7 @@ impl error::Error for InjectedFault {}
 impl<S: Backend> Backend for Faulty<S> {
     type Error = StoreError;
 
-    fn id(&self) -> Option<StoreId> {
-        self.store.id()
-    }
-
-    fn address(&self) -> Option<&str> {
-        self.store.address()
-    }
-
-    /// Returns the count of the wrapped store, without the settlements that met a fault.
-    fn unsettled(&self) -> Option<u64> {
-        self.store.unsettled()
-    }
-
-    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
-        self.store.shard(policy, key)
-    }
-
-    fn refuses_beyond_rules(&self) -> bool {
-        self.store.refuses_beyond_rules()
-    }
-
-    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
-        self.store.note_refusal(policy, key)
-    }
+    delegate!(Backend, self => self.store);
 }
 
 /// Publishes the counters of the wrapped store.
@@ -165,19 +142,28 @@ where
         self.with_fault(|| self.store.settle(settlements))
     }
 
-    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
-        self.store.fits(rule)
-    }
-
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         self.with_fault(|| self.store.reset(policy, key))
     }
 
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>>
+    delegate!(Store<Rule>, self => self.store; fits);
+
+    fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>>
     where
         Rule: Algorithm,
     {
-        let syncing = self.store.sync(deltas)?;
+        Some(self)
+    }
+}
+
+/// Pushes deltas. It counts no nodes, so that faults meet only the calls of a test.
+impl<Rule, S> FleetStore<Rule> for Faulty<S>
+where
+    Rule: Algorithm,
+    S: Store<Rule, Error: Into<StoreError> + 'static>,
+{
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>> {
+        let syncing = self.store.fleet()?.sync(deltas)?;
         let syncing: SyncFuture<Rule, StoreError> = Box::pin(async move {
             let synced = syncing.await.map_err(Into::into)?;
             Ok(synced

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tollgate::{
     FixedWindow, Policy, Timestamp,
     store::{
-        MemcachedCounters, Store,
-        driver::{CounterStore, NodeCounts},
+        MemcachedCounters,
+        driver::{CounterStore, FleetStore, NodeCounts},
     },
     time::{Clock, SystemClock},
 };

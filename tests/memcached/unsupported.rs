@@ -10,7 +10,7 @@ use tollgate::{
     store::{
         CircuitBreakerConfig, CircuitState, Memcached, MemcachedCounters, Store, StoreError,
         StoreExt,
-        driver::{Ask, Batch, CompareAndSwap, Delta, Swap, Swapped},
+        driver::{Ask, Batch, CompareAndSwap, Delta, FleetStore, Swap, Swapped},
     },
 };
 

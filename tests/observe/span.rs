@@ -5,12 +5,8 @@ use std::{convert::Infallible, pin::pin};
 use futures_util::poll;
 use http::{Request, Response};
 use tollgate::{
-    AnyRule, Limit, Policy, RateLimitLayer,
-    key::Key,
-    store::{
-        Backend, BoxStore, Store, StoreExt,
-        driver::{Ask, Check, Settlement},
-    },
+    AnyRule, Limit, RateLimitLayer,
+    store::{Backend, BoxStore, Store, StoreExt, driver::delegate},
     testing::{Fault, Faulty},
 };
 use tower::{Layer, ServiceExt, service_fn, util::BoxCloneService};
@@ -36,21 +32,7 @@ impl Store<AnyRule> for At {
     type Answer = <Memory as Store<AnyRule>>::Answer;
     type Done = <Memory as Store<AnyRule>>::Done;
 
-    fn acquire(&self, asks: &[Ask<'_, AnyRule>]) -> Check<Self::Answer> {
-        self.1.acquire(asks)
-    }
-
-    fn look(&self, asks: &[Ask<'_, AnyRule>]) -> Check<Self::Answer> {
-        Store::look(&self.1, asks)
-    }
-
-    fn settle(&self, settlements: Vec<Settlement<'_, AnyRule>>) -> Check<Self::Done> {
-        self.1.settle(settlements)
-    }
-
-    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        Store::reset(&self.1, policy, key)
-    }
+    delegate!(Store<AnyRule>, self => self.1; calls);
 }
 
 /// Returns a service behind two limits, whose inner service logs that it is called.

@@ -8,7 +8,7 @@ use tollgate::{
     key::Key,
     store::{
         Redis, Store, StoreExt, SyncConfig,
-        driver::{Ask, Batch, Delta, Pulled, Settlement},
+        driver::{Ask, Batch, Delta, FleetStore, Pulled, Settlement},
     },
 };
 

@@ -7,7 +7,7 @@ use tollgate::{
     key::Key,
     store::{
         LeaseConfig, Redis, Store, StoreExt,
-        driver::{Ask, NodeCounts},
+        driver::{Ask, FleetStore, NodeCounts},
     },
 };
 
@@ -37,7 +37,7 @@ where
         };
         newest = newest.max(period);
         *counted.entry(period).or_default() += 1;
-        let counting = store.count_node(&policy, period).unwrap();
+        let counting = store.fleet().unwrap().count_node(&policy, period).unwrap();
         let NodeCounts { current, previous } = counting.await.unwrap();
         let in_period = |period| counted.get(&period).copied().unwrap_or(0);
         if period + 1 >= newest {

@@ -9,6 +9,7 @@ mod circuit_breaker;
 mod circuit_breaker_model;
 mod composition;
 mod contention;
+mod delegation;
 mod fakes;
 mod fall_back;
 mod fleet;

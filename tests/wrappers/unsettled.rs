@@ -96,31 +96,7 @@ async fn the_count_of_a_store_is_passed_on_plus_calls_rejected_by_a_breaker() {
     impl Store<TokenBucket> for Counts {
         type Answer = <Faulty as Store<TokenBucket>>::Answer;
         type Done = <Faulty as Store<TokenBucket>>::Done;
-        fn acquire(
-            &self,
-            asks: &[tollgate::store::driver::Ask<'_, TokenBucket>],
-        ) -> tollgate::store::driver::Check<Self::Answer> {
-            self.0.acquire(asks)
-        }
-        fn look(
-            &self,
-            asks: &[tollgate::store::driver::Ask<'_, TokenBucket>],
-        ) -> tollgate::store::driver::Check<Self::Answer> {
-            self.0.look(asks)
-        }
-        fn settle(
-            &self,
-            settlements: Vec<tollgate::store::driver::Settlement<'_, TokenBucket>>,
-        ) -> tollgate::store::driver::Check<Self::Done> {
-            self.0.settle(settlements)
-        }
-        fn reset(
-            &self,
-            policy: &tollgate::Policy,
-            key: &tollgate::key::Key,
-        ) -> tollgate::store::driver::Check<Self::Done> {
-            self.0.reset(policy, key)
-        }
+        tollgate::store::driver::delegate!(Store<TokenBucket>, self => self.0; calls);
     }
     let counting = std::sync::Arc::new(Counts(remote.clone()));
     let behind = counting

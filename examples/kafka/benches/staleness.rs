@@ -14,7 +14,7 @@ use tollgate::{
     key::Key,
     store::{
         Store,
-        driver::{Ask, Batch, Check, Delta},
+        driver::{Ask, Batch, Check, Delta, FleetStore},
     },
 };
 use tollgate_kafka::{Aggregator, Kafka, Settings};

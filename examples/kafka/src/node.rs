@@ -20,7 +20,7 @@ use tollgate::{
     key::Key,
     store::{
         Backend, Store, StoreError,
-        driver::{Ask, Check, Decisions, Delta, Pulled, Settlement, StateKey},
+        driver::{Ask, Check, Decisions, Delta, FleetStore, Pulled, Settlement, StateKey},
     },
     time::{Clock, SystemClock},
 };
@@ -339,6 +339,12 @@ impl Store<AnyRule> for Kafka {
         Check::Pending(Box::pin(async move { inner.produce(changes).await }))
     }
 
+    fn fleet(&self) -> Option<&dyn FleetStore<AnyRule, Error = Self::Error>> {
+        Some(self)
+    }
+}
+
+impl FleetStore<AnyRule> for Kafka {
     /// Produces the deltas, and returns the last totals with what this node has told since.
     fn sync(&self, deltas: &[Delta<'_, AnyRule>]) -> Option<SyncFuture<AnyRule, StoreError>> {
         let (inner, now) = (Arc::clone(&self.inner), self.inner.clock.now());

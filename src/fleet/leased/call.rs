@@ -146,8 +146,11 @@ where
 
     /// Counts this node in the store if that is due, beside a call to the store.
     pub(super) fn count_node(&self, policy: &Policy) {
-        self.nodes
-            .count(policy, |period| self.store.count_node(policy, period));
+        self.nodes.count(policy, |period| {
+            self.store
+                .fleet()
+                .and_then(|store| store.count_node(policy, period))
+        });
     }
 
     /// Asks the store for units that later calls will need.

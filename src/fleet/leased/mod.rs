@@ -18,9 +18,10 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, NodeCounts, Settlement, Store, StoreError,
-        StoreId,
+        Ask, Backend, BoxFuture, Check, Decisions, FleetStore, NodeCounts, Settlement, Store,
+        StoreError,
         boxed::boxed,
+        delegate,
         wrappers::blocks::{Unblocked, no_blocks_inside},
     },
     time::{Clock, LeaseClock},
@@ -300,29 +301,11 @@ impl<S, Rule, C> fmt::Debug for Leased<S, Rule, C> {
 impl<S: Backend<Error = StoreError>, Rule, C> Backend for Leased<S, Rule, C> {
     type Error = StoreError;
 
-    fn id(&self) -> Option<StoreId> {
-        self.inner.store.id()
-    }
-
-    fn address(&self) -> Option<&str> {
-        self.inner.store.address()
-    }
+    delegate!(Backend, self => self.inner.store; identity, refusals);
 
     fn unsettled(&self) -> Option<u64> {
         let in_store = self.inner.store.unsettled()?;
         Some(in_store + self.inner.leases.unsettled.get())
-    }
-
-    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
-        self.inner.store.shard(policy, key)
-    }
-
-    fn refuses_beyond_rules(&self) -> bool {
-        self.inner.store.refuses_beyond_rules()
-    }
-
-    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
-        self.inner.store.note_refusal(policy, key)
     }
 }
 
@@ -450,12 +433,27 @@ where
         self.inner.store.fits(&self.inner.config.tightened(rule)?)
     }
 
+    fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>> {
+        Some(self)
+    }
+}
+
+impl<S, Rule, C> FleetStore<Rule> for Leased<S, Rule, C>
+where
+    S: Store<Rule, Answer: Send + 'static, Done: Send + 'static>
+        + Backend<Error = StoreError>
+        + Send
+        + Sync
+        + 'static,
+    Rule: Leasable,
+    C: Clock + Send + Sync + 'static,
+{
     fn count_node(
         &self,
         policy: &Policy,
         period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, StoreError>>> {
-        self.inner.store.count_node(policy, period)
+    ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
+        self.inner.store.fleet()?.count_node(policy, period)
     }
 }
 

@@ -20,8 +20,8 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, NodeCounts, OwnedAsks, Settlement, Store,
-        StoreError, StoreId, boxed::boxed, wrappers::blocks::no_blocks_inside,
+        Ask, Backend, BoxFuture, Check, Decisions, FleetStore, NodeCounts, OwnedAsks, Settlement,
+        Store, StoreError, boxed::boxed, delegate, wrappers::blocks::no_blocks_inside,
     },
     time::{Clock, SystemClock},
 };
@@ -277,29 +277,7 @@ impl<S, Rule: Syncable, C> fmt::Debug for Synced<S, Rule, C> {
 impl<S: Backend<Error = StoreError>, Rule: Syncable, C> Backend for Synced<S, Rule, C> {
     type Error = StoreError;
 
-    fn id(&self) -> Option<StoreId> {
-        self.inner.store.id()
-    }
-
-    fn address(&self) -> Option<&str> {
-        self.inner.store.address()
-    }
-
-    fn unsettled(&self) -> Option<u64> {
-        self.inner.store.unsettled()
-    }
-
-    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
-        self.inner.store.shard(policy, key)
-    }
-
-    fn refuses_beyond_rules(&self) -> bool {
-        self.inner.store.refuses_beyond_rules()
-    }
-
-    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
-        self.inner.store.note_refusal(policy, key)
-    }
+    delegate!(Backend, self => self.inner.store);
 }
 
 impl<S, Rule, C> Store<Rule> for Synced<S, Rule, C>
@@ -397,11 +375,26 @@ where
         self.inner.store.fits(rule)
     }
 
+    fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>> {
+        Some(self)
+    }
+}
+
+impl<S, Rule, C> FleetStore<Rule> for Synced<S, Rule, C>
+where
+    S: Store<Rule, Answer: Send + 'static, Done: Send + 'static>
+        + Backend<Error = StoreError>
+        + Send
+        + Sync
+        + 'static,
+    Rule: Syncable,
+    C: Clock + Send + Sync + 'static,
+{
     fn count_node(
         &self,
         policy: &Policy,
         period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, StoreError>>> {
-        self.inner.store.count_node(policy, period)
+    ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
+        self.inner.store.fleet()?.count_node(policy, period)
     }
 }

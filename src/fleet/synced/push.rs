@@ -295,8 +295,11 @@ where
 
     /// Counts this node in the store if that is due, beside a call to the store.
     pub(super) fn count_node(&self, policy: &Policy) {
-        self.nodes
-            .count(policy, |period| self.store.count_node(policy, period));
+        self.nodes.count(policy, |period| {
+            self.store
+                .fleet()
+                .and_then(|store| store.count_node(policy, period))
+        });
     }
 
     /// Takes out what the next key of a schedule has to push now, and returns its number of deltas.
@@ -355,7 +358,7 @@ where
         let syncing = {
             let pushed = pushing.pushed.iter();
             let deltas: Vec<_> = pushed.flat_map(|pushed| pushed.deltas(sent)).collect();
-            self.store.sync(&deltas)
+            self.store.fleet().and_then(|store| store.sync(&deltas))
         };
         let Some(syncing) = syncing else {
             // The store cannot take in deltas, so nothing was admitted here, unless the node was

@@ -15,8 +15,8 @@ use crate::{
     policy::Policy,
     stats::stats,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Delta, NodeCounts, Settlement, Store,
-        StoreError, StoreId, SyncFuture,
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Settlement,
+        Store, StoreError, StoreId, SyncFuture,
         ask::{ResolvedAsk, key_name, nodes_name, policies},
         engine::{Answers, spawn_detached},
     },
@@ -539,6 +539,17 @@ where
         )))
     }
 
+    fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>> {
+        Some(self)
+    }
+}
+
+impl<C, Rule, K> FleetStore<Rule> for CasStore<C, Rule, K>
+where
+    C: CompareAndSwap,
+    Rule: Algorithm<State: Codec>,
+    K: Clock + Send + Sync + 'static,
+{
     fn count_node(
         &self,
         policy: &Policy,

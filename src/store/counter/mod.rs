@@ -34,8 +34,8 @@ use crate::{
     policy::Policy,
     stats::stats,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Delta, NodeCounts, Settlement, Store,
-        StoreError, StoreId, SyncFuture,
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Settlement,
+        Store, StoreError, StoreId, SyncFuture,
         ask::{nodes_name, policies},
         engine::{Unsettled, spawn_detached},
     },
@@ -673,6 +673,17 @@ where
         slicing_for_keys(rule).map(drop)
     }
 
+    fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>> {
+        Some(self)
+    }
+}
+
+impl<I, Rule, K> FleetStore<Rule> for CounterStore<I, Rule, K>
+where
+    I: Increment,
+    Rule: Counted,
+    K: Clock + Send + Sync + 'static,
+{
     fn count_node(
         &self,
         policy: &Policy,

@@ -65,8 +65,8 @@ use crate::{
     policy::Policy,
     stats::stats,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Delta, NodeCounts, Settlement, Store,
-        StoreError, StoreId, SyncFuture,
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Settlement,
+        Store, StoreError, StoreId, SyncFuture,
         ask::{key_name, nodes_name, policies},
         engine::{runtime, spawn_detached},
     },
@@ -359,6 +359,16 @@ where
         fits(rule)
     }
 
+    fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>> {
+        Some(self)
+    }
+}
+
+impl<E, Rule> FleetStore<Rule> for ScriptStore<E, Rule>
+where
+    E: Evaluate,
+    Rule: Scripted,
+{
     fn count_node(
         &self,
         policy: &Policy,
@@ -371,10 +381,7 @@ where
         ))
     }
 
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>>
-    where
-        Rule: Scripted,
-    {
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>> {
         Some(self.send_deltas(deltas))
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     stats::Counter,
     store::{
         Ask, Backend, Check, Decisions, FailureMode, NeverFails, OnFailure, OnFailureFuture,
-        OwnedAsks, Settlement, Store, StoreError, StoreId,
+        OwnedAsks, Settlement, Store, StoreError, delegate,
     },
 };
 
@@ -317,29 +317,7 @@ impl<S: fmt::Debug, L: fmt::Debug, Rule> fmt::Debug for Fallback<S, L, Rule> {
 impl<S: Backend, L, Rule> Backend for Fallback<S, L, Rule> {
     type Error = Infallible;
 
-    fn id(&self) -> Option<StoreId> {
-        self.stores.remote.id()
-    }
-
-    fn address(&self) -> Option<&str> {
-        self.stores.remote.address()
-    }
-
-    fn unsettled(&self) -> Option<u64> {
-        self.stores.remote.unsettled()
-    }
-
-    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
-        self.stores.remote.shard(policy, key)
-    }
-
-    fn refuses_beyond_rules(&self) -> bool {
-        self.stores.remote.refuses_beyond_rules()
-    }
-
-    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
-        self.stores.remote.note_refusal(policy, key)
-    }
+    delegate!(Backend, self => self.stores.remote);
 }
 
 impl<S, L, Rule> Store<Rule> for Fallback<S, L, Rule>

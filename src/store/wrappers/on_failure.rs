@@ -24,7 +24,7 @@ use crate::{
     policy::Policy,
     stats::Counter,
     store::{
-        Ask, Backend, Check, Decisions, Settlement, Store, StoreError, StoreId,
+        Ask, Backend, Check, Decisions, Settlement, Store, StoreError, delegate,
         engine::{SettlementGuard, Unsettled},
     },
     time::{Clock, SystemClock},
@@ -277,29 +277,11 @@ impl FailureMode {
 impl<S: Backend> Backend for OnFailure<S> {
     type Error = Infallible;
 
-    fn id(&self) -> Option<StoreId> {
-        self.store.id()
-    }
-
-    fn address(&self) -> Option<&str> {
-        self.store.address()
-    }
+    delegate!(Backend, self => self.store; identity, refusals);
 
     fn unsettled(&self) -> Option<u64> {
         let own = || self.unsettled.count();
         Some(self.store.unsettled().unwrap_or_else(own))
-    }
-
-    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
-        self.store.shard(policy, key)
-    }
-
-    fn refuses_beyond_rules(&self) -> bool {
-        self.store.refuses_beyond_rules()
-    }
-
-    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
-        self.store.note_refusal(policy, key)
     }
 }
 
@@ -327,9 +309,7 @@ impl<Rule, S: Store<Rule, Error: Into<StoreError>>> Store<Rule> for OnFailure<S>
         self.replace_error(self.store.reset(policy, key), 0, 0, policies)
     }
 
-    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
-        self.store.fits(rule)
-    }
+    delegate!(Store<Rule>, self => self.store; fits);
 }
 
 /// Returns `count` decisions for a call that the store does not support.

@@ -15,11 +15,15 @@ use pin_project_lite::pin_project;
 use smallvec::SmallVec;
 
 use crate::{
+    algorithm::Algorithm,
     decision::{Cost, Decision, Numbers, RuleLimit, Verdict},
     key::Key,
     policy::Policy,
     stats::Counter,
-    store::{Ask, Backend, BoxFuture, Check, Decisions, NodeCounts, Settlement, Store, StoreId},
+    store::{
+        Ask, Backend, BoxFuture, Check, Decisions, FleetStore, NodeCounts, Settlement, Store,
+        delegate,
+    },
     time::{Clock, SystemClock, Timestamp},
 };
 
@@ -190,29 +194,7 @@ impl<S: fmt::Debug, Rule, C> fmt::Debug for RememberRefusals<S, Rule, C> {
 impl<S: Backend, Rule, C> Backend for RememberRefusals<S, Rule, C> {
     type Error = S::Error;
 
-    fn id(&self) -> Option<StoreId> {
-        self.store.id()
-    }
-
-    fn address(&self) -> Option<&str> {
-        self.store.address()
-    }
-
-    fn unsettled(&self) -> Option<u64> {
-        self.store.unsettled()
-    }
-
-    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
-        self.store.shard(policy, key)
-    }
-
-    fn refuses_beyond_rules(&self) -> bool {
-        self.store.refuses_beyond_rules()
-    }
-
-    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
-        self.store.note_refusal(policy, key)
-    }
+    delegate!(Backend, self => self.store);
 }
 
 impl<S, Rule, C> Store<Rule> for RememberRefusals<S, Rule, C>
@@ -275,16 +257,28 @@ where
         self.forget([hash], |store| store.reset(policy, key))
     }
 
-    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
-        self.store.fits(rule)
-    }
+    delegate!(Store<Rule>, self => self.store; fits);
 
+    fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>>
+    where
+        Rule: Algorithm,
+    {
+        Some(self)
+    }
+}
+
+/// Counts nodes. Deltas are not pushed through it: it would not know which refusals they outdate.
+impl<S, Rule, C> FleetStore<Rule> for RememberRefusals<S, Rule, C>
+where
+    S: Store<Rule>,
+    Rule: Algorithm,
+{
     fn count_node(
         &self,
         policy: &Policy,
         period: u64,
     ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
-        self.store.count_node(policy, period)
+        self.store.fleet()?.count_node(policy, period)
     }
 }
 

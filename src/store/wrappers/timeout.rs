@@ -18,8 +18,8 @@ use crate::{
     policy::Policy,
     stats::Counter,
     store::{
-        Ask, Backend, BoxFuture, Check, Delta, NodeCounts, Settlement, Store, StoreError, StoreId,
-        SyncFuture,
+        Ask, Backend, BoxFuture, Check, Delta, FleetStore, NodeCounts, Settlement, Store,
+        StoreError, SyncFuture, delegate,
     },
 };
 
@@ -195,29 +195,7 @@ where
 impl<S: Backend<Error = StoreError>> Backend for Timeout<S> {
     type Error = StoreError;
 
-    fn id(&self) -> Option<StoreId> {
-        self.store.id()
-    }
-
-    fn address(&self) -> Option<&str> {
-        self.store.address()
-    }
-
-    fn unsettled(&self) -> Option<u64> {
-        self.store.unsettled()
-    }
-
-    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
-        self.store.shard(policy, key)
-    }
-
-    fn refuses_beyond_rules(&self) -> bool {
-        self.store.refuses_beyond_rules()
-    }
-
-    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
-        self.store.note_refusal(policy, key)
-    }
+    delegate!(Backend, self => self.store);
 }
 
 impl<Rule, S: Store<Rule, Error = StoreError>> Store<Rule> for Timeout<S> {
@@ -240,24 +218,32 @@ impl<Rule, S: Store<Rule, Error = StoreError>> Store<Rule> for Timeout<S> {
         self.with_deadline(self.store.reset(policy, key))
     }
 
-    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
-        self.store.fits(rule)
-    }
+    delegate!(Store<Rule>, self => self.store; fits);
 
+    fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>>
+    where
+        Rule: Algorithm,
+    {
+        Some(self)
+    }
+}
+
+impl<Rule, S> FleetStore<Rule> for Timeout<S>
+where
+    Rule: Algorithm,
+    S: Store<Rule, Error = StoreError>,
+{
     fn count_node(
         &self,
         policy: &Policy,
         period: u64,
     ) -> Option<BoxFuture<Result<NodeCounts, StoreError>>> {
-        let counting = Store::<Rule>::count_node(&self.store, policy, period)?;
+        let counting = self.store.fleet()?.count_node(policy, period)?;
         Some(Box::pin(self.deadline_of(counting)))
     }
 
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>>
-    where
-        Rule: Algorithm,
-    {
-        let syncing = self.store.sync(deltas)?;
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>> {
+        let syncing = self.store.fleet()?.sync(deltas)?;
         Some(Box::pin(self.deadline_of(syncing)))
     }
 }

@@ -108,13 +108,13 @@ where
         policy: &Policy,
         period: u64,
     ) -> Option<LocalFuture<'_, Result<NodeCounts, ErrorText>>> {
-        let counting = self.store.count_node(policy, period)?;
+        let counting = self.store.fleet()?.count_node(policy, period)?;
         Some(Box::pin(async { counting.await.map_err(ErrorText::new) }))
     }
 
     fn sync(&self, deltas: &[Delta<'_, R>]) -> Option<LocalSync<'_, R>>
 where {
-        let syncing = self.store.sync(deltas)?;
+        let syncing = self.store.fleet()?.sync(deltas)?;
         Some(Box::pin(async {
             let answers = syncing.await.map_err(ErrorText::new)?;
             let answers = answers.into_iter();

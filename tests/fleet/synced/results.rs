@@ -12,7 +12,7 @@ use tollgate::{
     key::Key,
     store::{
         Backend, Store, StoreError, StoreExt, SyncConfig, Synced,
-        driver::{Ask, Check, Delta, Settlement},
+        driver::{Delta, FleetStore, delegate},
     },
     time::TokioClock,
 };
@@ -47,22 +47,14 @@ impl Store<TokenBucket> for Picky {
     type Answer = <Server<TokenBucket> as Store<TokenBucket>>::Answer;
     type Done = <Server<TokenBucket> as Store<TokenBucket>>::Done;
 
-    fn acquire(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
-        self.store.acquire(asks)
+    fn fleet(&self) -> Option<&dyn FleetStore<TokenBucket, Error = Self::Error>> {
+        Some(self)
     }
 
-    fn look(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
-        self.store.look(asks)
-    }
+    delegate!(Store<TokenBucket>, self => self.store; calls);
+}
 
-    fn settle(&self, settlements: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> {
-        self.store.settle(settlements)
-    }
-
-    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        Store::<TokenBucket>::reset(&self.store, policy, key)
-    }
-
+impl FleetStore<TokenBucket> for Picky {
     fn sync(
         &self,
         deltas: &[Delta<'_, TokenBucket>],

@@ -13,7 +13,8 @@ use tollgate::{
     store::{
         Store, StoreError, StoreExt,
         driver::{
-            Ask, Batch, CasStore, CasStoreBuilder, CompareAndSwap, Delta, Loaded, Swap, Swapped,
+            Ask, Batch, CasStore, CasStoreBuilder, CompareAndSwap, Delta, FleetStore, Loaded, Swap,
+            Swapped,
         },
     },
     time::ManualClock,

@@ -2,7 +2,7 @@
 
 use tollgate::{
     Policy, TokenBucket,
-    store::{Store, driver::CasStore},
+    store::driver::{CasStore, FleetStore},
     time::ManualClock,
 };
 

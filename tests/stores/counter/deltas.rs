@@ -13,7 +13,7 @@ use tollgate::{
     key::Key,
     store::{
         Store, StoreError, StoreExt, SyncConfig,
-        driver::{Batch, CounterStore, CounterStoreBuilder, Delta, Increment, Totals},
+        driver::{Batch, CounterStore, CounterStoreBuilder, Delta, FleetStore, Increment, Totals},
     },
     time::ManualClock,
 };

@@ -6,8 +6,8 @@ use support::Random;
 use tollgate::{
     FixedWindow, Timestamp,
     store::{
-        Store, StoreError,
-        driver::{CounterStore, CounterStoreBuilder, Increment, NodeCounts, Totals},
+        StoreError,
+        driver::{CounterStore, CounterStoreBuilder, FleetStore, Increment, NodeCounts, Totals},
     },
     time::{Clock, ManualClock},
 };

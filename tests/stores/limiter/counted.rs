@@ -10,7 +10,7 @@ use tollgate::{
     key::Key,
     store::{
         Backend, Store,
-        driver::{Ask, Check, Settlement},
+        driver::{Ask, Check, Settlement, delegate},
     },
 };
 
@@ -95,7 +95,5 @@ impl<Rule, S: Store<Rule>> Store<Rule> for Counted<S> {
         self.store.reset(policy, key)
     }
 
-    fn fits(&self, rule: &Rule) -> Result<(), tollgate::Error> {
-        self.store.fits(rule)
-    }
+    delegate!(Store<Rule>, self => self.store; fits);
 }

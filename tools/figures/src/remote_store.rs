@@ -9,7 +9,7 @@ use tollgate::{
     key::Key,
     store::{
         Backend, Store, StoreError,
-        driver::{Ask, Check, Decisions, Delta, OwnedAsks, Settlement},
+        driver::{FleetStore, Ask, Check, Decisions, Delta, OwnedAsks, Settlement},
     },
 };
 
@@ -125,6 +125,12 @@ impl Store<AnyRule> for RemoteStore {
         self.done(Operation::Reset(policy.clone(), *key))
     }
 
+    fn fleet(&self) -> Option<&dyn FleetStore<AnyRule, Error = Self::Error>> {
+        Some(self)
+    }
+}
+
+impl FleetStore<AnyRule> for RemoteStore {
     fn sync(&self, deltas: &[Delta<'_, AnyRule>]) -> Option<SyncFuture<AnyRule, StoreError>> {
         let deltas: Vec<_> = deltas.iter().map(OwnedDelta::new).collect();
         Some(self.ask(move |server| server.sync(&deltas)))

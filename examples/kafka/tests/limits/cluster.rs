@@ -13,7 +13,7 @@ use tollgate::{
     key::Key,
     store::{
         Store, StoreError, StoreExt, SyncConfig, Synced,
-        driver::{Ask, Batch, Check, Delta, StateKey},
+        driver::{Ask, Batch, Check, Delta, FleetStore, StateKey},
     },
 };
 use tollgate_kafka::{Aggregator, AggregatorCounters, Kafka, Settings};

@@ -26,8 +26,8 @@ use crate::{
     policy::Policy,
     stats::Counter,
     store::{
-        Ask, Backend, BoxFuture, Check, NodeCounts, OwnedAsks, Progress, Settlement, StepsFuture,
-        Store, StoreId, run,
+        Ask, Backend, BoxFuture, Check, FleetStore, NodeCounts, OwnedAsks, Progress, Settlement,
+        StepsFuture, Store, delegate, run,
     },
     time::{Clock, SystemClock},
 };
@@ -389,21 +389,7 @@ impl<S: fmt::Debug, C> fmt::Debug for Blocks<S, C> {
 impl<S: Backend, C: Clock> Backend for Blocks<S, C> {
     type Error = S::Error;
 
-    fn id(&self) -> Option<StoreId> {
-        self.store.id()
-    }
-
-    fn address(&self) -> Option<&str> {
-        self.store.address()
-    }
-
-    fn unsettled(&self) -> Option<u64> {
-        self.store.unsettled()
-    }
-
-    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
-        self.store.shard(policy, key)
-    }
+    delegate!(Backend, self => self.store; identity, unsettled);
 
     fn refuses_beyond_rules(&self) -> bool {
         true
@@ -474,12 +460,23 @@ where
         self.store.fits(&Blockable::Block(Block::LOOK))
     }
 
+    fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>> {
+        Some(self)
+    }
+}
+
+impl<S, Rule, C> FleetStore<Rule> for Blocks<S, C>
+where
+    S: Store<Blockable<Rule>>,
+    Rule: Algorithm,
+    C: Clock + Clone,
+{
     fn count_node(
         &self,
         policy: &Policy,
         period: u64,
     ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
-        Store::<Blockable<Rule>>::count_node(&self.store, policy, period)
+        self.store.fleet()?.count_node(policy, period)
     }
 }
 

@@ -21,8 +21,8 @@ use crate::{
     quota::Written,
     random,
     store::{
-        Ask, Backend, BoxFuture, Check, Delta, NodeCounts, Settlement, Store, StoreError, StoreId,
-        SyncFuture, engine::Unsettled,
+        Ask, Backend, BoxFuture, Check, Delta, FleetStore, NodeCounts, Settlement, Store,
+        StoreError, SyncFuture, delegate, engine::Unsettled,
     },
     time::{Clock, SystemClock},
 };
@@ -354,30 +354,12 @@ impl<C> CircuitBreakerConfig<C> {
 impl<S: Backend<Error = StoreError>, C> Backend for CircuitBreaker<S, C> {
     type Error = StoreError;
 
-    fn id(&self) -> Option<StoreId> {
-        self.store.id()
-    }
-
-    fn address(&self) -> Option<&str> {
-        self.store.address()
-    }
+    delegate!(Backend, self => self.store; identity, refusals);
 
     /// Includes the settlements that were rejected while the circuit was open.
     fn unsettled(&self) -> Option<u64> {
         let of_store = self.store.unsettled()?;
         Some(of_store + self.unsettled.count())
-    }
-
-    fn shard(&self, policy: &Policy, key: &Key) -> u32 {
-        self.store.shard(policy, key)
-    }
-
-    fn refuses_beyond_rules(&self) -> bool {
-        self.store.refuses_beyond_rules()
-    }
-
-    fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
-        self.store.note_refusal(policy, key)
     }
 }
 
@@ -414,26 +396,35 @@ where
         })
     }
 
-    fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
-        self.store.fits(rule)
-    }
+    delegate!(Store<Rule>, self => self.store; fits);
 
+    fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>>
+    where
+        Rule: Algorithm,
+    {
+        Some(self)
+    }
+}
+
+impl<Rule, S, C> FleetStore<Rule> for CircuitBreaker<S, C>
+where
+    Rule: Algorithm,
+    S: Store<Rule, Error = StoreError>,
+    C: Clock + Send + Sync + 'static,
+{
     fn count_node(
         &self,
         policy: &Policy,
         period: u64,
     ) -> Option<BoxFuture<Result<NodeCounts, StoreError>>> {
-        Store::<Rule>::count_node(&self.store, policy, period)
+        self.store.fleet()?.count_node(policy, period)
     }
 
-    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>>
-    where
-        Rule: Algorithm,
-    {
+    fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>> {
         let first = deltas.first();
         let shard = first.map_or(0, |delta| self.store.shard(delta.policy(), delta.key()));
         // Called first: a store without synchronisation is no failure.
-        let syncing = self.store.sync(deltas)?;
+        let syncing = self.store.fleet()?.sync(deltas)?;
         Some(match self.call(shard, |_| Check::Pending(syncing)) {
             Check::Ready(result) => Box::pin(future::ready(result)),
             Check::Pending(syncing) => Box::pin(syncing),

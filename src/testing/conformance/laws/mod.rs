@@ -62,10 +62,10 @@ pub enum Law {
     /// the suite can [cause one](super::Suite::fault).
     Fault,
     /// Each node is counted once, in its period and policy. Nothing is checked of a store that
-    /// [cannot count](crate::store::Store::count_node).
+    /// [cannot count](crate::store::driver::FleetStore::count_node).
     Nodes,
     /// Units that nodes admitted by themselves are added once. Nothing is checked of a store that
-    /// [takes no deltas](crate::store::Store::sync).
+    /// [takes no deltas](crate::store::driver::FleetStore::sync).
     Sync,
     /// The store decides as its rule does, in random sequences of calls.
     Timeline,

@@ -19,7 +19,7 @@ use tollgate::{
     key::Key,
     store::{
         Backend, Store, StoreError,
-        driver::{Ask, Batch, Check, Decisions, Delta, NodeCounts, Pulled, Settlement},
+        driver::{Ask, Batch, Check, Decisions, Delta, FleetStore, NodeCounts, Pulled, Settlement},
     },
     time::{Clock, ManualClock},
 };
@@ -293,6 +293,31 @@ impl Store<AnyRule> for Flawed {
         }))
     }
 
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        let names = self.names(policy, key);
+        let mut states = self.states.lock().unwrap();
+        let is_of = |place: &Entry| (&place.0, &place.1) == (&names.0, &names.1);
+        match self.flaw {
+            Flaw::ResetDoesNothing => {}
+            Flaw::ResetsAllPolicies => states.retain(|(_, other, _), _| *other != names.1),
+            Flaw::ResetsOneKind => {
+                let of_it = states.iter().filter(|(place, _)| is_of(place));
+                let last = of_it.max_by_key(|(place, known)| (known.written_at, place.2));
+                if let Some(last) = last.map(|(place, _)| place.clone()) {
+                    states.remove(&last);
+                }
+            }
+            _ => states.retain(|place, _| !is_of(place)),
+        }
+        Check::Ready(Ok(()))
+    }
+
+    fn fleet(&self) -> Option<&dyn FleetStore<AnyRule, Error = Self::Error>> {
+        Some(self)
+    }
+}
+
+impl FleetStore<AnyRule> for Flawed {
     fn count_node(
         &self,
         policy: &Policy,
@@ -363,24 +388,5 @@ impl Store<AnyRule> for Flawed {
             }
             Ok(all)
         }))
-    }
-
-    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        let names = self.names(policy, key);
-        let mut states = self.states.lock().unwrap();
-        let is_of = |place: &Entry| (&place.0, &place.1) == (&names.0, &names.1);
-        match self.flaw {
-            Flaw::ResetDoesNothing => {}
-            Flaw::ResetsAllPolicies => states.retain(|(_, other, _), _| *other != names.1),
-            Flaw::ResetsOneKind => {
-                let of_it = states.iter().filter(|(place, _)| is_of(place));
-                let last = of_it.max_by_key(|(place, known)| (known.written_at, place.2));
-                if let Some(last) = last.map(|(place, _)| place.clone()) {
-                    states.remove(&last);
-                }
-            }
-            _ => states.retain(|place, _| !is_of(place)),
-        }
-        Check::Ready(Ok(()))
     }
 }

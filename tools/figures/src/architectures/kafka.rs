@@ -22,7 +22,7 @@ use tollgate::{
     key::Key,
     store::{
         Backend, Store, StoreError,
-        driver::{Ask, Batch, Check, Decisions, Delta, Pulled, Settlement, StateKey},
+        driver::{FleetStore, Ask, Batch, Check, Decisions, Delta, Pulled, Settlement, StateKey},
     },
 };
 
@@ -318,6 +318,12 @@ impl Store<AnyRule> for Kafka {
         Check::Ready(Err(not_simulated()))
     }
 
+    fn fleet(&self) -> Option<&dyn FleetStore<AnyRule, Error = Self::Error>> {
+        Some(self)
+    }
+}
+
+impl FleetStore<AnyRule> for Kafka {
     /// Produces the deltas, and returns the last totals with what this node has produced since.
     fn sync(&self, deltas: &[Delta<'_, AnyRule>]) -> Option<SyncFuture<AnyRule, StoreError>> {
         let now = self.now();
