@@ -215,7 +215,7 @@ macro_rules! differs {
 async fn wrappers_answer_as_the_store_inside() {
     let minute = Duration::from_secs(60);
     differs!(|store| store, []);
-    differs!(|store| Arc::new(store), []);
+    differs!(Arc::new, []);
     differs!(|store: Marked| store.boxed::<TokenBucket>(), []);
     differs!(|store: Marked| store.timeout(minute), []);
     differs!(

@@ -7,7 +7,7 @@ use std::{
 };
 
 use tollgate::{
-    Policy, TokenBucket,
+    TokenBucket,
     future::SyncFuture,
     key::Key,
     store::{
