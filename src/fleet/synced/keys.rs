@@ -51,13 +51,18 @@ pub(super) struct SyncCounts {
 
 /// The view of a key under rules of one kind, and the calls that wait for it.
 pub(super) struct KeyEntry<Rule: Syncable> {
-    pub(super) owner: Box<(Policy, Key)>,
     pub(super) view: KeyView<Rule>,
-    /// Calls that wait for the store.
-    pub(super) waiting: Waiting,
+    /// What most calls do not read.
+    pub(super) rest: Box<Rest>,
     pub(super) schedule: Arc<ShardSchedule>,
     /// When it is due, as the schedule knows it.
     noted: Due,
+}
+
+/// The limit and the key of an entry, and the calls that wait for the store.
+pub(super) struct Rest {
+    pub(super) owner: (Policy, Key),
+    pub(super) waiting: Waiting,
 }
 
 /// The rule of the last call, and what a node may do alone under it. Most keys come under few
@@ -234,7 +239,7 @@ impl<Rule: Syncable> ViewEntry<Rule> for KeyEntry<Rule> {
     }
 
     fn is_settled(&self) -> bool {
-        self.view.is_settled() && self.waiting.is_empty()
+        self.view.is_settled() && self.rest.waiting.is_empty()
     }
 
     fn removed(&mut self, fingerprint: u64) {
@@ -250,9 +255,11 @@ impl<Rule: Syncable> KeyEntry<Rule> {
         schedule: Arc<ShardSchedule>,
     ) -> Self {
         Self {
-            owner: Box::new((ask.policy().clone(), *ask.key())),
             view: KeyView::new(rule.clone(), now),
-            waiting: Waiting::default(),
+            rest: Box::new(Rest {
+                owner: (ask.policy().clone(), *ask.key()),
+                waiting: Waiting::default(),
+            }),
             schedule,
             noted: Due::NEVER,
         }
@@ -299,7 +306,7 @@ impl<Rule: Syncable> KeyEntry<Rule> {
     /// Waits for the store.
     pub(super) fn wait(&mut self) -> Answered {
         self.schedule.hurry.notify_one();
-        self.waiting.wait()
+        self.rest.waiting.wait()
     }
 }
 
