@@ -425,6 +425,8 @@ const RINGS: [(&str, &[&str]); 5] = [
             "store::ask",
             "store::boxed",
             "store::check",
+            "__delegate",
+            "store::delegate",
             "store::delta",
             "store::engine",
             "store::error",

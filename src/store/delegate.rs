@@ -8,8 +8,8 @@
 /// Implements methods of a wrapper by those of the store inside.
 ///
 /// It is written in an implementation of [`Backend`](crate::store::Backend) or
-/// [`Store`](crate::store::Store), with the store inside as an expression, and the groups of methods
-/// that are passed on. Without groups, all are.
+/// [`Store`](crate::store::Store), with the store inside as an expression, and the groups of
+/// methods that are passed on. Without groups, all are.
 ///
 /// | trait | group | methods |
 /// |---|---|---|

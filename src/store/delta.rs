@@ -1,8 +1,9 @@
 //! Units that a node admitted by itself, and the states that a store returns for them.
 //!
-//! A store takes deltas in and returns the state (`FleetStore::sync`), not the numbers of a decision:
-//! from a state the node goes on by the rule itself, so its refusals and its headers are those of
-//! the rule. A delta is a settlement of a charge of nothing, so no algorithm needs a function more.
+//! A store takes deltas in and returns the state (`FleetStore::sync`), not the numbers of a
+//! decision: from a state the node goes on by the rule itself, so its refusals and its headers are
+//! those of the rule. A delta is a settlement of a charge of nothing, so no algorithm needs a
+//! function more.
 //!
 //! # Time
 //!

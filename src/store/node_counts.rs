@@ -20,8 +20,8 @@
 
 use std::time::Duration;
 
-/// The nodes that were counted under a policy, as [`FleetStore::count_node`](super::driver::FleetStore::count_node)
-/// returns them.
+/// The nodes that were counted under a policy, as
+/// [`FleetStore::count_node`](super::driver::FleetStore::count_node) returns them.
 ///
 /// Each node counts itself once in each [period](Self::PERIOD), with a request that it sends beside
 /// one to the store. So a node that asks nothing is not counted, and one that was started again

@@ -222,8 +222,8 @@ pub trait FleetStore<Rule: Algorithm>: Backend {
     }
 }
 
-/// The future of [`FleetStore::sync`]: for each delta its state or its error, or one error for the whole
-/// call.
+/// The future of [`FleetStore::sync`]: for each delta its state or its error, or one error for the
+/// whole call.
 pub type SyncFuture<Rule, E> =
     BoxFuture<Result<Vec<Result<Pulled<<Rule as Algorithm>::State>, E>>, E>>;
 
