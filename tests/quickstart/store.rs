@@ -191,7 +191,7 @@ fn an_unusable_store_is_an_error_of_one_sentence() {
         }
         errors
     };
-    let burst = "token-bucket 7/1h burst=1000000000000";
+    let burst = "token-bucket 1/86400000000001ns burst=999";
     ends(&["--store", &url, "--rule", burst], &["2^53"]);
     let local = ["--store", &url, "--on-store-error=local"];
     // A burst of five cannot be divided among six.

@@ -76,6 +76,12 @@ pub mod store {
     pub use self::ask::{Ask, Settlement, StateKey};
     pub use crate::decision::Decisions;
 
+    pub(crate) mod engine {
+        mod all_or_nothing;
+
+        pub(in crate::store) use self::all_or_nothing::{NoRoom, States};
+    }
+
     #[path = "local"]
     pub mod local {
         mod decide;

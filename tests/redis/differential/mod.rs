@@ -299,7 +299,7 @@ async fn decisions_equal_those_of_memory() {
     // More seeds for algorithms that are in few sets.
     let seeds = |name: &str| match name {
         "three colors" => 16,
-        "leaky bucket" | "sliding window" | "sliding log" => 13,
+        "leaky bucket" | "sliding window" | "sliding log" => 14,
         _ => 8,
     };
     let all = run_all(&redis.url(), &RULES, seeds, cases(3000), COMPARED).await;

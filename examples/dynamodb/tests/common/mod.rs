@@ -27,7 +27,7 @@ pub fn connect(url: &str) -> Dynamo {
 
 /// Returns a rule that admits `burst` requests and then no more during a test.
 pub fn at_once(burst: u64) -> TokenBucket {
-    format!("token-bucket 1/1d burst={burst}").parse().unwrap()
+    format!("token-bucket 1/10m burst={burst}").parse().unwrap()
 }
 
 pub fn policy() -> &'static Policy {
