@@ -35,7 +35,9 @@ pub fn run(scenario: &Scenario) -> Result<Report, String> {
     if scenario.nodes == 0 {
         return Err("a fleet of 0 nodes: expected at least 1".to_owned());
     }
-    let hold = scenario.hold.unwrap_or(scenario.rule.default_lease_duration());
+    let hold = scenario
+        .hold
+        .unwrap_or(scenario.rule.default_lease_duration());
     let held = scenario.rule.tightened(hold, 1);
     held.map_err(|error| error.to_string())?;
     let time = Timeline::default();

@@ -9,7 +9,7 @@ use tollgate::{
     key::Key,
     store::{
         Backend, Store, StoreError,
-        driver::{FleetStore, Ask, Check, Decisions, Delta, OwnedAsks, Settlement},
+        driver::{Ask, Check, Decisions, Delta, FleetStore, OwnedAsks, Settlement},
     },
 };
 

@@ -22,7 +22,7 @@ use tollgate::{
     key::Key,
     store::{
         Backend, Store, StoreError,
-        driver::{FleetStore, Ask, Batch, Check, Decisions, Delta, Pulled, Settlement, StateKey},
+        driver::{Ask, Batch, Check, Decisions, Delta, FleetStore, Pulled, Settlement, StateKey},
     },
 };
 
