@@ -53,7 +53,7 @@ impl<S, Rule: Syncable, C> Drop for InStore<S, Rule, C> {
         for fingerprint in &self.fingerprints {
             let mut shard = self.inner.views.table.shard(*fingerprint);
             if let Some(known) = shard.views.end_in_store(*fingerprint) {
-                known.rest.waiting.wake(&Ok(()));
+                known.waiting.wake(&Ok(()));
             }
         }
     }
@@ -288,7 +288,7 @@ where
                 let shard = shards.of(asked.fingerprint);
                 match (shard.get(asked.fingerprint), former) {
                     (Some(known), Some(former)) => known.view.undo(former, now),
-                    (Some(known), None) if known.rest.waiting.is_empty() => {
+                    (Some(known), None) if known.waiting.is_empty() => {
                         shard.remove(asked.fingerprint);
                     }
                     _ => {}
@@ -413,8 +413,6 @@ where
         mut outcome: Outcome<S, Rule, C>,
     ) -> Result<Decisions, StoreError> {
         let mut failure = None;
-        // A new key waits first, so most calls need not look whether there is one.
-        sweep(&self);
         for waits in 1..=MOST_WAITS {
             match outcome {
                 Outcome::Decided(decisions) => return Ok(decisions),

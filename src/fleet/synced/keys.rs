@@ -51,18 +51,13 @@ pub(super) struct SyncCounts {
 
 /// The view of a key under rules of one kind, and the calls that wait for it.
 pub(super) struct KeyEntry<Rule: Syncable> {
+    pub(super) owner: Box<(Policy, Key)>,
     pub(super) view: KeyView<Rule>,
-    /// What most calls do not read.
-    pub(super) rest: Box<Rest>,
+    /// Calls that wait for the store.
+    pub(super) waiting: Waiting,
     pub(super) schedule: Arc<ShardSchedule>,
     /// When it is due, as the schedule knows it.
     noted: Due,
-}
-
-/// The limit and the key of an entry, and the calls that wait for the store.
-pub(super) struct Rest {
-    pub(super) owner: (Policy, Key),
-    pub(super) waiting: Waiting,
 }
 
 /// The rule of the last call, and what a node may do alone under it. Most keys come under few
@@ -239,7 +234,7 @@ impl<Rule: Syncable> ViewEntry<Rule> for KeyEntry<Rule> {
     }
 
     fn is_settled(&self) -> bool {
-        self.view.is_settled() && self.rest.waiting.is_empty()
+        self.view.is_settled() && self.waiting.is_empty()
     }
 
     fn removed(&mut self, fingerprint: u64) {
@@ -255,11 +250,9 @@ impl<Rule: Syncable> KeyEntry<Rule> {
         schedule: Arc<ShardSchedule>,
     ) -> Self {
         Self {
+            owner: Box::new((ask.policy().clone(), *ask.key())),
             view: KeyView::new(rule.clone(), now),
-            rest: Box::new(Rest {
-                owner: (ask.policy().clone(), *ask.key()),
-                waiting: Waiting::default(),
-            }),
+            waiting: Waiting::default(),
             schedule,
             noted: Due::NEVER,
         }
@@ -306,7 +299,7 @@ impl<Rule: Syncable> KeyEntry<Rule> {
     /// Waits for the store.
     pub(super) fn wait(&mut self) -> Answered {
         self.schedule.hurry.notify_one();
-        self.rest.waiting.wait()
+        self.waiting.wait()
     }
 }
 

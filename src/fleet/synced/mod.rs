@@ -14,7 +14,7 @@ use self::{
     call::Outcome,
     push::{Inner, overshoot, undershoot},
 };
-use super::{SyncConfig, SyncStats};
+use super::{SyncConfig, SyncStats, tasks::sweep};
 use crate::{
     algorithm::Syncable,
     key::Key,
@@ -302,7 +302,9 @@ where
             let now = move || of_clock.config.common.clock.now();
             return inner.unblocked.write(asks, inner.store.acquire(asks), now);
         }
-        match inner.acquire(asks, false) {
+        let outcome = inner.acquire(asks, false);
+        sweep(inner);
+        match outcome {
             Outcome::Decided(decisions) => Check::Ready(Ok(decisions)),
             Outcome::Unsupported(error) => Check::Ready(Err(error)),
             Outcome::Store(in_store) => {

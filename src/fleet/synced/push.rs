@@ -2,18 +2,14 @@
 
 use std::{
     collections::HashMap,
-    future::{Future, poll_fn},
-    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::Poll,
     time::Duration,
 };
 
 use smallvec::SmallVec;
-use tokio::task::JoinSet;
 
 use super::keys::{KeyViews, ShardSchedule};
 use crate::{
@@ -39,9 +35,6 @@ use crate::{
 
 /// The shortest time between two calls that nobody waits for, as a part of a period.
 const TICKS: u32 = 20;
-
-/// The most calls of a part of the store that are under way while callers wait for keys.
-const MOST_CALLS: usize = 4;
 
 /// The parts that the clones of the wrapper share.
 pub(super) struct Inner<S, Rule: Syncable, C> {
@@ -108,22 +101,20 @@ impl<Rule> KeyPush<Rule> {
     }
 }
 
-/// A call to the store with the units of some keys. If it ends without an answer, with its runtime
-/// or by a panic of the store, they are pushed again.
-struct Pushing<S, Rule, C>
+/// Keys whose units are pushed. If that ends without an answer, with its runtime or by a
+/// panic of the store, they push it again.
+struct Pushing<'a, S, Rule, C>
 where
     S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
-    inner: Arc<Inner<S, Rule, C>>,
-    schedule: Arc<ShardSchedule>,
+    inner: &'a Inner<S, Rule, C>,
     pushed: Vec<KeyPush<Rule>>,
-    sent: Timestamp,
     has_ended: bool,
 }
 
-impl<S, Rule, C> Drop for Pushing<S, Rule, C>
+impl<S, Rule, C> Drop for Pushing<'_, S, Rule, C>
 where
     S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Syncable,
@@ -131,7 +122,15 @@ where
 {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.failed((false, &Err(runtime_gone())));
+            let (now, gone) = (self.inner.config.common.clock.now(), Err(runtime_gone()));
+            for pushed in &self.pushed {
+                self.inner.failed(
+                    pushed.fingerprint,
+                    Some(pushed.generation),
+                    now,
+                    (false, &gone),
+                );
+            }
         }
     }
 }
@@ -317,7 +316,7 @@ where
             if known.view.due() != due {
                 continue;
             }
-            let (policy, key) = &known.rest.owner;
+            let (policy, key) = &*known.owner;
             let at = self.schedule(self.store.shard(policy, key));
             if !Arc::ptr_eq(&at, schedule) {
                 // The store has moved the key.
@@ -330,8 +329,8 @@ where
             let pushed = KeyPush {
                 fingerprint,
                 generation,
-                policy: known.rest.owner.0.clone(),
-                key: known.rest.owner.1,
+                policy: known.owner.0.clone(),
+                key: known.owner.1,
                 rule: known.view.rule().clone(),
                 // The store keeps the last number of a node and key, and kinds of rules are told
                 // apart from each other.
@@ -345,18 +344,69 @@ where
         None
     }
 
-    /// Begins a call with what keys have to push now, if there is anything.
-    fn begin(self: &Arc<Self>, schedule: &Arc<ShardSchedule>) -> Option<Pushing<S, Rule, C>> {
+    /// Pushes what keys have to push now. Returns `None` if there was nothing, and else if
+    /// the store has taken it in.
+    async fn sync(self: &Arc<Self>, schedule: &Arc<ShardSchedule>) -> Option<bool> {
         let sent = self.config.common.clock.now();
-        let pushed = together(MAX_DELTAS, || self.next_push(schedule, sent));
-        self.count_node(&pushed.first()?.policy);
-        Some(Pushing {
-            inner: Arc::clone(self),
-            schedule: Arc::clone(schedule),
-            pushed,
-            sent,
+        let mut pushing = Pushing {
+            inner: &**self,
+            pushed: together(MAX_DELTAS, || self.next_push(schedule, sent)),
             has_ended: false,
-        })
+        };
+        let first = pushing.pushed.first()?;
+        self.count_node(&first.policy);
+        let syncing = {
+            let pushed = pushing.pushed.iter();
+            let deltas: Vec<_> = pushed.flat_map(|pushed| pushed.deltas(sent)).collect();
+            self.store.fleet().and_then(|store| store.sync(&deltas))
+        };
+        let Some(syncing) = syncing else {
+            // The store cannot take in deltas, so nothing was admitted here, unless the node was
+            // offline.
+            self.cannot_sync.store(true, Ordering::Relaxed);
+            pushing.has_ended = true;
+            for pushed in &pushing.pushed {
+                let mut shard = self.views.table.shard(pushed.fingerprint);
+                self.counters.lost.add(shard.remove(pushed.fingerprint));
+            }
+            return Some(true);
+        };
+        self.counters.syncs.add(1);
+        let answer = syncing.await;
+        pushing.has_ended = true;
+        let pushed = &pushing.pushed;
+        let now = self.config.common.clock.now();
+        match answer {
+            Ok(pulled) => {
+                schedule.is_down.store(false, Ordering::Relaxed);
+                if !self.answered(pushed, pulled, (sent, now)) {
+                    self.counters.failed.add(1);
+                }
+                Some(true)
+            }
+            Err(error) => {
+                self.counters.failed.add(1);
+                let is_unreachable = is_unreachable(&error);
+                let result = Err(error);
+                for pushed in pushed {
+                    let generation = Some(pushed.generation);
+                    self.failed(
+                        pushed.fingerprint,
+                        generation,
+                        now,
+                        (is_unreachable, &result),
+                    );
+                }
+                if is_unreachable {
+                    schedule.is_down.store(true, Ordering::Relaxed);
+                    // The others need not find out one after the other.
+                    while let Some((_, fingerprint)) = schedule.take(now) {
+                        self.failed(fingerprint, None, now, (true, &result));
+                    }
+                }
+                Some(false)
+            }
+        }
     }
 
     /// Takes in the results of all deltas. Returns `false` if one of them failed that can be pushed
@@ -412,7 +462,7 @@ where
             let others = known.with(pushed.fingerprint, |view| {
                 view.answered((sent, at, now), state, &bound)
             });
-            known.rest.waiting.wake(&Ok(()));
+            known.waiting.wake(&Ok(()));
             self.drift().note(others, now);
             self.counters.pushed.add(taken_in);
         }
@@ -428,7 +478,7 @@ where
         };
         let until = now.saturating_add(self.config.idle());
         let unsynced = known.view.leave_to_store(until);
-        known.rest.waiting.wake(&Ok(()));
+        known.waiting.wake(&Ok(()));
         self.counters.pushed.add(taken_in);
         self.counters.dropped.add(unsynced.saturating_sub(taken_in));
     }
@@ -456,71 +506,7 @@ where
         known.with(fingerprint, |view| {
             view.failed(now, is_unreachable, &bound);
         });
-        known.rest.waiting.wake(result);
-    }
-}
-
-impl<S, Rule, C> Pushing<S, Rule, C>
-where
-    S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
-    Rule: Syncable,
-    C: Clock + Send + Sync + 'static,
-{
-    /// Makes the call. Returns `false` if it failed as a whole.
-    async fn run(mut self) -> bool {
-        let inner = Arc::clone(&self.inner);
-        let syncing = {
-            let pushed = self.pushed.iter();
-            let deltas: Vec<_> = pushed.flat_map(|pushed| pushed.deltas(self.sent)).collect();
-            inner.store.fleet().and_then(|store| store.sync(&deltas))
-        };
-        let Some(syncing) = syncing else {
-            // The store cannot take in deltas, so nothing was admitted here, unless the node was
-            // offline.
-            inner.cannot_sync.store(true, Ordering::Relaxed);
-            self.has_ended = true;
-            for pushed in &self.pushed {
-                let mut shard = inner.views.table.shard(pushed.fingerprint);
-                inner.counters.lost.add(shard.remove(pushed.fingerprint));
-            }
-            return true;
-        };
-        inner.counters.syncs.add(1);
-        let answer = syncing.await;
-        self.has_ended = true;
-        let now = inner.config.common.clock.now();
-        match answer {
-            Ok(pulled) => {
-                self.schedule.is_down.store(false, Ordering::Relaxed);
-                if !inner.answered(&self.pushed, pulled, (self.sent, now)) {
-                    inner.counters.failed.add(1);
-                }
-                true
-            }
-            Err(error) => {
-                inner.counters.failed.add(1);
-                let is_unreachable = is_unreachable(&error);
-                let result = Err(error);
-                self.failed((is_unreachable, &result));
-                if is_unreachable {
-                    self.schedule.is_down.store(true, Ordering::Relaxed);
-                    // The others need not find out one after the other.
-                    while let Some((_, fingerprint)) = self.schedule.take(now) {
-                        inner.failed(fingerprint, None, now, (true, &result));
-                    }
-                }
-                false
-            }
-        }
-    }
-
-    /// Notes that all keys of the call have to push their units again.
-    fn failed(&self, result: (bool, &Result<(), StoreError>)) {
-        let now = self.inner.config.common.clock.now();
-        for pushed in &self.pushed {
-            self.inner
-                .failed(pushed.fingerprint, Some(pushed.generation), now, result);
-        }
+        known.waiting.wake(result);
     }
 }
 
@@ -530,9 +516,6 @@ pub(super) fn is_unreachable(error: &StoreError) -> bool {
 }
 
 /// Pushes what the keys of a schedule have, until all clones of the wrapper are gone.
-///
-/// One call is under way at a time, so that many keys are pushed together. Further ones begin while
-/// it is under way if callers wait for keys: new keys need not wait for each other.
 async fn serve<S, Rule, C>(
     inner: Weak<Inner<S, Rule, C>>,
     schedule: Arc<ShardSchedule>,
@@ -542,53 +525,30 @@ async fn serve<S, Rule, C>(
     Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
-    let mut calls = JoinSet::new();
     loop {
         let Some(strong) = inner.upgrade() else {
-            // Those under way go on to their end.
-            calls.detach_all();
             return;
         };
         let period = strong.config.usual_period();
-        if let Some(call) = strong.begin(&schedule) {
-            calls.spawn(call.run());
-        }
+        let synced = strong.sync(&schedule).await;
         let now = strong.config.common.clock.now();
         drop(strong);
-        if calls.is_empty() {
-            let Some(next) = schedule.next() else {
-                schedule.wake.notified().await;
-                continue;
-            };
-            let wait = next.saturating_since(now).max(Duration::from_micros(1));
-            let _ = tokio::time::timeout(wait, schedule.wake.notified()).await;
-            continue;
-        }
-        match ended(&mut calls, &schedule).await {
-            // Many keys are pushed together, unless somebody waits.
-            Some(true) if calls.is_empty() => {
+        match synced {
+            Some(true) => {
+                // Many keys are pushed together, unless somebody waits.
                 let _ = tokio::time::timeout(period / TICKS, schedule.hurry.notified()).await;
             }
-            Some(true) | None => {}
             Some(false) => tokio::time::sleep(period).await,
+            None => {
+                let Some(next) = schedule.next() else {
+                    schedule.wake.notified().await;
+                    continue;
+                };
+                let wait = next.saturating_since(now).max(Duration::from_micros(1));
+                let _ = tokio::time::timeout(wait, schedule.wake.notified()).await;
+            }
         }
     }
-}
-
-/// Returns the result of the next call that ends; `None` if another one may begin before.
-async fn ended(calls: &mut JoinSet<bool>, schedule: &ShardSchedule) -> Option<bool> {
-    let mut hurry = pin!(schedule.hurry.notified());
-    poll_fn(|context| {
-        if let Poll::Ready(ended) = calls.poll_join_next(context) {
-            // A call that panicked has failed.
-            return Poll::Ready(Some(matches!(ended, Some(Ok(true)))));
-        }
-        if calls.len() < MOST_CALLS && hurry.as_mut().poll(context).is_ready() {
-            return Poll::Ready(None);
-        }
-        Poll::Pending
-    })
-    .await
 }
 
 impl<S, Rule, C> Sweep for Inner<S, Rule, C>
