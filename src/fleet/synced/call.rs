@@ -413,6 +413,8 @@ where
         mut outcome: Outcome<S, Rule, C>,
     ) -> Result<Decisions, StoreError> {
         let mut failure = None;
+        // A new key waits first, so most calls need not look whether there is one.
+        sweep(&self);
         for waits in 1..=MOST_WAITS {
             match outcome {
                 Outcome::Decided(decisions) => return Ok(decisions),

@@ -14,7 +14,7 @@ use self::{
     call::Outcome,
     push::{Inner, overshoot, undershoot},
 };
-use super::{SyncConfig, SyncStats, tasks::sweep};
+use super::{SyncConfig, SyncStats};
 use crate::{
     algorithm::Syncable,
     key::Key,
@@ -302,9 +302,7 @@ where
             let now = move || of_clock.config.common.clock.now();
             return inner.unblocked.write(asks, inner.store.acquire(asks), now);
         }
-        let outcome = inner.acquire(asks, false);
-        sweep(inner);
-        match outcome {
+        match inner.acquire(asks, false) {
             Outcome::Decided(decisions) => Check::Ready(Ok(decisions)),
             Outcome::Unsupported(error) => Check::Ready(Err(error)),
             Outcome::Store(in_store) => {
