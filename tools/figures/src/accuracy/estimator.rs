@@ -71,8 +71,13 @@ impl Estimator {
             let sliced = |quota| SlidingWindow::new(quota).try_slices(slices).map_err(wrong);
             all.push(new(name, sliced(limit)?.into(), sliced(endless)?.into()));
         }
-        // It leaks at the limit's rate, whatever its capacity.
-        let bucket = TokenBucket::try_new(fine).and_then(|bucket| bucket.try_burst(1 << 36));
+        // It leaks at the limit's rate, whatever its capacity: the greatest that a slow rate allows.
+        let bucket = TokenBucket::try_new(fine).map(|bucket| {
+            let mut larger = (1..=36)
+                .rev()
+                .filter_map(|bits| bucket.try_burst(1 << bits).ok());
+            larger.next().unwrap_or(bucket)
+        });
         all.push(new(
             "token_bucket",
             TokenBucket::try_new(limit).map_err(wrong)?.into(),
