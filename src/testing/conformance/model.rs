@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The keys of one law, in a list because they are few.
-// Of any rule: suites run 8 types of rules in the tests of this crate, those of its users more.
+// Of any rule, because suites also run the rules of users.
 pub(super) struct Model<R: Algorithm> {
     known: Vec<KnownKey<R>>,
     /// The latest instant of an answer.
