@@ -1,4 +1,4 @@
-//! What nodes need of a rule by which they decide without asking the store each time.
+//! The functions of a rule by which nodes decide without asking the store each time.
 //!
 //! [`FleetRule`] has the functions. A marker for each use ([`Leasable`], [`Syncable`],
 //! [`Shareable`]) is what `.leased(…)`, `.synced(…)` and `.share(…)` require, so that other rules

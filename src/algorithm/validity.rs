@@ -1,4 +1,4 @@
-//! How long the units of a grant may be spent.
+//! The time for which the units of a grant may be spent.
 
 use std::time::Duration;
 

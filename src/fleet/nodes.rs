@@ -10,10 +10,11 @@ use std::{
 
 use super::keys::lock;
 use crate::{
+    algorithm::Algorithm,
     decision::Decision,
     policy::Policy,
     stats::Counter,
-    store::{BoxFuture, NodeCounts, StoreError, engine::runtime},
+    store::{NodeCounts, Store, StoreError, engine::runtime},
     time::{Clock, SystemClock, Timestamp},
 };
 
@@ -121,11 +122,12 @@ impl Nodes {
     }
 
     /// Has this node counted in the store if that is due, beside a call to the store.
-    pub(super) fn count(
+    pub(super) fn count<Rule: Algorithm>(
         self: &Arc<Self>,
         policy: &Policy,
-        count: impl FnOnce(u64) -> Option<BoxFuture<Result<NodeCounts, StoreError>>>,
+        store: &impl Store<Rule, Error = StoreError>,
     ) {
+        let count = |period| store.fleet()?.count_node(policy, period);
         let counting = self.due(policy).and_then(count);
         let (Some(counting), Ok(runtime)) = (counting, runtime()) else {
             return;

@@ -19,6 +19,7 @@
 /// | `Store<Rule>` | `calls` | `acquire`, `look`, `settle`, `reset`; the wrapper has the futures of the store inside |
 /// | | `fits` | `fits` |
 /// | | `fleet` | [`fleet`](crate::store::Store::fleet): nodes are counted and deltas are pushed past the wrapper |
+/// | `FleetStore<Rule>` | `count_node` | `count_node`; deltas are not pushed |
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,6 +72,16 @@ macro_rules! __delegate {
     };
     (Backend, $self:ident => $store:expr; $($group:ident),+) => {
         $($crate::__delegate!(@ $group, $self => $store);)+
+    };
+    (FleetStore, $self:ident => $store:expr; count_node) => {
+        fn count_node(
+            &$self,
+            policy: &$crate::Policy,
+            period: u64,
+        ) -> Option<$crate::future::BoxFuture<Result<$crate::store::driver::NodeCounts, Self::Error>>>
+        {
+            $crate::store::Store::fleet(&$store)?.count_node(policy, period)
+        }
     };
     (Store<$Rule:ty>, $self:ident => $store:expr; $($group:ident),+) => {
         $($crate::__delegate!(@ $group<$Rule>, $self => $store);)+

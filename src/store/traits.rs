@@ -135,8 +135,8 @@ pub trait Store<Rule>: Backend {
     }
 }
 
-/// What only fleets need of a store: it counts nodes, and takes in what they admitted by
-/// themselves.
+/// The functions of a store that only fleets need: it counts nodes, and takes in the units that
+/// they admitted by themselves.
 ///
 /// A store returns itself from [`Store::fleet`]. Each method is optional: [leases](super::Leased)
 /// count nodes, [synchronisation](super::Synced) does both.

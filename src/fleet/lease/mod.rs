@@ -24,9 +24,10 @@
 //! Nodes without leases add nothing to a bucket, although they do not pay for the lease duration. A
 //! grant leaves a bucket of burst C at a level l of C − ⌈r·h⌉ at most, and its units end as if the
 //! bucket were refilled from l to there, h later: at any time, no more of them are valid than C
-//! less the level that l would have become. What was granted or admitted later is gone from the
-//! level. So the level and all units that are valid are C together at most, on any number of nodes
-//! with any lease durations. A log has no such order: it forgets by the rule of the node that asks.
+//! less the level that l would have become. Units that were granted or admitted later are gone from
+//! the level. So the level and all units that are valid are C together at most, on any number of
+//! nodes with any lease durations. A log has no such order: it forgets by the rule of the node that
+//! asks.
 
 use std::{num::NonZeroU64, time::Duration};
 

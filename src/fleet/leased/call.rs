@@ -144,15 +144,6 @@ where
         }
     }
 
-    /// Counts this node in the store if that is due, beside a call to the store.
-    pub(super) fn count_node(&self, policy: &Policy) {
-        self.nodes.count(policy, |period| {
-            self.store
-                .fleet()
-                .and_then(|store| store.count_node(policy, period))
-        });
-    }
-
     /// Asks the store for units that later calls will need.
     pub(super) fn prefetch(
         self: &Arc<Self>,
@@ -166,7 +157,7 @@ where
             self.leases.failed(&prefetch, &Ok(()));
             return;
         };
-        self.count_node(ask.policy());
+        self.nodes.count(ask.policy(), &self.store);
         sweep(self);
         // If the task ends without an answer, with its runtime or by a panic of the store, others
         // can ask.
@@ -343,7 +334,7 @@ where
                 return Ok(self);
             }
             for ask in &lacking {
-                self.inner.count_node(ask.policy());
+                self.inner.nodes.count(ask.policy(), &self.inner.store);
             }
             self.inner.store.acquire(&lacking)
         };
@@ -566,7 +557,7 @@ where
         ask: &Ask<'_, Rule>,
         asked: LeaseRequest<Rule>,
     ) -> Check<BoxFuture<Result<Decisions, StoreError>>> {
-        self.count_node(ask.policy());
+        self.nodes.count(ask.policy(), &self.store);
         sweep(self);
         let mut in_flight = InFlight {
             inner: Arc::clone(self),

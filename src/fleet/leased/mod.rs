@@ -18,8 +18,7 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, FleetStore, NodeCounts, Settlement, Store,
-        StoreError,
+        Ask, Backend, BoxFuture, Check, Decisions, FleetStore, Settlement, Store, StoreError,
         boxed::boxed,
         delegate,
         wrappers::blocks::{Unblocked, no_blocks_inside},
@@ -448,13 +447,7 @@ where
     Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
-    fn count_node(
-        &self,
-        policy: &Policy,
-        period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
-        self.inner.store.fleet()?.count_node(policy, period)
-    }
+    delegate!(FleetStore, self => self.inner.store; count_node);
 }
 
 impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {

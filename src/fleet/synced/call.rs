@@ -450,7 +450,7 @@ where
         let answer = {
             let asks = asks.to_list();
             for ask in &asks {
-                self.count_node(ask.policy());
+                self.nodes.count(ask.policy(), &self.store);
             }
             self.counters.in_store.add(1);
             self.store.acquire(&asks)

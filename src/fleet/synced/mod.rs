@@ -20,8 +20,8 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, FleetStore, NodeCounts, OwnedAsks, Settlement,
-        Store, StoreError, boxed::boxed, delegate, wrappers::blocks::no_blocks_inside,
+        Ask, Backend, BoxFuture, Check, Decisions, FleetStore, OwnedAsks, Settlement, Store,
+        StoreError, boxed::boxed, delegate, wrappers::blocks::no_blocks_inside,
     },
     time::{Clock, SystemClock},
 };
@@ -388,11 +388,5 @@ where
     Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
-    fn count_node(
-        &self,
-        policy: &Policy,
-        period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
-        self.inner.store.fleet()?.count_node(policy, period)
-    }
+    delegate!(FleetStore, self => self.inner.store; count_node);
 }

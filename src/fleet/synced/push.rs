@@ -293,15 +293,6 @@ where
             .spawn(|running| serve(Arc::downgrade(self), Arc::clone(schedule), running))
     }
 
-    /// Counts this node in the store if that is due, beside a call to the store.
-    pub(super) fn count_node(&self, policy: &Policy) {
-        self.nodes.count(policy, |period| {
-            self.store
-                .fleet()
-                .and_then(|store| store.count_node(policy, period))
-        });
-    }
-
     /// Takes out what the next key of a schedule has to push now, and returns its number of deltas.
     fn next_push(
         &self,
@@ -354,7 +345,7 @@ where
             has_ended: false,
         };
         let first = pushing.pushed.first()?;
-        self.count_node(&first.policy);
+        self.nodes.count(&first.policy, &self.store);
         let syncing = {
             let pushed = pushing.pushed.iter();
             let deltas: Vec<_> = pushed.flat_map(|pushed| pushed.deltas(sent)).collect();

@@ -20,10 +20,7 @@ use crate::{
     key::Key,
     policy::Policy,
     stats::Counter,
-    store::{
-        Ask, Backend, BoxFuture, Check, Decisions, FleetStore, NodeCounts, Settlement, Store,
-        delegate,
-    },
+    store::{Ask, Backend, Check, Decisions, FleetStore, Settlement, Store, delegate},
     time::{Clock, SystemClock, Timestamp},
 };
 
@@ -273,13 +270,7 @@ where
     S: Store<Rule>,
     Rule: Algorithm,
 {
-    fn count_node(
-        &self,
-        policy: &Policy,
-        period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
-        self.store.fleet()?.count_node(policy, period)
-    }
+    delegate!(FleetStore, self => self.store; count_node);
 }
 
 /// Wraps an answer that is not cached.

@@ -112,8 +112,7 @@ where
         Some(Box::pin(async { counting.await.map_err(ErrorText::new) }))
     }
 
-    fn sync(&self, deltas: &[Delta<'_, R>]) -> Option<LocalSync<'_, R>>
-where {
+    fn sync(&self, deltas: &[Delta<'_, R>]) -> Option<LocalSync<'_, R>> {
         let syncing = self.store.fleet()?.sync(deltas)?;
         Some(Box::pin(async {
             let answers = syncing.await.map_err(ErrorText::new)?;

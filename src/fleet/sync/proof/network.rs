@@ -28,7 +28,7 @@ pub(super) enum Broken {
     OldView,
     /// A node that ends cleanly does not push to the store first.
     FlushesNothing,
-    /// A node that has pushed everything for a clean end admits by itself again.
+    /// A node that has flushed admits by itself again.
     AdmitsAfterFlush,
     /// A node that may not be ahead is.
     AheadAtZero,

@@ -26,8 +26,8 @@ use crate::{
     policy::Policy,
     stats::Counter,
     store::{
-        Ask, Backend, BoxFuture, Check, FleetStore, NodeCounts, OwnedAsks, Progress, Settlement,
-        StepsFuture, Store, delegate, run,
+        Ask, Backend, Check, FleetStore, OwnedAsks, Progress, Settlement, StepsFuture, Store,
+        delegate, run,
     },
     time::{Clock, SystemClock},
 };
@@ -471,13 +471,7 @@ where
     Rule: Algorithm,
     C: Clock + Clone,
 {
-    fn count_node(
-        &self,
-        policy: &Policy,
-        period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, Self::Error>>> {
-        self.store.fleet()?.count_node(policy, period)
-    }
+    delegate!(FleetStore, self => self.store; count_node);
 }
 
 /// The policies under which blocks are kept, by the digest of the limit's policy. Beyond 32, they

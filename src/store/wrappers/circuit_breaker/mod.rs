@@ -21,8 +21,8 @@ use crate::{
     quota::Written,
     random,
     store::{
-        Ask, Backend, BoxFuture, Check, Delta, FleetStore, NodeCounts, Settlement, Store,
-        StoreError, SyncFuture, delegate, engine::Unsettled,
+        Ask, Backend, Check, Delta, FleetStore, Settlement, Store, StoreError, SyncFuture,
+        delegate, engine::Unsettled,
     },
     time::{Clock, SystemClock},
 };
@@ -412,13 +412,7 @@ where
     S: Store<Rule, Error = StoreError>,
     C: Clock + Send + Sync + 'static,
 {
-    fn count_node(
-        &self,
-        policy: &Policy,
-        period: u64,
-    ) -> Option<BoxFuture<Result<NodeCounts, StoreError>>> {
-        self.store.fleet()?.count_node(policy, period)
-    }
+    delegate!(FleetStore, self => self.store; count_node);
 
     fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>> {
         let first = deltas.first();
