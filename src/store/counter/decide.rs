@@ -295,14 +295,19 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         Ok(found.collect())
     }
 
+    /// Reads counters, each once: several asks or deltas may be about one, and some servers refuse a
+    /// key that comes twice.
     async fn totals(&self, counters: &[Box<[u8]>]) -> Result<Vec<u64>, StoreError> {
         self.counts.readings.add(1);
-        let totals = self.increment.read(counters).await?;
-        if totals.len() == counters.len() {
-            Ok(totals)
-        } else {
-            Err(miscounted())
+        let mut keys = counters.to_vec();
+        keys.sort_unstable();
+        keys.dedup();
+        let totals = self.increment.read(&keys).await?;
+        if totals.len() != keys.len() {
+            return Err(miscounted());
         }
+        let total = |counter| keys.binary_search(counter).map_or(0, |index| totals[index]);
+        Ok(counters.iter().map(total).collect())
     }
 
     /// Takes back the additions of earlier asks of the same call.

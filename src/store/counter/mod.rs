@@ -489,8 +489,8 @@ pub trait Increment: Send + Sync + 'static {
         amount: u64,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Returns the totals of counters, in the order of their keys. One round trip, where the store
-    /// can.
+    /// Returns the totals of counters, in the order of their keys, of which no two are equal. One
+    /// round trip, where the store can.
     ///
     /// # Errors
     ///

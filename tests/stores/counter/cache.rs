@@ -1,7 +1,7 @@
 //! A cache in memory that is slow and faulty on demand, and counts its operations.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
@@ -216,6 +216,12 @@ impl Increment for Cache {
     }
 
     async fn read(&self, keys: &[Box<[u8]>]) -> Result<Vec<u64>, StoreError> {
+        let distinct: HashSet<_> = keys.iter().collect();
+        assert_eq!(
+            distinct.len(),
+            keys.len(),
+            "some servers refuse a key that comes twice"
+        );
         self.operate(2, |inside, now| {
             keys.iter().map(|key| inside.total(key, now)).collect()
         })

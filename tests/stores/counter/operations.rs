@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tollgate::{
-    FixedWindow, SlidingWindow,
+    Cost, FixedWindow, Policy, SlidingWindow,
     key::Key,
-    store::{Store, StoreExt},
+    store::{Store, StoreExt, driver::Ask},
     time::ManualClock,
 };
 
@@ -72,6 +72,31 @@ async fn a_refused_call_is_one_operation() {
     clock.advance(Duration::from_secs(3600));
     assert!(acquire(&other, &rule, 1).await.unwrap().is_admitted());
     assert_eq!(cache.ops().all(), ops.all() + 1);
+}
+
+/// Some servers, such as DynamoDB, refuse to read a key that comes twice; so does the cache.
+#[tokio::test]
+async fn a_refused_call_reads_each_counter_once() {
+    let clock = ManualClock::default();
+    let (store, fixed) = (node(&Cache::new(&clock), &clock), FixedWindow::per_hour(4));
+    let policy = Policy::new("api");
+    let ask = |key: &str, cost| Ask::new(&policy, &fixed, key.into(), Cost::new(cost).unwrap());
+    assert!(
+        store
+            .acquire(&[ask("alice", 4)])
+            .await
+            .unwrap()
+            .is_admitted()
+    );
+    for _ in 0..2 {
+        let asks = [ask("dave", 2), ask("alice", 1), ask("dave", 1)];
+        let decisions = store.acquire(&asks).await.unwrap();
+        let looks = store.look(&asks).await.unwrap();
+        for decisions in [decisions, looks] {
+            let left = decisions.as_slice().iter().map(|one| one.remaining());
+            assert_eq!(left.collect::<Vec<_>>(), [Some(4), Some(0), Some(4)]);
+        }
+    }
 }
 
 /// Holds also if units return one by one.
