@@ -295,8 +295,8 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         Ok(found.collect())
     }
 
-    /// Reads counters, each once: several asks or deltas may be about one, and some servers refuse a
-    /// key that comes twice.
+    /// Reads counters, each once: several asks or deltas may be about one, and some servers refuse
+    /// a key that comes twice.
     async fn totals(&self, counters: &[Box<[u8]>]) -> Result<Vec<u64>, StoreError> {
         self.counts.readings.add(1);
         let mut keys = counters.to_vec();
