@@ -4,7 +4,7 @@
 #   ./test.sh           all steps
 #   ./test.sh quick     format, lints with all features, and the tests that need no server
 #   ./test.sh slow      no part of all steps: each feature alone, faults of real servers that take their time, all random cases,
-#                       the figure of fleets, long stress
+#                       the figures of fleets and of contention, long stress
 #   ./test.sh core      build and core tests, for other compilers than the newest stable one
 #   ./test.sh STEP...   some steps alone, as in `./test.sh models rollout`: the functions `step_...` below
 #   ./test.sh needs     names the packages of Debian that are missing here
@@ -143,7 +143,7 @@ behind() (
   "$@"
 )
 
-# Tests that wait for servers. They run beside all steps from `tests` to this one, which then waits for them.
+# Tests that wait for servers. They run beside all steps from `doctests` to this one, which then waits for them.
 step_servers() {
   [ -n "$beside" ] || beside waiting_tests
   joined
@@ -289,7 +289,9 @@ step_slow_cases() {
   local -x PROPTEST_CASES=256 LEASE_SCHEDULES=100000 SYNC_SCHEDULES=100000
   step_tests
   timed "${members[@]}" --test charges
-  timed "${members[@]}" --test redis -- crafted::
+  timed "${members[@]}" --test redis -- conformance:: crafted::
+  timed "${members[@]}" --test memcached --test store -- conformance::
+  project examples/dynamodb conformance::
   step_differential
 }
 
@@ -312,8 +314,9 @@ case ${1:-all} in
   quick) steps=(format quick_build quick_tests) ;;
   slow) steps=(features bench_redis slow_faults slow_messages slow_cases slow_schedules slow_figures slow_stress) ;;
   all)
-    steps=(format shared build tests differential doctests no_features)
-    steps+=(models figures benches package servers fleet rollout)
+    # One compiler at a time leaves a processor idle, so what compiles most comes first: tests that wait for servers run beside.
+    steps=(format shared build doctests no_features figures)
+    steps+=(tests differential models benches package servers fleet rollout)
     ;;
   *) steps=("$@") ;;
 esac
@@ -365,7 +368,7 @@ export TOLLGATE_TEST_SERVERS=all
 for step in "${steps[@]}"; do
   begun=$SECONDS
   say "$step"
-  [[ $step != tests || " ${steps[*]} " != *" tests "*"servers "* ]] || beside waiting_tests
+  [[ $step != doctests || " ${steps[*]} " != *" servers "* ]] || beside waiting_tests
   if [ -n "$beside" ] && [ "$step" != servers ]; then
     behind "step_$step"
   else

@@ -39,7 +39,7 @@ where
     let suite = Suite::with_rules(store, rules)
         .spawn(tokio::spawn)
         .without(Law::Wait)
-        .timelines(support::cases(32).max(4));
+        .timelines(support::timelines());
     suite.run().await.unwrap();
 }
 

@@ -42,7 +42,7 @@ async fn all_laws_hold_by_compare_and_swap() {
         .sleep(tokio::time::sleep)
         .spawn(tokio::spawn)
         .settling_back()
-        .timelines(8)
+        .timelines(support::timelines())
         .run()
         .await
         .unwrap_or_else(|broken| panic!("{broken}"));
@@ -91,7 +91,7 @@ async fn all_laws_hold_by_counters() {
         .settling_back()
         .repeating_deltas()
         .without(Law::Change)
-        .timelines(8)
+        .timelines(support::timelines())
         .run()
         .await
         .unwrap_or_else(|broken| panic!("{broken}"));
@@ -115,7 +115,7 @@ async fn connections_are_one_store() {
         .sleep(tokio::time::sleep)
         .spawn(tokio::spawn)
         .settling_back()
-        .timelines(4)
+        .timelines(support::timelines())
         .run()
         .await
         .unwrap_or_else(|broken| panic!("{broken}"));

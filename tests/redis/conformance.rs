@@ -55,6 +55,7 @@ where
         .resolution(Duration::from_micros(1))
         .sleep(tokio::time::sleep)
         .spawn(tokio::spawn)
+        .timelines(support::timelines())
 }
 
 fn all_but_faults(report: &Report) {

@@ -19,7 +19,7 @@ async fn all_laws_hold(ways: Ways) {
         .spawn(tokio::spawn)
         .fault(move |on| down.store(on, Ordering::Relaxed))
         .settling_back()
-        .timelines(support::cases(8).max(4))
+        .timelines(support::timelines())
         .run()
         .await
         .unwrap();

@@ -2,6 +2,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
+use support::timelines;
 use tollgate::{
     AnyRule, TokenBucket,
     store::{Local, LocalBuilder},
@@ -16,7 +17,6 @@ use super::{
     flawed::{Flaw, Flawed},
     memory::{Memory, Ways, driver},
     rules::{RULES, rule},
-    timelines,
 };
 
 fn suite(flaw: Flaw) -> Suite<AnyRule, Flawed> {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use support::timelines;
 use tollgate::{
     AnyRule,
     store::{LeaseConfig, StoreExt},
@@ -13,10 +14,7 @@ use tollgate::{
     time::ManualClock,
 };
 
-use super::{
-    recorder::{Recorder, calls, states},
-    timelines,
-};
+use super::recorder::{Recorder, calls, states};
 
 fn off(clock: &ManualClock) -> LeaseConfig<ManualClock> {
     let config = LeaseConfig::new().duration(Duration::ZERO);

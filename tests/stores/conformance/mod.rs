@@ -10,9 +10,3 @@ mod right;
 mod synced;
 
 use crate::common::{memory, rules};
-
-/// The number of random timelines for a store that should keep all laws: usually as many as a suite
-/// makes by itself.
-pub(crate) fn timelines() -> u64 {
-    support::cases(32).max(4)
-}

@@ -2,6 +2,7 @@
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
+use support::timelines;
 use tollgate::{
     AnyRule, TokenBucket,
     algorithm::Algorithm,
@@ -13,10 +14,7 @@ use tollgate::{
     time::{ManualClock, TokioClock},
 };
 
-use super::{
-    flawed::{Flaw, Flawed},
-    timelines,
-};
+use super::flawed::{Flaw, Flawed};
 use crate::common::{custom::PerSecond, map_store::MapStore};
 
 /// Checks everything that can be checked on a store whose clock can be moved.

@@ -1,5 +1,6 @@
 //! Background synchronisation: if a node may not be ahead, it is the wrapped store.
 
+use support::timelines;
 use tollgate::{
     AnyRule, Policy, TokenBucket,
     store::{Store, StoreError, StoreExt, SyncConfig, driver::Ask},
@@ -13,7 +14,6 @@ use tollgate::{
 use super::{
     memory::{Memory, Ways, driver},
     recorder::{Recorder, calls, states},
-    timelines,
 };
 
 fn exact(clock: &ManualClock) -> SyncConfig<ManualClock> {

@@ -1,5 +1,6 @@
 //! The conformance suite.
 
+use support::timelines;
 use tollgate::{
     FixedWindow, SlidingWindow,
     algorithm::{Counted, CountedRule},
@@ -9,7 +10,6 @@ use tollgate::{
 };
 
 use super::cache::{Cache, Fault};
-use crate::conformance::timelines;
 
 /// Runs the suite with everything that it can use, on a cache with this many yields.
 async fn check<R>(rules: &[R], yields: u64, without: &[Law]) -> Report

@@ -1,5 +1,6 @@
 //! A store with blocks, none of which is made, decides as the store within.
 
+use support::timelines;
 use tollgate::{
     FixedWindow, TokenBucket,
     store::StoreExt,
@@ -10,7 +11,6 @@ use tollgate::{
 };
 
 use super::local;
-use crate::conformance::timelines;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_rule_keeps_the_laws_behind_blocks() {

@@ -26,4 +26,4 @@ pub mod servers;
 pub mod value;
 
 pub use cargo::cargo;
-pub use random::{Random, cases};
+pub use random::{Random, cases, timelines};

@@ -42,6 +42,12 @@ impl Random {
     }
 }
 
+/// Returns the number of random timelines of the conformance suite for a store that should keep all
+/// laws: usually as many as a suite makes by itself.
+pub fn timelines() -> u64 {
+    cases(32).max(4)
+}
+
 /// Returns a number of random cases: `usual`, or in proportion less or more if `PROPTEST_CASES` is
 /// set, which proptest reads too; its usual number is 256.
 ///

@@ -19,6 +19,7 @@ async fn all_laws_hold() {
         .sleep(tokio::time::sleep)
         .spawn(tokio::spawn)
         .settling_back()
+        .timelines(support::timelines())
         .run()
         .await
         .unwrap();
@@ -40,6 +41,7 @@ async fn all_laws_hold_for_counters() {
         .settling_back()
         .repeating_deltas()
         .without(Law::Change)
+        .timelines(support::timelines())
         .run()
         .await
         .unwrap();

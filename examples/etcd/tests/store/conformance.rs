@@ -20,6 +20,7 @@ async fn all_laws_hold() {
         .sleep(tokio::time::sleep)
         .spawn(tokio::spawn)
         .settling_back()
+        .timelines(support::timelines())
         .run()
         .await
         .unwrap();

@@ -1,6 +1,6 @@
 //! The race for one row, against a model of its own.
 
-use std::time::Duration;
+use std::{collections::HashSet, fs, path::Path, time::Duration};
 
 use figures::contention::{BackoffKind, Contenders, Exponent, simulate, trial};
 
@@ -101,6 +101,24 @@ fn the_means_are_those_of_a_model_of_its_own() {
             let (kind, clients) = (cell.kind.name(), cell.clients);
             println!("{kind} {clients}: {mean} and {expected} ± {most}");
             assert!((mean - expected).abs() <= most, "{kind} {clients}");
+        }
+    }
+}
+
+/// Races of few clients are run each time, the whole figure in long runs.
+#[test]
+fn races_of_few_clients_are_those_that_are_checked_in() {
+    let drawn = draw("contention --clients 60 --over-time 60");
+    let checked_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../figures");
+    for name in ["contention", "contention_intervals", "contention_other"] {
+        let name = format!("{name}.csv");
+        let read = |folder: &Path| fs::read_to_string(folder.join(&name)).expect("a table");
+        let (again, all) = (read(drawn.path()), read(&checked_in));
+        let all: HashSet<_> = all.lines().collect();
+        // A header; and one, two, five, and six tens of clients with each kind of delays.
+        assert_eq!(again.lines().count(), 1 + 9 * BackoffKind::ALL.len());
+        for line in again.lines() {
+            assert!(all.contains(line), "{name}: {line}");
         }
     }
 }

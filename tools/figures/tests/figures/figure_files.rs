@@ -19,15 +19,19 @@ fn equal_seeds_draw_equal_bytes() {
 
 #[test]
 fn tables_that_are_checked_in_are_drawn_again() {
-    let figures = ["accuracy", "contention", "pacing", "warm-up"];
-    assert_drawn_again(&figures, |table| !table.starts_with("fleet"));
+    let figures = ["accuracy", "pacing", "warm-up"];
+    assert_drawn_again(&figures, |table| !is_long(table));
 }
 
-/// In each run, `architectures` plays the small fleets of these tables.
+/// In each run, `architectures` and `contention` play the small fleets and races of these tables.
 #[test]
-#[ignore = "the figure of fleets takes more than a minute of two processors: `./test.sh slow`"]
-fn slow_tables_of_fleets_are_drawn_again() {
-    assert_drawn_again(&["fleet"], |table| table.starts_with("fleet"));
+#[ignore = "these figures take more than a minute of two processors: `./test.sh slow`"]
+fn slow_tables_that_are_checked_in_are_drawn_again() {
+    assert_drawn_again(&["contention", "fleet"], is_long);
+}
+
+fn is_long(table: &str) -> bool {
+    table.starts_with("contention") || table.starts_with("fleet")
 }
 
 /// Asserts that figures draw those of the tables that are checked in.
