@@ -12,7 +12,7 @@ use axum::{
     routing::get,
 };
 use tollgate::{
-    key::{self, Extracted, KeyExtractor, MissingKey},
+    key::{Extracted, KeyExtractor, MissingKey},
     prelude::*,
 };
 use tower::ServiceExt;
@@ -72,7 +72,7 @@ async fn with_plan(mut req: Request, next: Next) -> Result<Response, StatusCode>
 
 fn app() -> Router {
     let limit = RateLimitLayer::new(AnyRule::from(TokenBucket::per_minute(2)))
-        .key(ByTenant.exempt_if(key::paths(["/health"])))
+        .key(ByTenant.exempt_paths(["/health"]))
         // `None` selects the rule of the layer.
         .rule(|req: &Request| req.extensions().get::<Plan>()?.rule.clone());
     Router::new()

@@ -44,7 +44,7 @@ use crate::{
 /// ```
 /// use std::convert::Infallible;
 /// use http::{Request, Response};
-/// use tollgate::{Outcome, RateLimitLayer, TokenBucket, key::{Global, KeyExtractorExt, paths}};
+/// use tollgate::{Outcome, RateLimitLayer, TokenBucket, key::{Global, KeyExtractorExt}};
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
@@ -52,7 +52,7 @@ use crate::{
 ///     .layer(
 ///         RateLimitLayer::new(TokenBucket::per_minute(9))
 ///             .named("api")
-///             .key(Global.exempt_if(paths(["/health"]))),
+///             .key(Global.exempt_paths(["/health"])),
 ///     )
 ///     .service(service_fn(async |request: Request<()>| {
 ///         let outcome = request.extensions().get::<Outcome>().cloned().unwrap_or_default();

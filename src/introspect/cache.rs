@@ -32,8 +32,8 @@ use tokio::{
 };
 
 use super::{
-    BoxError, Checked, Claims, IntrospectCounters, IntrospectSettings, IntrospectStats,
-    InvalidAnswer, LookUp, Token,
+    Checked, Claims, IntrospectCounters, IntrospectSettings, IntrospectStats, InvalidAnswer,
+    LookUp, Token, look_up::BoxError,
 };
 use crate::{TokenBucket, key::Key, pace::Pacer, random::Random, time::Timestamp};
 

@@ -24,7 +24,7 @@ use hyper_util::{
 use serde_json::Value;
 use tower_service::Service;
 
-use super::{BoxError, Claims, InvalidAnswer, LookUp, Token};
+use super::{Claims, InvalidAnswer, LookUp, Token, look_up::BoxError};
 use crate::{error::Error, respond::base64, time::Timestamp};
 
 /// The maximum length of an answer, in bytes.

@@ -4,8 +4,8 @@ use std::{error::Error, fmt, future::Future};
 
 use crate::time::Timestamp;
 
-/// Any error of a look-up.
-pub type BoxError = Box<dyn Error + Send + Sync>;
+/// Any error of a look-up, as tower's `BoxError`.
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Looks tokens up: [`Endpoint`](super::Endpoint), or any async function.
 ///
@@ -14,7 +14,8 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 /// # Examples
 ///
 /// ```
-/// use tollgate::key::introspect::{BoxError, Claims, Introspect, Token};
+/// use tollgate::key::introspect::{Claims, Introspect, Token};
+/// use tower::BoxError;
 ///
 /// async fn look_up(token: Token) -> Result<Option<Claims>, BoxError> {
 ///     // Asks a database; `None` is a token that is unknown, expired or revoked.

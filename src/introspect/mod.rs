@@ -20,8 +20,7 @@ use tower_layer::Layer;
 use self::{cache::TokenCache, service::IntrospectService};
 pub use self::{
     endpoint::Endpoint,
-    look_up::{BoxError, Claims, InvalidAnswer, LookUp, Token},
-    service::IntrospectFuture,
+    look_up::{Claims, InvalidAnswer, LookUp, Token},
 };
 use crate::{
     TokenBucket,
@@ -49,10 +48,11 @@ use crate::{
 /// use tollgate::{
 ///     key::{
 ///         Extension,
-///         introspect::{BoxError, Claims, Introspect, Introspected, Token},
+///         introspect::{Claims, Introspect, Introspected, Token},
 ///     },
 ///     prelude::*,
 /// };
+/// use tower::BoxError;
 ///
 /// // Or `Endpoint::new("http://localhost:8080/introspect")?.basic("client", "secret")`.
 /// async fn look_up(token: Token) -> Result<Option<Claims>, BoxError> {

@@ -29,15 +29,15 @@ use super::{
 ///
 /// ```
 /// use http::Request;
-/// use tollgate::key::{Extension, KeyExtractor, KeyExtractorExt, PeerIp, cors_preflight, paths};
+/// use tollgate::key::{Extension, KeyExtractor, KeyExtractorExt, PeerIp};
 ///
 /// /// Inserted by an outer layer that has checked the user's token.
 /// struct User { id: u64 }
 ///
 /// let key = Extension::new(|user: &User| user.id)
 ///     .or(PeerIp::new())
-///     .exempt_if(cors_preflight)
-///     .exempt_if(paths(["/health"]))
+///     .exempt_cors_preflight()
+///     .exempt_paths(["/health"])
 ///     .exempt_if(|req: &Request<String>| req.body().is_empty());
 /// assert!(key.extract(&Request::new("hello".to_owned())).is_err());
 /// ```
@@ -137,8 +137,7 @@ pub trait KeyExtractorExt: Sized {
 
     /// Exempts the requests that `predicate` selects from the limit, with or without a key.
     ///
-    /// A [`Predicate`](super::Predicate) is a closure `Fn(&Req) -> bool`,
-    /// [`cors_preflight`](super::cors_preflight), or [`paths`](super::paths).
+    /// The predicate is a function or closure `Fn(&Req) -> bool`.
     ///
     /// ```
     /// use http::{Method, Request};
@@ -150,6 +149,54 @@ pub trait KeyExtractorExt: Sized {
     #[doc(alias("whitelist", "allowlist", "skip", "exempt", "unlimited", "bypass"))]
     fn exempt_if<P>(self, predicate: P) -> ExemptIf<Self, P> {
         ExemptIf::new(self, predicate)
+    }
+
+    /// Exempts requests to these paths from the limit.
+    ///
+    /// The path of the URI must be equal to one of them; the query is ignored. Neither `/health/`
+    /// nor `/health/x` is `/health`. In a nested axum router, the path is without the prefix of the
+    /// nesting.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::key::{Extracted, Global, KeyExtractor, KeyExtractorExt};
+    ///
+    /// let key = Global.exempt_paths(["/health", "/ready"]);
+    /// let request = Request::builder().uri("/health?full").body(()).unwrap();
+    /// assert_eq!(key.extract(&request), Ok(Extracted::Exempt));
+    /// ```
+    #[doc(alias("whitelist", "allowlist", "skip"))]
+    fn exempt_paths<I>(self, paths: I) -> ExemptIf<Self, Paths>
+    where
+        I: IntoIterator<Item: Into<String>>,
+    {
+        let paths = paths.into_iter().map(Into::into).collect();
+        ExemptIf::new(self, Paths { paths })
+    }
+
+    /// Exempts CORS preflights from the limit, by which browsers check if they may send the real
+    /// request.
+    ///
+    /// A preflight is `OPTIONS` with `Origin` and `Access-Control-Request-Method` (Fetch standard
+    /// §3.3). It carries no credentials, so a limit by API key refuses all of them. Any client can
+    /// send one: exempt them if an outer layer, or the service itself, answers them cheaply.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::key::{Extracted, Header, KeyExtractor, KeyExtractorExt};
+    ///
+    /// let preflight = Request::builder()
+    ///     .method("OPTIONS")
+    ///     .header("origin", "https://example.com")
+    ///     .header("access-control-request-method", "PUT")
+    ///     .body(())
+    ///     .unwrap();
+    /// let key = Header::new("x-api-key").exempt_cors_preflight();
+    /// assert_eq!(key.extract(&preflight), Ok(Extracted::Exempt));
+    /// ```
+    #[doc(alias = "OPTIONS")]
+    fn exempt_cors_preflight(self) -> ExemptIf<Self, CorsPreflight> {
+        ExemptIf::new(self, CorsPreflight)
     }
 
     /// Allows the keys to be printed and stored in readable form, as [`Key::labelled`] does.
@@ -372,36 +419,12 @@ impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for Tagged<E> {
     }
 }
 
-/// Selects requests, for [`exempt_if`](KeyExtractorExt::exempt_if).
-///
-/// Implemented for functions `Fn(&Req) -> bool`.
-///
-/// # Examples
-///
-/// A predicate with a setting:
-///
-/// ```
-/// use http::Request;
-/// use tollgate::key::{Extracted, Global, KeyExtractor, KeyExtractorExt, Predicate};
-///
-/// /// Matches requests to paths below a prefix.
-/// struct Below(&'static str);
-///
-/// impl<B> Predicate<Request<B>> for Below {
-///     fn matches(&self, req: &Request<B>) -> bool {
-///         req.uri().path().starts_with(self.0)
-///     }
-/// }
-///
-/// let key = Global.exempt_if(Below("/internal/"));
-/// let request = Request::builder().uri("/internal/metrics").body(()).unwrap();
-/// assert_eq!(key.extract(&request), Ok(Extracted::Exempt));
-/// ```
-#[doc(alias("whitelist", "allowlist", "skip", "exempt"))]
+/// Selects requests, for [`exempt_if`](KeyExtractorExt::exempt_if): a trait and not the bound
+/// `Fn(&Req) -> bool`, so that the compiler says what it expects.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not select which `{Req}` to exempt",
-    note = "expected `cors_preflight`, `paths([…])`, or a closure `|request: &{Req}| …` with its \
-            argument's type written out that returns a `bool`"
+    note = "expected a closure `|request: &{Req}| …` with its argument's type written out that \
+            returns a `bool`"
 )]
 pub trait Predicate<Req: ?Sized> {
     /// Returns `true` if the predicate selects `req`.
@@ -418,62 +441,20 @@ where
     }
 }
 
-/// Returns `true` for a CORS preflight, by which a browser checks if it may send the real request.
-///
-/// A preflight is `OPTIONS` with `Origin` and `Access-Control-Request-Method` (Fetch standard
-/// §3.3). It carries no credentials, so a limit by API key refuses all of them. Any client can send
-/// one: exempt them if an outer layer, or the service itself, answers them cheaply.
-///
-/// # Examples
-///
-/// ```
-/// use http::Request;
-/// use tollgate::key::{Extracted, Header, KeyExtractor, KeyExtractorExt, cors_preflight};
-///
-/// let preflight = Request::builder()
-///     .method("OPTIONS")
-///     .header("origin", "https://example.com")
-///     .header("access-control-request-method", "PUT")
-///     .body(())
-///     .unwrap();
-/// let key = Header::new("x-api-key").exempt_if(cors_preflight);
-/// assert_eq!(key.extract(&preflight), Ok(Extracted::Exempt));
-/// ```
-#[doc(alias = "OPTIONS")]
-pub fn cors_preflight<B>(req: &Request<B>) -> bool {
-    req.method() == http::Method::OPTIONS
-        && req.headers().contains_key(ORIGIN)
-        && req.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD)
-}
+/// Selects CORS preflights.
+#[derive(Clone, Copy, Debug)]
+pub struct CorsPreflight;
 
-/// Returns a predicate that selects requests to these paths.
-///
-/// The path of the URI must be equal to one of them; the query is ignored. Neither `/health/` nor
-/// `/health/x` matches `/health`. In a nested axum router, the path is without the prefix of the
-/// nesting.
-///
-/// # Examples
-///
-/// ```
-/// use http::Request;
-/// use tollgate::key::{Extracted, Global, KeyExtractor, KeyExtractorExt, paths};
-///
-/// let key = Global.exempt_if(paths(["/health", "/ready"]));
-/// let request = Request::builder().uri("/health?full").body(()).unwrap();
-/// assert_eq!(key.extract(&request), Ok(Extracted::Exempt));
-/// ```
-#[doc(alias("whitelist", "allowlist", "skip"))]
-pub fn paths<I>(paths: I) -> Paths
-where
-    I: IntoIterator<Item: Into<String>>,
-{
-    Paths {
-        paths: paths.into_iter().map(Into::into).collect(),
+impl<B> Predicate<Request<B>> for CorsPreflight {
+    fn matches(&self, req: &Request<B>) -> bool {
+        req.method() == http::Method::OPTIONS
+            && req.headers().contains_key(ORIGIN)
+            && req.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD)
     }
 }
 
-/// A predicate that selects requests to a list of paths: made by [`paths`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// Selects requests to a list of paths.
+#[derive(Clone, Debug)]
 pub struct Paths {
     paths: BTreeSet<String>,
 }
@@ -484,8 +465,8 @@ impl<B> Predicate<Request<B>> for Paths {
     }
 }
 
-/// An extractor that exempts some requests: made by
-/// [`exempt_if`](KeyExtractorExt::exempt_if).
+/// An extractor that exempts some requests: made by [`exempt_if`](KeyExtractorExt::exempt_if) and
+/// its like.
 #[derive(Clone, Copy)]
 pub struct ExemptIf<E, P> {
     inner: E,

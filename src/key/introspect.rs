@@ -41,6 +41,6 @@
 //! errors of look-ups.
 
 pub use crate::introspect::{
-    BoxError, Claims, Endpoint, Introspect, IntrospectBuilder, IntrospectStats, Introspected,
-    InvalidAnswer, LookUp, Token,
+    Claims, Endpoint, Introspect, IntrospectBuilder, IntrospectStats, Introspected, InvalidAnswer,
+    LookUp, Token,
 };

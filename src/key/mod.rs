@@ -9,11 +9,11 @@
 //!
 //! ```
 //! use http::Request;
-//! use tollgate::key::{Extracted, Header, Key, KeyExtractor, KeyExtractorExt, paths};
+//! use tollgate::key::{Extracted, Header, Key, KeyExtractor, KeyExtractorExt};
 //!
 //! let key = Header::new("x-api-key")
 //!     .or_shared("anonymous")
-//!     .exempt_if(paths(["/health"]));
+//!     .exempt_paths(["/health"]);
 //!
 //! let anonymous = Request::new(());
 //! assert_eq!(key.extract(&anonymous), Ok(Extracted::Key(Key::shared("anonymous"))));
@@ -42,7 +42,7 @@ pub use self::introspect::Introspect;
 pub use self::target::MatchedPath;
 pub use self::{
     client_ip::{Forwarded, ForwardedFor, PeerIp},
-    combinators::{KeyExtractorExt, Predicate, cors_preflight, paths},
+    combinators::KeyExtractorExt,
     extractor::{Extracted, Global, IntoKey, KeyExtractor, from_fn},
     header::{BearerToken, Cookie, Header},
     missing_key::{MissingKey, OperatorHelp},

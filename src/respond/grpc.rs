@@ -11,8 +11,8 @@ use http::{
 use super::{
     RefuseLate, Respond,
     headers::{
-        EXPOSED_HEADERS_LIST, Fields, GRPC_MESSAGE, GRPC_RETRY_PUSHBACK, GRPC_STATUS,
-        GRPC_STATUS_DETAILS, Headers, UpstreamFields, value,
+        EXPOSED_LIST, Fields, GRPC_MESSAGE, GRPC_RETRY_PUSHBACK, GRPC_STATUS, GRPC_STATUS_DETAILS,
+        Headers, UpstreamFields, value,
     },
     refusal::{Cause, Refusal},
     settings::{self, OversizedCode, SharedSettings, admissions, setters},
@@ -66,6 +66,30 @@ impl Grpc {
     /// type.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Returns the status code of a gRPC response if it is among the header fields (gRPC over
+    /// HTTP/2, Trailers-Only).
+    ///
+    /// The header fields have the errors of unary calls, and those of streams before their first
+    /// message. A successful call, and a stream that fails later, has its status in the trailers
+    /// after the body. The function returns `None` for these, and for responses that are not gRPC.
+    ///
+    /// ```
+    /// use http::Response;
+    /// use tollgate::{Limit, TokenBucket, respond::Grpc};
+    ///
+    /// // Charges calls that failed with `UNAUTHENTICATED`.
+    /// let limit = Limit::new(TokenBucket::per_hour(3))
+    ///     .charge_after(|response: &Response<()>| Grpc::code(response) == Some(16));
+    ///
+    /// let failed = Response::builder().header("grpc-status", "16").body(()).unwrap();
+    /// assert_eq!(Grpc::code(&failed), Some(16));
+    /// # let _ = limit;
+    /// ```
+    pub fn code<B>(response: &Response<B>) -> Option<u32> {
+        let value = response.headers().get(GRPC_STATUS)?;
+        value.to_str().ok()?.parse().ok()
     }
 
     setters!();
@@ -150,7 +174,7 @@ pub(super) fn write(
         ContentType::Web(echo) => {
             headers.insert(
                 ACCESS_CONTROL_EXPOSE_HEADERS,
-                HeaderValue::from_static(EXPOSED_HEADERS_LIST),
+                HeaderValue::from_static(EXPOSED_LIST),
             );
             echo
         }
@@ -224,30 +248,6 @@ fn percent_encoded(message: &str) -> Option<HeaderValue> {
         }
     }
     HeaderValue::try_from(buffer).ok()
-}
-
-/// Returns the status code of a gRPC response if it is among the header fields (gRPC over HTTP/2,
-/// Trailers-Only).
-///
-/// The header fields have the errors of unary calls, and those of streams before their first
-/// message. A successful call, and a stream that fails later, has its status in the trailers after
-/// the body. The function returns `None` for these, and for responses that are not gRPC.
-///
-/// ```
-/// use http::Response;
-/// use tollgate::{Limit, TokenBucket, respond::grpc_code};
-///
-/// // Charges calls that failed with `UNAUTHENTICATED`.
-/// let limit = Limit::new(TokenBucket::per_hour(3))
-///     .charge_after(|response: &Response<()>| grpc_code(response) == Some(16));
-///
-/// let failed = Response::builder().header("grpc-status", "16").body(()).unwrap();
-/// assert_eq!(grpc_code(&failed), Some(16));
-/// # let _ = limit;
-/// ```
-pub fn grpc_code<B>(response: &Response<B>) -> Option<u32> {
-    let value = response.headers().get(GRPC_STATUS)?;
-    value.to_str().ok()?.parse().ok()
 }
 
 /// The longest `google.protobuf.Duration`: 10,000 years. A longer wait is omitted, because a

@@ -25,7 +25,7 @@
 //! was written, and `r` is what all of them leave. If the [policy allows
 //! it](crate::Policy::with_partition_key), `pk` identifies the client's partition by a digest.
 //! Browsers hide these fields from scripts of other origins unless `Access-Control-Expose-Headers`
-//! names them; [`EXPOSED_HEADERS`] is the list.
+//! names them; [`Headers::EXPOSED`] is the list.
 //!
 //! # Extensions
 //!
@@ -61,8 +61,8 @@ pub(crate) use self::headers::value::base64;
 pub use self::metered::{MeteredBody, MeteredUnit, SettleByBody};
 pub use self::{
     body::{BodyFn, EmptyBody, ProblemBody},
-    grpc::{Grpc, grpc_code},
-    headers::{EXPOSED_HEADERS, Fields, Headers, UpstreamFields},
+    grpc::Grpc,
+    headers::{Fields, Headers, UpstreamFields},
     http::Http,
     refusal::{AsError, Cause, Refusal, Refused},
     settings::OversizedCode,

@@ -155,7 +155,7 @@ macro_rules! setters {
         ///
         /// Default: [`Headers::Draft`]. `Retry-After`, or gRPC's status, is sent with every format.
         /// Browsers show the fields to scripts of other origins if
-        /// [`EXPOSED_HEADERS`](crate::respond::EXPOSED_HEADERS) are exposed.
+        /// [`Headers::EXPOSED`] are exposed.
         #[must_use]
         pub fn headers(mut self, headers: Headers) -> Self {
             self.settings.set_headers(headers);

@@ -97,8 +97,7 @@ pub use crate::fleet::{LeaseConfig, LeaseStats, Leased, SyncConfig, SyncStats, S
 #[cfg(feature = "memcached")]
 #[cfg_attr(docsrs, doc(cfg(feature = "memcached")))]
 pub use self::memcached::{
-    Memcached, MemcachedBuilder, MemcachedConnection, MemcachedConnectionBuilder,
-    MemcachedCounters, MemcachedCountersBuilder,
+    Memcached, MemcachedConnection, MemcachedConnectionBuilder, MemcachedCounters,
 };
 #[cfg(feature = "redis")]
 #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]

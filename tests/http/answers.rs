@@ -11,7 +11,7 @@ use tollgate::{
     Decision, Limit, Outcome, Policy, Quota, RateLimitLayer, Timestamp, TokenBucket, Unit, Verdict,
     algorithm::Algorithm,
     key::{Header, MissingKey},
-    respond::{AsError, Cause, EXPOSED_HEADERS, Grpc, Headers, Http, Refusal, Refused, Respond},
+    respond::{AsError, Cause, Grpc, Headers, Http, Refusal, Refused, Respond},
 };
 use tonic_types::StatusExt as _;
 use tower::{BoxError, ServiceBuilder, ServiceExt as _, service_fn};
@@ -789,7 +789,7 @@ fn grpc_web_is_exposed_to_browsers() {
             .unwrap()
             .split(", ")
             .collect();
-        assert_eq!(exposed, EXPOSED_HEADERS);
+        assert_eq!(exposed, Headers::EXPOSED);
     }
 }
 

@@ -25,9 +25,7 @@ use hyper_util::{
 use tokio::{net::TcpListener, sync::mpsc, time::timeout};
 use tollgate::{
     Limit, Outcome, Quota, RateLimitLayer, TokenBucket,
-    key::{
-        ForwardedFor, Global, Header, KeyExtractorExt, MatchedPath, PeerIp, cors_preflight, paths,
-    },
+    key::{ForwardedFor, Global, Header, KeyExtractorExt, MatchedPath, PeerIp},
     respond::{Headers, Http},
     store::{Local, LocalBuilder},
     time::ManualClock,
@@ -314,7 +312,7 @@ async fn head_gets_the_same_fields_without_a_body() {
 
 #[tokio::test]
 async fn preflights_are_exempt_and_ordinary_options_are_not() {
-    let key = PeerIp::new().exempt_if(cors_preflight);
+    let key = PeerIp::new().exempt_cors_preflight();
     let app = Router::new().route(
         "/",
         get(|| async { "hello" }).options(|| async { "preflight" }),
@@ -453,15 +451,13 @@ async fn handlers_below_a_layer_always_have_an_outcome() {
     ];
     for headers in shapes {
         let limit = |name: &str| {
-            Limit::new(TokenBucket::per_day(5)).named(name).key(
-                Header::new("x-api-key")
-                    .or_exempt()
-                    .exempt_if(paths(["/free"])),
-            )
+            Limit::new(TokenBucket::per_day(5))
+                .named(name)
+                .key(Header::new("x-api-key").or_exempt().exempt_paths(["/free"]))
         };
         let layer = RateLimitLayer::new(TokenBucket::per_day(5))
             .store(still())
-            .key(Global.exempt_if(paths(["/free", "/outer"])))
+            .key(Global.exempt_paths(["/free", "/outer"]))
             .also(limit("keyed"))
             .respond(Http::new().headers(headers));
         let handler = get(

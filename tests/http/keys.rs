@@ -10,8 +10,7 @@ use http::{HeaderValue, Request, StatusCode};
 use proptest::{collection::vec, prelude::*};
 use tollgate::key::{
     BearerToken, Extension, Extracted, Forwarded, ForwardedFor, Global, Header, IpNet, Key,
-    KeyExtractor, KeyExtractorExt, Method, MissingKey, Path, PeerIp, cors_preflight, from_fn,
-    paths,
+    KeyExtractor, KeyExtractorExt, Method, MissingKey, Path, PeerIp, from_fn,
 };
 
 const PROXY: &str = "10.0.0.1";
@@ -696,8 +695,8 @@ fn or_falls_through_on_a_missing_key_only() {
 #[test]
 fn exemptions_precede_the_key_and_are_exact() {
     let by = Header::new("x")
-        .exempt_if(cors_preflight)
-        .exempt_if(paths(["/health", "/ready"]));
+        .exempt_cors_preflight()
+        .exempt_paths(["/health", "/ready"]);
     let exempt = |request: http::request::Builder| by.extract(&request.body(()).unwrap()).is_ok();
     let preflight = || Request::options("/").header("origin", "https://a.example");
     assert!(exempt(

@@ -3,7 +3,7 @@
 use http::{Request, StatusCode};
 use tollgate::key::{
     BearerToken, Extension, Extracted, Forwarded, ForwardedFor, Global, Header, Key, KeyExtractor,
-    KeyExtractorExt, MissingKey, PeerIp, from_fn, paths,
+    KeyExtractorExt, MissingKey, PeerIp, from_fn,
 };
 
 /// Passes an extractor under every combinator to a function, with the combinator's name.
@@ -29,7 +29,7 @@ macro_rules! under_every_combinator {
         );
         check(
             "exempt_if",
-            by().exempt_if(paths(["/x"])).extract(&Request::new(())),
+            by().exempt_paths(["/x"]).extract(&Request::new(())),
         );
         check(
             "labelled",
@@ -133,7 +133,7 @@ fn users_who_are_not_logged_in_may_have_a_key_of_their_own() {
         .or_refuse(StatusCode::UNAUTHORIZED);
     assert!(!refused.extract(&request).unwrap_err().is_server_fault());
     // What only changes a key does not say that it may be absent.
-    let tagged = by_user().tagged("a").labelled().exempt_if(paths(["/x"]));
+    let tagged = by_user().tagged("a").labelled().exempt_paths(["/x"]);
     assert!(tagged.extract(&request).unwrap_err().is_server_fault());
     // The operator hears of the server's address.
     let none = by_user().or(PeerIp::new()).extract(&request).unwrap_err();

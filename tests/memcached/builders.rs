@@ -1,4 +1,4 @@
-//! Each setting of the builders of both stores has its effect.
+//! Each setting of the connection's builder, and of those of both stores on it, has its effect.
 
 use std::time::Duration;
 
@@ -7,7 +7,11 @@ use tollgate::{
     AnyRule, FixedWindow, TokenBucket,
     algorithm::CountedRule,
     key::Key,
-    store::{Backend, Memcached, MemcachedBuilder, MemcachedCounters, Store, StoreError},
+    store::{
+        Backend, Memcached, MemcachedConnection, MemcachedConnectionBuilder, MemcachedCounters,
+        Store, StoreError,
+        driver::{CasStoreBuilder, CounterStoreBuilder},
+    },
     testing::conformance::{Law, Suite},
     time::{Clock, ManualClock},
 };
@@ -19,20 +23,28 @@ use super::{
 
 const RESPONSE: Duration = Duration::from_millis(300);
 
-fn bucket(server: &servers::Memcached) -> MemcachedBuilder<TokenBucket> {
-    Memcached::builder(url(server.address()))
+fn to(server: &servers::Memcached) -> MemcachedConnectionBuilder {
+    MemcachedConnection::builder(url(server.address()))
+}
+
+fn bucket(
+    connection: MemcachedConnectionBuilder,
+) -> CasStoreBuilder<MemcachedConnection, TokenBucket> {
+    Memcached::builder_on(connection.connect_lazy().unwrap())
+}
+
+fn windows(
+    connection: MemcachedConnectionBuilder,
+) -> CounterStoreBuilder<MemcachedConnection, FixedWindow> {
+    MemcachedCounters::builder_on(connection.connect_lazy().unwrap())
 }
 
 /// Other stores, also of the same kind, begin afresh.
 #[tokio::test]
 async fn a_prefix_is_a_store_of_its_own() {
     let server = servers::Memcached::start();
-    let shop = bucket(&server).prefix("shop").connect().await.unwrap();
-    let windows = MemcachedCounters::<FixedWindow>::builder(url(server.address()))
-        .prefix("shop")
-        .connect()
-        .await
-        .unwrap();
+    let shop = bucket(to(&server)).prefix("shop").build();
+    let windows = windows(to(&server)).prefix("shop").build();
     assert_eq!(admitted(&shop, &at_once(2), key(), 3).await, 2);
     assert_eq!(admitted(&windows, &window(2), key(), 3).await, 2);
     let names = items(&server);
@@ -40,11 +52,10 @@ async fn a_prefix_is_a_store_of_its_own() {
     for (name, _) in names {
         assert!(name.starts_with("shop:2:{"), "{name}");
     }
-    let other = bucket(&server).connect().await.unwrap();
+    let other = bucket(to(&server)).build();
     assert_eq!(admitted(&other, &at_once(2), key(), 3).await, 2);
-    // One that shares a connection has the same settings.
-    let shared = Memcached::<TokenBucket>::builder_on(connect(&server).await).prefix("shop");
-    assert_eq!(admitted(&shared.build(), &at_once(2), key(), 3).await, 0);
+    let connected = Memcached::<TokenBucket>::builder_on(connect(&server).await).prefix("shop");
+    assert_eq!(admitted(&connected.build(), &at_once(2), key(), 3).await, 0);
 }
 
 #[tokio::test]
@@ -52,11 +63,9 @@ async fn the_number_of_connections_is_a_setting() {
     let server = servers::Memcached::start();
     // All that there ever were: an earlier connection may still be about to close.
     let before = stat(&server, "stats", "total_connections");
-    let swaps = bucket(&server).connections(3).connect().await.unwrap();
-    let counters = MemcachedCounters::<FixedWindow>::builder(url(server.address()))
-        .connections(2)
-        .connect_lazy()
-        .unwrap();
+    let three = to(&server).connections(3).connect().await.unwrap();
+    let swaps = Memcached::<TokenBucket>::new(three);
+    let counters = windows(to(&server).connections(2)).build();
     for n in 0..20_u64 {
         acquire(&swaps, &at_once(1), Key::from(n)).await.unwrap();
         acquire(&counters, &window(1), Key::from(n)).await.unwrap();
@@ -80,12 +89,18 @@ where
 async fn a_silent_server_is_given_up_by_either_timeout() {
     let server = servers::Memcached::start();
     let (impatient, patient) = (RESPONSE, 100 * RESPONSE);
-    let swaps = bucket(&server).response_timeout(impatient);
-    let swaps = swaps.deadline(patient).connect().await.unwrap();
-    let hasty = bucket(&server).response_timeout(patient);
-    let hasty = hasty.deadline(impatient).connect().await.unwrap();
-    let counters = MemcachedCounters::<FixedWindow>::builder(url(server.address()));
-    let counters = counters.response_timeout(impatient).connect_lazy().unwrap();
+    let connected = async |timeout| {
+        to(&server)
+            .response_timeout(timeout)
+            .connect()
+            .await
+            .unwrap()
+    };
+    let swaps = Memcached::builder_on(connected(impatient).await);
+    let swaps = swaps.deadline(patient).build();
+    let hasty = Memcached::builder_on(connected(patient).await);
+    let hasty = hasty.deadline(impatient).build();
+    let counters = windows(to(&server).response_timeout(impatient)).build();
     server.pause();
     times_out(&swaps, &at_once(1), 4 * RESPONSE).await;
     times_out(&hasty, &at_once(1), 4 * RESPONSE).await;
@@ -97,9 +112,9 @@ async fn a_silent_server_is_given_up_by_either_timeout() {
 async fn a_call_is_given_up_after_so_many_lost_races() {
     let server = servers::Memcached::start();
     let rule = at_once(1_000_000);
-    let once = bucket(&server).attempts(1).connect().await.unwrap();
-    let many = bucket(&server).attempts(10_000).backoff(None).seed(1);
-    let many = many.deadline(100 * RESPONSE).connect().await.unwrap();
+    let once = bucket(to(&server)).attempts(1).build();
+    let many = bucket(to(&server)).attempts(10_000).backoff(None).seed(1);
+    let many = many.deadline(100 * RESPONSE).build();
     let mut contended = 0;
     for _ in 0..1000 {
         let race = async |store: &Memcached<TokenBucket>| acquire(store, &rule, key()).await;
@@ -125,9 +140,9 @@ async fn combining_is_a_setting() {
     let server = servers::Memcached::start();
     let rule = at_once(100);
     for combining in [false, true] {
-        let store = bucket(&server).combining(combining).attempts(1000);
-        let store = store.prefix(if combining { "together" } else { "apart" });
-        let store = store.connect().await.unwrap();
+        let store = bucket(to(&server)).combining(combining).attempts(1000);
+        let store = store.prefix(if combining { "combined" } else { "separate" });
+        let store = store.build();
         let calls = (0..40).map(|_| acquire(&store, &rule, key()));
         for call in join_all(calls).await {
             assert!(call.unwrap().is_admitted());
@@ -144,11 +159,8 @@ async fn a_counter_is_kept_longer_by_the_difference_of_clocks() {
     let now = stat(&server, "stats", "time") as i64;
     for (apart, expected) in [(0, 0..30), (1000, 1000..1030)] {
         server.command("flush_all");
-        let store = MemcachedCounters::<FixedWindow>::builder(url(server.address()))
-            .clocks_apart(Duration::from_secs(apart))
-            .connect()
-            .await
-            .unwrap();
+        let store = windows(to(&server)).clocks_apart(Duration::from_secs(apart));
+        let store = store.build();
         acquire(&store, &rule, key()).await.unwrap();
         let [(_, expiry)] = <[_; 1]>::try_from(items(&server)).unwrap();
         assert!(expected.contains(&(expiry - now)), "{apart}: {expiry}");
@@ -161,10 +173,11 @@ async fn both_stores_decide_by_the_clock_that_is_set() {
     let server = servers::Memcached::start();
     // Not before the server's own time, by which values expire.
     let clock = ManualClock::new(tollgate::time::SystemClock::default().now());
-    let swaps = Memcached::<AnyRule>::builder(url(server.address()));
-    let swaps = swaps.clock(clock.clone()).connect().await.unwrap();
-    let counters = MemcachedCounters::<CountedRule>::builder(url(server.address()));
-    let counters = counters.clock(clock.clone()).connect().await.unwrap();
+    let connection = connect(&server).await;
+    let swaps = Memcached::<AnyRule>::builder_on(connection.clone());
+    let swaps = swaps.clock(clock.clone()).build();
+    let counters = MemcachedCounters::<CountedRule>::builder_on(connection);
+    let counters = counters.clock(clock.clone()).build();
     let rules = ["token-bucket 5/1h", "leaky-bucket 20/1m queue=4"];
     let rules = rules.map(|rule| rule.parse::<AnyRule>().unwrap());
     let suite = Suite::with_rules(swaps, rules).clock(clock.clone());
@@ -188,17 +201,19 @@ async fn both_stores_decide_by_the_clock_that_is_set() {
 #[tokio::test]
 async fn a_builder_makes_several_stores() {
     let server = servers::Memcached::start();
-    let builder = bucket(&server).prefix("shop");
+    let connection = to(&server).connections(2);
+    assert!(format!("{connection:?}").contains("connections: 2"));
+    let builder = bucket(connection.clone()).prefix("shop");
     assert!(format!("{builder:?}").contains("shop"));
-    let (first, second) = (builder.clone().connect().await, builder.connect_lazy());
-    assert_eq!(admitted(&first.unwrap(), &at_once(5), key(), 3).await, 3);
-    assert_eq!(admitted(&second.unwrap(), &at_once(5), key(), 3).await, 2);
+    let (first, second) = (builder.clone().build(), builder.build());
+    assert_eq!(admitted(&first, &at_once(5), key(), 3).await, 3);
+    assert_eq!(admitted(&second, &at_once(5), key(), 3).await, 2);
 
-    let builder = MemcachedCounters::<FixedWindow>::builder(url(server.address())).prefix("shop");
+    let builder = windows(connection).prefix("shop");
     assert!(format!("{builder:?}").contains("shop"));
-    let (first, second) = (builder.clone().connect().await, builder.connect_lazy());
-    assert_eq!(admitted(&first.unwrap(), &window(5), key(), 3).await, 3);
-    assert_eq!(admitted(&second.unwrap(), &window(5), key(), 3).await, 2);
+    let (first, second) = (builder.clone().build(), builder.build());
+    assert_eq!(admitted(&first, &window(5), key(), 3).await, 3);
+    assert_eq!(admitted(&second, &window(5), key(), 3).await, 2);
     // Both kinds are separate: a bucket under another prefix is full.
     let other = swaps(&connect(&server).await);
     assert_eq!(admitted(&other, &at_once(5), key(), 6).await, 5);

@@ -346,7 +346,8 @@ async fn a_responder_publishes_the_bodies_that_it_reads() {
 #[cfg(feature = "introspect")]
 #[tokio::test]
 async fn an_introspection_layer_publishes_what_it_counts() {
-    use tollgate::key::introspect::{BoxError, Claims, Introspect, Token};
+    use tollgate::key::introspect::{Claims, Introspect, Token};
+    use tower::BoxError;
 
     let look_up = async |token: Token| -> Result<Option<Claims>, BoxError> {
         match token.expose() {

@@ -13,7 +13,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use tokio::net::TcpListener;
 use tollgate::{
     AnyRule,
-    key::{Global, paths},
+    key::Global,
     observe::{Metrics, Publish},
     prelude::*,
 };
@@ -41,14 +41,13 @@ fn app(client: AnyRule, total: AnyRule) -> Result<Router, Box<dyn Error>> {
     Metrics::describe();
 
     let store = Local::new();
-    let health = || paths(["/health"]);
     let layer = RateLimitLayer::try_new(client)?
         .named("client")
-        .key(Header::new("x-api-key").exempt_if(health()))
+        .key(Header::new("x-api-key").exempt_paths(["/health"]))
         .try_also(
             Limit::try_new(total)?
                 .named("total")
-                .key(Global.exempt_if(health())),
+                .key(Global.exempt_paths(["/health"])),
         )?
         .try_store(store.clone())?
         .observe(Metrics::new());

@@ -14,7 +14,8 @@ use std::{fmt, net::IpAddr};
 use http::Request;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::{error::Error, key::Predicate};
+use super::combinators::Predicate;
+use crate::error::Error;
 
 /// Defines the methods that all extractors of addresses share: prefixes, networks, and the source
 /// of the peer's address.

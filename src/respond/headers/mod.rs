@@ -327,38 +327,38 @@ pub(super) const GRPC_STATUS_DETAILS: HeaderName =
 pub(super) const GRPC_RETRY_PUSHBACK: HeaderName =
     HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// The header names to list in `Access-Control-Expose-Headers` (WHATWG Fetch, CORS protocol).
-///
-/// Browsers hide other fields from scripts of other origins. The list contains every field that
-/// this crate writes under any setting. Naming a field that is never sent does no harm. With
-/// tower-http: `CorsLayer::new().expose_headers(EXPOSED_HEADERS)`.
-///
-/// # Examples
-///
-/// ```
-/// use tollgate::respond::EXPOSED_HEADERS;
-///
-/// assert!(EXPOSED_HEADERS.iter().any(|name| name == "ratelimit"));
-/// ```
-#[doc(alias = "cors")]
-pub const EXPOSED_HEADERS: [HeaderName; 13] = [
-    RETRY_AFTER,
-    RATELIMIT,
-    RATELIMIT_POLICY,
-    RATELIMIT_LIMIT,
-    RATELIMIT_REMAINING,
-    RATELIMIT_RESET,
-    X_RATELIMIT_LIMIT,
-    X_RATELIMIT_REMAINING,
-    X_RATELIMIT_RESET,
-    GRPC_STATUS,
-    GRPC_MESSAGE,
-    GRPC_STATUS_DETAILS,
-    GRPC_RETRY_PUSHBACK,
-];
+impl Headers {
+    /// The header names to list in `Access-Control-Expose-Headers` (WHATWG Fetch, CORS protocol).
+    ///
+    /// Browsers hide other fields from scripts of other origins. The list contains every field that
+    /// this crate writes under any setting. Naming a field that is never sent does no harm. With
+    /// tower-http: `CorsLayer::new().expose_headers(Headers::EXPOSED)`.
+    ///
+    /// ```
+    /// use tollgate::respond::Headers;
+    ///
+    /// assert!(Headers::EXPOSED.iter().any(|name| name == "ratelimit"));
+    /// ```
+    #[doc(alias = "cors")]
+    pub const EXPOSED: [HeaderName; 13] = [
+        RETRY_AFTER,
+        RATELIMIT,
+        RATELIMIT_POLICY,
+        RATELIMIT_LIMIT,
+        RATELIMIT_REMAINING,
+        RATELIMIT_RESET,
+        X_RATELIMIT_LIMIT,
+        X_RATELIMIT_REMAINING,
+        X_RATELIMIT_RESET,
+        GRPC_STATUS,
+        GRPC_MESSAGE,
+        GRPC_STATUS_DETAILS,
+        GRPC_RETRY_PUSHBACK,
+    ];
+}
 
-/// [`EXPOSED_HEADERS`] as the value of `Access-Control-Expose-Headers`.
-pub(super) const EXPOSED_HEADERS_LIST: &str = "retry-after, ratelimit, ratelimit-policy, ratelimit-limit, \
+/// [`Headers::EXPOSED`] as the value of `Access-Control-Expose-Headers`.
+pub(super) const EXPOSED_LIST: &str = "retry-after, ratelimit, ratelimit-policy, ratelimit-limit, \
      ratelimit-remaining, ratelimit-reset, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, \
      grpc-status, grpc-message, grpc-status-details-bin, grpc-retry-pushback-ms";
 
@@ -368,8 +368,8 @@ mod tests {
 
     #[test]
     fn the_list_is_that_of_the_array() {
-        let headers = EXPOSED_HEADERS;
+        let headers = Headers::EXPOSED;
         let names: Vec<_> = headers.iter().map(HeaderName::as_str).collect();
-        assert_eq!(EXPOSED_HEADERS_LIST, names.join(", "));
+        assert_eq!(EXPOSED_LIST, names.join(", "));
     }
 }

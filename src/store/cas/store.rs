@@ -356,18 +356,6 @@ impl<C, Rule, K> CasStoreBuilder<C, Rule, K> {
         }
     }
 
-    /// Replaces the client that loads and swaps values.
-    #[cfg(feature = "memcached")]
-    pub(crate) fn data<D>(self, data: D) -> CasStoreBuilder<D, Rule, K> {
-        CasStoreBuilder {
-            data,
-            clock: self.clock,
-            prefix: self.prefix,
-            settings: self.settings,
-            rule: PhantomData,
-        }
-    }
-
     /// Builds the store.
     pub fn build(self) -> CasStore<C, Rule, K>
     where

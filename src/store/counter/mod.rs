@@ -385,18 +385,6 @@ impl<I, Rule, K> CounterStoreBuilder<I, Rule, K> {
         }
     }
 
-    /// Replaces the client that adds to counters.
-    #[cfg(feature = "memcached")]
-    pub(crate) fn increment<J>(self, increment: J) -> CounterStoreBuilder<J, Rule, K> {
-        CounterStoreBuilder {
-            increment,
-            prefix: self.prefix,
-            apart: self.apart,
-            clock: self.clock,
-            rule: PhantomData,
-        }
-    }
-
     /// Builds the store.
     pub fn build(self) -> CounterStore<I, Rule, K>
     where
@@ -710,17 +698,6 @@ where
 ///
 /// If it spends and is dropped after it was polled, it goes on by itself. So a refused addition is
 /// taken back in any case.
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::{future::CounterStoreFuture, store::{StoreError, driver::Decisions}};
-///
-/// /// The call goes on when the time is up, and is charged or taken back.
-/// async fn within(time: Duration, answer: CounterStoreFuture) -> Result<Decisions, StoreError> {
-///     tokio::time::timeout(time, answer).await.unwrap_or_else(|_| Err(StoreError::timeout()))
-/// }
-/// # let _ = within;
-/// ```
 #[must_use = "futures do nothing unless they are polled"]
 pub struct CounterStoreFuture {
     work: Option<BoxFuture<Result<Decisions, StoreError>>>,

@@ -1,319 +1,14 @@
-//! Settings of the stores in memcached, of a connection that they share, and the address of a
-//! server in its URL.
+//! Settings of the connection of stores in memcached, and the address of a server in its URL.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
-    Memcached, MemcachedConnection, MemcachedCounters,
+    MemcachedConnection,
     pool::{MemcachedServer, Pool},
 };
-use crate::{
-    algorithm::{Algorithm, Codec, Counted},
-    backoff::Backoff,
-    store::{CasStoreBuilder, CounterStoreBuilder, StoreError},
-    time::{Clock, SystemClock},
-};
-
-/// Builder of a [`Memcached`] store, returned by
-/// [`Memcached::builder`](crate::store::driver::CasStore::builder).
-///
-/// | setting | default |
-/// |---|---|
-/// | [`prefix`](Self::prefix) | `tollgate` |
-/// | [`response_timeout`](Self::response_timeout) | 1 s |
-/// | [`connections`](Self::connections) | 1 |
-/// | [`attempts`](Self::attempts) | 32 |
-/// | [`deadline`](Self::deadline) | 1 s |
-/// | [`backoff`](Self::backoff) | 0 to 1 ms, doubling up to 64 ms |
-/// | [`clock`](Self::clock) | the system's clock |
-///
-/// ```no_run
-/// use std::time::Duration;
-/// use tollgate::{TokenBucket, store::Memcached};
-///
-/// # async fn run() -> Result<(), tollgate::store::StoreError> {
-/// let store = Memcached::<TokenBucket>::builder("memcached://cache.internal")
-///     .prefix("shop")
-///     .response_timeout(Duration::from_millis(200))
-///     .deadline(Duration::from_millis(80))
-///     .connect()
-///     .await?;
-/// # let _ = store; Ok(()) }
-/// ```
-#[must_use = "a builder does nothing until `connect` or `connect_lazy`"]
-pub struct MemcachedBuilder<Rule, K = SystemClock> {
-    connection: MemcachedConnectionBuilder,
-    store: CasStoreBuilder<(), Rule, K>,
-}
-
-/// Implements what the builders of the two stores have in common: the settings of the connection,
-/// and the prefix of the store.
-macro_rules! common_settings {
-    ($Builder:ident) => {
-        impl<Rule, K: Clone> Clone for $Builder<Rule, K> {
-            fn clone(&self) -> Self {
-                Self {
-                    connection: self.connection.clone(),
-                    store: self.store.clone(),
-                }
-            }
-        }
-
-        impl<Rule, K> $Builder<Rule, K> {
-            /// Sets the prefix of all keys; `tollgate` by default.
-            ///
-            /// Stores with different prefixes share nothing.
-            pub fn prefix(mut self, prefix: &str) -> Self {
-                self.store = self.store.prefix(prefix);
-                self
-            }
-
-            /// Sets the time that the server may take to accept a connection, and to answer; 1 s by
-            /// default.
-            ///
-            /// See [`MemcachedConnectionBuilder::response_timeout`].
-            pub fn response_timeout(mut self, time: Duration) -> Self {
-                self.connection = self.connection.response_timeout(time);
-                self
-            }
-
-            /// Sets the number of connections; 1 by default, and at least 1.
-            ///
-            /// See [`MemcachedConnectionBuilder::connections`].
-            pub fn connections(mut self, connections: usize) -> Self {
-                self.connection = self.connection.connections(connections);
-                self
-            }
-        }
-    };
-}
-
-common_settings!(MemcachedBuilder);
-
-impl<Rule, K: fmt::Debug> fmt::Debug for MemcachedBuilder<Rule, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemcachedBuilder")
-            .field("connection", &self.connection)
-            .field("store", &self.store)
-            .finish()
-    }
-}
-
-impl<Rule> MemcachedBuilder<Rule> {
-    pub(super) fn new(url: String) -> Self {
-        Self {
-            connection: MemcachedConnectionBuilder::new(url),
-            store: CasStoreBuilder::new(()),
-        }
-    }
-}
-
-impl<Rule, K> MemcachedBuilder<Rule, K> {
-    /// Sets the number of races that a call may lose before it fails as
-    /// [contended](StoreError::is_contended); 32 by default, and at least 1.
-    pub fn attempts(mut self, attempts: u32) -> Self {
-        self.store = self.store.attempts(attempts);
-        self
-    }
-
-    /// Sets the time after which a call is given up; 1 s by default.
-    ///
-    /// See [`CasStoreBuilder::deadline`]. If it is shorter than the
-    /// [`timeout`](crate::store::StoreExt::timeout) of a decision, a call that loses every race
-    /// fails as contended, not as timed out.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.store = self.store.deadline(deadline);
-        self
-    }
-
-    /// Sets the delays after lost races; `None` for no delay. By default they are drawn from 0 to 1
-    /// ms, 2 ms, …, 64 ms.
-    ///
-    /// See [`CasStoreBuilder::backoff`].
-    pub fn backoff(mut self, backoff: impl Into<Option<Backoff>>) -> Self {
-        self.store = self.store.backoff(backoff);
-        self
-    }
-
-    /// Sets a seed for the delays, for tests. See [`CasStoreBuilder::seed`].
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.store = self.store.seed(seed);
-        self
-    }
-
-    /// Sets whether calls for one key are combined, for measurements; `true` by default. See
-    /// [`CasStoreBuilder::combining`].
-    pub fn combining(mut self, combining: bool) -> Self {
-        self.store = self.store.combining(combining);
-        self
-    }
-
-    /// Sets the clock; [`SystemClock`] by default.
-    pub fn clock<L: Clock>(self, clock: L) -> MemcachedBuilder<Rule, L> {
-        MemcachedBuilder {
-            connection: self.connection,
-            store: self.store.clock(clock),
-        }
-    }
-}
-
-impl<Rule, K> MemcachedBuilder<Rule, K>
-where
-    Rule: Algorithm<State: Codec>,
-{
-    /// Connects, and checks that the server supports the necessary commands.
-    ///
-    /// # Errors
-    ///
-    /// See [`MemcachedConnectionBuilder::connect`].
-    pub async fn connect(self) -> Result<Memcached<Rule, K>, StoreError> {
-        let connection = self.connection.connect().await?;
-        Ok(self.store.data(connection).build())
-    }
-
-    /// Creates a store that connects on its first call, so that the program can start while
-    /// memcached is down.
-    ///
-    /// Sends nothing yet, and needs no runtime. See [`MemcachedConnectionBuilder::connect_lazy`].
-    ///
-    /// ```
-    /// use tollgate::prelude::*;
-    ///
-    /// # fn run() -> Result<(), tollgate::store::StoreError> {
-    /// let memcached = Memcached::<TokenBucket>::builder("memcached://127.0.0.1")
-    ///     .prefix("shop")
-    ///     .connect_lazy()?;
-    /// let layer = RateLimitLayer::new(TokenBucket::per_second(10))
-    ///     .key(PeerIp::new())
-    ///     .store(memcached.fail_open());
-    /// # let _ = layer; Ok(()) }
-    /// # assert!(run().is_ok());
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// When the URL is invalid.
-    pub fn connect_lazy(self) -> Result<Memcached<Rule, K>, StoreError> {
-        let connection = self.connection.connect_lazy()?;
-        Ok(self.store.data(connection).build())
-    }
-}
-
-/// Builder of a [`MemcachedCounters`] store, returned by
-/// [`MemcachedCounters::builder`](crate::store::driver::CounterStore::builder).
-///
-/// | setting | default |
-/// |---|---|
-/// | [`prefix`](Self::prefix) | `tollgate` |
-/// | [`response_timeout`](Self::response_timeout) | 1 s |
-/// | [`connections`](Self::connections) | 1 |
-/// | [`clocks_apart`](Self::clocks_apart) | 1 s |
-/// | [`clock`](Self::clock) | the system's clock |
-///
-/// ```no_run
-/// use std::time::Duration;
-/// use tollgate::{SlidingWindow, store::MemcachedCounters};
-///
-/// # async fn run() -> Result<(), tollgate::store::StoreError> {
-/// let store = MemcachedCounters::<SlidingWindow>::builder("memcached://cache.internal")
-///     .prefix("shop")
-///     .response_timeout(Duration::from_millis(200))
-///     .clocks_apart(Duration::from_millis(50))
-///     .connect()
-///     .await?;
-/// # let _ = store; Ok(()) }
-/// ```
-#[must_use = "a builder does nothing until `connect` or `connect_lazy`"]
-pub struct MemcachedCountersBuilder<Rule, K = SystemClock> {
-    connection: MemcachedConnectionBuilder,
-    store: CounterStoreBuilder<(), Rule, K>,
-}
-
-common_settings!(MemcachedCountersBuilder);
-
-impl<Rule, K> fmt::Debug for MemcachedCountersBuilder<Rule, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemcachedCountersBuilder")
-            .field("connection", &self.connection)
-            .field("store", &self.store)
-            .finish()
-    }
-}
-
-impl<Rule> MemcachedCountersBuilder<Rule> {
-    pub(super) fn new(url: String) -> Self {
-        Self {
-            connection: MemcachedConnectionBuilder::new(url),
-            store: CounterStoreBuilder::new(()),
-        }
-    }
-}
-
-impl<Rule, K> MemcachedCountersBuilder<Rule, K> {
-    /// Sets the greatest difference between the clocks of two hosts that share the counters; 1 s by
-    /// default.
-    ///
-    /// See [`CounterStoreBuilder::clocks_apart`].
-    pub fn clocks_apart(mut self, apart: Duration) -> Self {
-        self.store = self.store.clocks_apart(apart);
-        self
-    }
-
-    /// Sets the clock, which determines the slice that a call counts in; [`SystemClock`] by
-    /// default.
-    pub fn clock<C: Clock>(self, clock: C) -> MemcachedCountersBuilder<Rule, C> {
-        MemcachedCountersBuilder {
-            connection: self.connection,
-            store: self.store.clock(clock),
-        }
-    }
-}
-
-impl<Rule: Counted, K: Clock> MemcachedCountersBuilder<Rule, K> {
-    /// Connects, and checks that the server supports the necessary commands.
-    ///
-    /// # Errors
-    ///
-    /// See [`MemcachedConnectionBuilder::connect`].
-    pub async fn connect(self) -> Result<MemcachedCounters<Rule, K>, StoreError> {
-        let connection = self.connection.connect().await?;
-        Ok(self.store.increment(connection).build())
-    }
-
-    /// Creates a store that connects on its first call, so that the program can start while
-    /// memcached is down.
-    ///
-    /// Sends nothing yet, and needs no runtime. See [`MemcachedConnectionBuilder::connect_lazy`].
-    ///
-    /// ```
-    /// use tollgate::{FixedWindow, prelude::*};
-    ///
-    /// # fn run() -> Result<(), tollgate::store::StoreError> {
-    /// let memcached = MemcachedCounters::<FixedWindow>::builder("memcached://127.0.0.1")
-    ///     .prefix("shop")
-    ///     .connect_lazy()?;
-    /// let layer = RateLimitLayer::new(FixedWindow::per_day(1000))
-    ///     .key(PeerIp::new())
-    ///     .store(memcached.fail_open());
-    /// # let _ = layer; Ok(()) }
-    /// # assert!(run().is_ok());
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// When the URL is invalid.
-    pub fn connect_lazy(self) -> Result<MemcachedCounters<Rule, K>, StoreError> {
-        let connection = self.connection.connect_lazy()?;
-        Ok(self.store.increment(connection).build())
-    }
-}
+use crate::store::StoreError;
 
 /// Builder of a [`MemcachedConnection`], returned by [`MemcachedConnection::builder`].
-///
-/// It is needed only for a connection that several stores share.
-/// [`Memcached::builder`](crate::store::Memcached) and
-/// [`MemcachedCounters::builder`](crate::store::MemcachedCounters) have the same settings and those
-/// of the store.
 ///
 /// | setting | default |
 /// |---|---|
@@ -329,7 +24,10 @@ impl<Rule: Counted, K: Clock> MemcachedCountersBuilder<Rule, K> {
 ///     .response_timeout(Duration::from_millis(200))
 ///     .connect()
 ///     .await?;
-/// let store = Memcached::<TokenBucket>::new(connection);
+/// let store = Memcached::<TokenBucket>::builder_on(connection)
+///     .prefix("shop")
+///     .deadline(Duration::from_millis(80))
+///     .build();
 /// # let _ = store; Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -390,12 +88,15 @@ impl MemcachedConnectionBuilder {
     /// program: monitor [`failures`](crate::store::OnFailure::failures).
     ///
     /// ```
-    /// use tollgate::{TokenBucket, store::{Memcached, MemcachedConnection, StoreExt}};
+    /// use tollgate::{prelude::*, store::{Memcached, MemcachedConnection}};
     ///
     /// # fn run() -> Result<(), tollgate::store::StoreError> {
     /// let connection = MemcachedConnection::builder("memcached://127.0.0.1").connect_lazy()?;
-    /// let store = Memcached::<TokenBucket>::new(connection).fail_open();
-    /// # let _ = store; Ok(()) }
+    /// let memcached = Memcached::<TokenBucket>::builder_on(connection).prefix("shop").build();
+    /// let layer = RateLimitLayer::new(TokenBucket::per_second(10))
+    ///     .key(PeerIp::new())
+    ///     .store(memcached.fail_open());
+    /// # let _ = layer; Ok(()) }
     /// # assert!(run().is_ok());
     /// ```
     ///

@@ -15,10 +15,7 @@ mod pipeline;
 mod pool;
 mod protocol;
 
-pub use self::{
-    builder::{MemcachedBuilder, MemcachedConnectionBuilder, MemcachedCountersBuilder},
-    connection::MemcachedConnection,
-};
+pub use self::{builder::MemcachedConnectionBuilder, connection::MemcachedConnection};
 use crate::{
     algorithm::{Algorithm, Codec, Counted},
     store::{CasStore, CounterStore, StoreError},
@@ -51,8 +48,7 @@ use crate::{
 /// |---|---|
 /// | [`connect(url)`](CasStore::connect) | a store that is connected and whose server is checked |
 /// | [`connect_lazy(url)`](CasStore::connect_lazy) | a store that connects on its first call, so the program can start while memcached is down |
-/// | [`builder(url)`](CasStore::builder) | the settings of the connection and the store |
-/// | [`builder_on(connection)`](CasStore::builder_on) | the settings of a store on a [`MemcachedConnection`] that several stores share |
+/// | [`builder_on(connection)`](CasStore::builder_on) | the settings of a store on a [`MemcachedConnection`], which has settings of its own and which several stores may share |
 ///
 /// # Faults
 ///
@@ -64,8 +60,8 @@ use crate::{
 /// | server | current calls | later calls |
 /// |---|---|---|
 /// | cannot be reached, shuts down, or has too many connections | fail at once with an error that [`is_unavailable`](StoreError::is_unavailable) | reconnect |
-/// | is down when the program starts | `connect` fails; after [`connect_lazy`](MemcachedBuilder::connect_lazy), calls fail as above | the first call after the server's start is decided |
-/// | does not answer | fail with an error that [`is_timeout`](StoreError::is_timeout) after [`response_timeout`](MemcachedBuilder::response_timeout), or after twice that while a connection is being made; they may still be charged | reconnect |
+/// | is down when the program starts | `connect` fails; after [`connect_lazy`](CasStore::connect_lazy), calls fail as above | the first call after the server's start is decided |
+/// | does not answer | fail with an error that [`is_timeout`](StoreError::is_timeout) after [`response_timeout`](MemcachedConnectionBuilder::response_timeout), or after twice that while a connection is being made; they may still be charged | reconnect |
 /// | closed an idle connection | no effect: the call is sent on a new connection | |
 /// | closes a connection during a call | fail with an error that is unavailable; they may be charged, and are not repeated | reconnect |
 /// | restarts, or is flushed | no effect, or one of the above | every bucket is full again |
@@ -127,9 +123,8 @@ pub type Memcached<Rule, K = SystemClock> = CasStore<MemcachedConnection, Rule, 
 /// neighbours; the documentation of [`CounterStore`] has the details. Other rules need
 /// [`Memcached`], whose documentation also lists the faults.
 ///
-/// [`connect`](CounterStore::connect) takes a URL, [`builder`](CounterStore::builder) more
-/// settings, and [`builder_on`](CounterStore::builder_on) a [`MemcachedConnection`] that several
-/// stores share.
+/// [`connect`](CounterStore::connect) takes a URL, and [`builder_on`](CounterStore::builder_on) a
+/// [`MemcachedConnection`], which has settings of its own and which several stores may share.
 ///
 /// ```no_run
 /// use tollgate::{FixedWindow, prelude::*};
@@ -155,71 +150,53 @@ pub type MemcachedCounters<Rule, K = SystemClock> = CounterStore<MemcachedConnec
 
 // The bounds are on the functions, so that the compiler's message is that of the rule.
 impl<Rule> CasStore<MemcachedConnection, Rule> {
-    /// Connects to the server of a [URL](Self::builder), with default settings.
+    /// Connects to the server of a [URL](MemcachedConnection::builder), with default settings.
     ///
     /// # Errors
     ///
-    /// See [`MemcachedBuilder::connect`].
+    /// See [`MemcachedConnectionBuilder::connect`].
     pub async fn connect(url: impl Into<String>) -> Result<Self, StoreError>
     where
         Rule: Algorithm<State: Codec>,
     {
-        Self::builder(url).connect().await
+        MemcachedConnection::connect(url).await.map(Self::new)
     }
 
     /// Creates a store that connects on its first call, with default settings.
     ///
     /// # Errors
     ///
-    /// See [`MemcachedBuilder::connect_lazy`].
+    /// See [`MemcachedConnectionBuilder::connect_lazy`].
     pub fn connect_lazy(url: impl Into<String>) -> Result<Self, StoreError>
     where
         Rule: Algorithm<State: Codec>,
     {
-        Self::builder(url).connect_lazy()
-    }
-
-    /// Returns a builder for the server of a URL, `memcached://host:port`; the default port
-    /// is 11211.
-    ///
-    /// To share a connection with other stores, use [`builder_on`](Self::builder_on) with a
-    /// [`MemcachedConnection`].
-    pub fn builder(url: impl Into<String>) -> MemcachedBuilder<Rule> {
-        MemcachedBuilder::new(url.into())
+        MemcachedConnection::connect_lazy(url).map(Self::new)
     }
 }
 
 impl<Rule> CounterStore<MemcachedConnection, Rule> {
-    /// Connects to the server of a [URL](Self::builder), with default settings.
+    /// Connects to the server of a [URL](MemcachedConnection::builder), with default settings.
     ///
     /// # Errors
     ///
-    /// See [`MemcachedCountersBuilder::connect`].
+    /// See [`MemcachedConnectionBuilder::connect`].
     pub async fn connect(url: impl Into<String>) -> Result<Self, StoreError>
     where
         Rule: Counted,
     {
-        Self::builder(url).connect().await
+        MemcachedConnection::connect(url).await.map(Self::new)
     }
 
     /// Creates a store that connects on its first call, with default settings.
     ///
     /// # Errors
     ///
-    /// See [`MemcachedCountersBuilder::connect_lazy`].
+    /// See [`MemcachedConnectionBuilder::connect_lazy`].
     pub fn connect_lazy(url: impl Into<String>) -> Result<Self, StoreError>
     where
         Rule: Counted,
     {
-        Self::builder(url).connect_lazy()
-    }
-
-    /// Returns a builder for the server of a URL, `memcached://host:port`; the default port
-    /// is 11211.
-    ///
-    /// To share a connection with other stores, use [`builder_on`](Self::builder_on) with a
-    /// [`MemcachedConnection`].
-    pub fn builder(url: impl Into<String>) -> MemcachedCountersBuilder<Rule> {
-        MemcachedCountersBuilder::new(url.into())
+        MemcachedConnection::connect_lazy(url).map(Self::new)
     }
 }

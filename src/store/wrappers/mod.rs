@@ -11,13 +11,13 @@ mod remember_refusals;
 #[cfg(feature = "tokio")]
 mod timeout;
 
-pub(crate) use self::blocks::BlockFuture;
 #[cfg(feature = "tokio")]
-pub use self::timeout::{Timeout, TimeoutFuture};
+pub use self::timeout::Timeout;
+pub(crate) use self::{blocks::BlockFuture, on_failure::OnFailureFuture};
 pub use self::{
     blocks::Blocks,
-    circuit_breaker::{CircuitBreaker, CircuitBreakerConfig, CircuitBreakerFuture, CircuitState},
-    fallback::{Fallback, FallbackBuilder, FallbackDone, FallbackFuture},
-    on_failure::{FailureMode, OnFailure, OnFailureFuture},
-    remember_refusals::{ForgetFuture, RememberFuture, RememberRefusals},
+    circuit_breaker::{CircuitBreaker, CircuitBreakerConfig, CircuitState},
+    fallback::{Fallback, FallbackBuilder},
+    on_failure::{FailureMode, OnFailure},
+    remember_refusals::RememberRefusals,
 };

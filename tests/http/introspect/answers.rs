@@ -12,11 +12,11 @@ use http::{Request, Response};
 use tollgate::{
     key::{
         Key,
-        introspect::{BoxError, Claims, Introspect, Introspected, Token},
+        introspect::{Claims, Introspect, Introspected, Token},
     },
     time::ManualClock,
 };
-use tower::{Layer, ServiceExt, service_fn};
+use tower::{BoxError, Layer, ServiceExt, service_fn};
 
 use crate::introspect::subject::{around, ask, with_token};
 

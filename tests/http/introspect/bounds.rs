@@ -5,10 +5,10 @@ use std::{sync::atomic::Ordering, time::Duration};
 use support::counting::bytes_kept;
 use tollgate::{
     TokenBucket,
-    key::introspect::{BoxError, Claims, Introspect, Token},
+    key::introspect::{Claims, Introspect, Token},
     time::{Clock, ManualClock},
 };
-use tower::{Service, ServiceExt};
+use tower::{BoxError, Service, ServiceExt};
 
 use crate::introspect::{
     flights::{gated, settle},

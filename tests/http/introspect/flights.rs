@@ -11,10 +11,10 @@ use std::{
 use tokio::{sync::Semaphore, task::JoinSet};
 use tollgate::{
     Timestamp,
-    key::introspect::{BoxError, Claims, Introspect, LookUp, Token},
+    key::introspect::{Claims, Introspect, LookUp, Token},
     time::Clock,
 };
-use tower::ServiceExt;
+use tower::{BoxError, ServiceExt};
 
 use crate::introspect::subject::{around, ask, with_token};
 

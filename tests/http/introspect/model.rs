@@ -8,9 +8,11 @@ use std::{
 use support::Random;
 use tollgate::{
     Timestamp,
-    key::introspect::{BoxError, Claims, Introspect, Token},
+    key::introspect::{Claims, Introspect, Token},
     time::{Clock, ManualClock},
 };
+
+use tower::BoxError;
 
 use crate::introspect::subject::{around, ask};
 

@@ -5,8 +5,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use tollgate::key::introspect::{BoxError, Claims, Endpoint, Introspect, Introspected, Token};
-use tower::{Layer, Service, ServiceExt};
+use tollgate::key::introspect::{Claims, Endpoint, Introspect, Introspected, Token};
+use tower::{BoxError, Layer, Service, ServiceExt};
 
 use crate::introspect::subject::{around, ask, with_token};
 
