@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::sync::Bound;
+use super::{shared::Clocked, sync::Bound};
 use crate::{
     algorithm::{Algorithm, Leasable},
     error::Error,
     quota::Written,
-    time::{LeaseClock, SystemClock, Timestamp},
+    time::{Clock, LeaseClock, SystemClock, Timestamp},
 };
 
 /// The settings that leases and background synchronisation have in common.
@@ -18,7 +18,7 @@ pub(super) struct Common<C> {
     /// `None` to count them.
     pub(super) nodes: Option<u64>,
     pub(super) seed: Option<u64>,
-    pub(super) clock: C,
+    clock: C,
 }
 
 impl<C> Common<C> {
@@ -75,6 +75,13 @@ macro_rules! common_settings {
                     $($own: self.$own,)*
                     common: Common { keys, nodes, seed, clock },
                 }
+            }
+        }
+
+        impl<C: Clock> Clocked for $Config<C> {
+            #[inline]
+            fn now(&self) -> Timestamp {
+                self.common.clock.now()
             }
         }
     };

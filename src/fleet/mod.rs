@@ -10,6 +10,7 @@ mod keys;
 mod lease;
 mod leased;
 mod nodes;
+mod shared;
 mod stats;
 mod sync;
 mod synced;

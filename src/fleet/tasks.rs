@@ -15,6 +15,7 @@ use std::{
 
 use tokio::sync::Notify;
 
+use super::shared::{Clocked, Shared};
 use crate::{
     store::{StoreError, engine::runtime},
     time::Timestamp,
@@ -122,11 +123,9 @@ impl Drop for Running {
     }
 }
 
-/// Something that forgets idle keys.
+/// Keys of which the idle ones are forgotten.
 pub(super) trait Sweep: Send + Sync + 'static {
     fn sweeping(&self) -> &OneTask;
-
-    fn now(&self) -> Timestamp;
 
     /// Forgets some idle keys. Returns the instant at which the next one is to be looked at; `None`
     /// if there are no keys.
@@ -134,12 +133,17 @@ pub(super) trait Sweep: Send + Sync + 'static {
 }
 
 /// Lets a task forget idle keys, as long as there are keys.
-pub(super) fn sweep<T: Sweep>(keys: &Arc<T>) {
-    let task = keys.sweeping();
+pub(super) fn sweep<S, K, Config>(shared: &Arc<Shared<S, K, Config>>)
+where
+    S: Send + Sync + 'static,
+    K: Sweep,
+    Config: Clocked + Send + Sync + 'static,
+{
+    let task = shared.keys.sweeping();
     if task.is_due() {
         // Outside of a runtime nothing is forgotten until a call has one.
         let _: Result<(), StoreError> =
-            task.spawn(|running| sweep_all(Arc::downgrade(keys), running));
+            task.spawn(|running| sweep_all(Arc::downgrade(shared), running));
     }
 }
 
@@ -150,14 +154,18 @@ const SHORTEST: Duration = Duration::from_millis(10);
 /// The longest time between two rounds, because a new key may be due before all others.
 const LONGEST: Duration = Duration::from_secs(1);
 
-async fn sweep_all<T: Sweep>(keys: Weak<T>, mut running: Running) {
+async fn sweep_all<S, K, Config>(shared: Weak<Shared<S, K, Config>>, mut running: Running)
+where
+    K: Sweep,
+    Config: Clocked,
+{
     loop {
-        let Some(strong) = keys.upgrade() else {
+        let Some(strong) = shared.upgrade() else {
             return;
         };
         running.begin();
         let now = strong.now();
-        let next = strong.forget_idle(now);
+        let next = strong.keys.forget_idle(now);
         drop(strong);
         let wait = match next {
             Some(next) if next <= now => PAUSE,

@@ -3,6 +3,10 @@
 //! One that asks for its own cost alone takes the shortest path: the future of the store and a
 //! few words, without a copy of its asks and without a task. So a rarely used key costs little more
 //! than without leases.
+//!
+//! Calls of several asks take another path than under synchronisation. Leases spend what is here,
+//! ask the store for the rest, and give back after a refusal; views are locked until all asks are
+//! decided here, so that they can be put back as they were.
 
 use std::{
     pin::Pin,
@@ -25,28 +29,21 @@ use crate::{
         LeaseConfig,
         keys::Answered,
         lease::limit_as_written,
-        nodes::Nodes,
-        tasks::{OneTask, Sweep, sweep},
+        shared::{InnerStore, Shared},
+        tasks::sweep,
     },
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, BoxFuture, Check, OwnedAsks, Store, StoreError,
+        Ask, BoxFuture, Check, OwnedAsks, StoreError,
         ask::policies,
         engine::{runtime, runtime_gone},
-        wrappers::blocks::Unblocked,
     },
-    time::{Clock, Timestamp},
+    time::Clock,
 };
 
 /// The parts that the clones of the wrapper share.
-pub(super) struct Inner<S, Rule, C> {
-    pub(super) store: S,
-    pub(super) leases: Leases<Rule>,
-    pub(super) nodes: Arc<Nodes>,
-    pub(super) unblocked: Arc<Unblocked>,
-    pub(super) config: LeaseConfig<C>,
-}
+pub(super) type LeasedParts<S, Rule, C> = Shared<S, Leases<Rule>, LeaseConfig<C>>;
 
 /// The most times that a call waits for the answer of another one, before it asks the store by
 /// itself.
@@ -63,18 +60,18 @@ enum LeasedAsk<Rule> {
 /// it was [finished](Self::finish).
 pub(super) struct Call<S, Rule, C>
 where
-    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
+    S: InnerStore<Rule, Answer: Send + 'static>,
     Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
-    inner: Arc<Inner<S, Rule, C>>,
+    inner: Arc<LeasedParts<S, Rule, C>>,
     asks: OwnedAsks<Rule>,
     parts: SmallVec<[LeasedAsk<Rule>; 1]>,
 }
 
 /// A request that no call waits for.
 struct Prefetch<S, Rule: Leasable, C> {
-    inner: Arc<Inner<S, Rule, C>>,
+    inner: Arc<LeasedParts<S, Rule, C>>,
     asks: OwnedAsks<Rule>,
     /// `None` once it was answered.
     asked: Option<Box<LeaseRequest<Rule>>>,
@@ -83,12 +80,12 @@ struct Prefetch<S, Rule: Leasable, C> {
 impl<S, Rule: Leasable, C> Drop for Prefetch<S, Rule, C> {
     fn drop(&mut self) {
         if let Some(asked) = &self.asked {
-            self.inner.leases.failed(asked, &Ok(()));
+            self.inner.keys.failed(asked, &Ok(()));
         }
     }
 }
 
-impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
+impl<S, Rule: Leasable, C: Clock> LeasedParts<S, Rule, C> {
     /// Decides an ask as far as that is possible without the store.
     #[inline]
     pub(super) fn try_one(
@@ -96,14 +93,14 @@ impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
         ask: &Ask<'_, Rule>,
         is_again: bool,
     ) -> Result<LeaseOutcome<Rule>, crate::Error> {
-        let now = self.config.common.clock.now();
-        self.leases.acquire(ask, now, is_again, &self.config)
+        let now = self.now();
+        self.keys.acquire(ask, now, is_again, &self.config)
     }
 }
 
-impl<S, Rule, C> Inner<S, Rule, C>
+impl<S, Rule, C> LeasedParts<S, Rule, C>
 where
-    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
+    S: InnerStore<Rule, Answer: Send + 'static>,
     Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
@@ -154,7 +151,7 @@ where
         let Ok(runtime) = runtime() else {
             // Without a runtime nothing can go on behind this call. The next call that lacks units
             // asks.
-            self.leases.failed(&prefetch, &Ok(()));
+            self.keys.failed(&prefetch, &Ok(()));
             return;
         };
         self.nodes.count(ask.policy(), &self.store);
@@ -174,17 +171,17 @@ where
                 };
                 let answer = inner.store.acquire(&[request.ask(&ask)]);
                 let answer = answer.await;
-                let now = inner.config.common.clock.now();
+                let now = inner.now();
                 let answer = answer.map(|decisions| decisions.as_slice().first().copied());
                 let Some(asked) = asked.take() else { return };
                 let owner = (ask.policy(), ask.key());
                 match answer {
                     Ok(Some(answer)) => {
                         inner.nodes.note_answer(&answer);
-                        inner.leases.answered(&asked, owner, answer, now);
+                        inner.keys.answered(&asked, owner, answer, now);
                     }
-                    Ok(None) => inner.leases.failed(&asked, &Ok(())),
-                    Err(error) => inner.leases.failed(&asked, &Err(error)),
+                    Ok(None) => inner.keys.failed(&asked, &Ok(())),
+                    Err(error) => inner.keys.failed(&asked, &Err(error)),
                 }
             }
         });
@@ -193,13 +190,13 @@ where
 
 impl<S, Rule, C> Call<S, Rule, C>
 where
-    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
+    S: InnerStore<Rule, Answer: Send + 'static>,
     Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
     /// Begins a call of several asks.
     pub(super) fn new(
-        inner: &Arc<Inner<S, Rule, C>>,
+        inner: &Arc<LeasedParts<S, Rule, C>>,
         asks: &[Ask<'_, Rule>],
     ) -> Result<Self, crate::Error> {
         let mut call = Self {
@@ -216,7 +213,7 @@ where
 
     /// Begins a call whose first ask was tried.
     pub(super) fn of_one(
-        inner: &Arc<Inner<S, Rule, C>>,
+        inner: &Arc<LeasedParts<S, Rule, C>>,
         ask: &Ask<'_, Rule>,
         tried: LeaseOutcome<Rule>,
     ) -> Self {
@@ -310,8 +307,8 @@ where
         let part = self.inner.part(&ask, tried);
         let part = match part {
             LeasedAsk::Wait(_) if is_last => {
-                let Inner { leases, config, .. } = &*self.inner;
-                let asked = leases.beside(&ask, config.common.clock.now(), config);
+                let parts = &*self.inner;
+                let asked = parts.keys.beside(&ask, parts.now(), &parts.config);
                 LeasedAsk::Ask(asked.map_err(StoreError::unsupported)?)
             }
             part => part,
@@ -339,14 +336,14 @@ where
             self.inner.store.acquire(&lacking)
         };
         let answer = answer.await;
-        let now = self.inner.config.common.clock.now();
+        let now = self.inner.now();
         let decisions = match answer {
             Ok(decisions) => decisions,
             Err(error) => {
                 let inner = Arc::clone(&self.inner);
                 for part in &mut self.parts {
                     if let LeasedAsk::Ask(asked) = part {
-                        inner.leases.failed(asked, &Err(error.duplicate()));
+                        inner.keys.failed(asked, &Err(error.duplicate()));
                         *part = LeasedAsk::Decided(Decision::undecided(false, now, None));
                     }
                 }
@@ -366,9 +363,9 @@ where
             inner.nodes.note_answer(answer);
             *part = LeasedAsk::Decided(if is_admitted || !answer.is_admitted() {
                 let owner = (ask.policy(), ask.key());
-                inner.leases.answered(asked, owner, *answer, now)
+                inner.keys.answered(asked, owner, *answer, now)
             } else {
-                inner.leases.failed(asked, &Ok(()));
+                inner.keys.failed(asked, &Ok(()));
                 answer.with_limit_as_written(asked.rule.terms.limit)
             });
         }
@@ -408,9 +405,9 @@ where
     }
 }
 
-impl<S, Rule, C> Inner<S, Rule, C>
+impl<S, Rule, C> LeasedParts<S, Rule, C>
 where
-    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
+    S: InnerStore<Rule, Answer: Send + 'static>,
     Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
@@ -431,7 +428,7 @@ where
     }
 }
 
-impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
+impl<S, Rule: Leasable, C: Clock> LeasedParts<S, Rule, C> {
     /// Refunds what a part has taken.
     fn undo(&self, ask: &Ask<'_, Rule>, part: &mut LeasedAsk<Rule>) {
         match part {
@@ -439,12 +436,12 @@ impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
                 let charge = decision.take_charge();
                 if let Some(charge) = charge.filter(|charge| charge.is_of_lease()) {
                     let owner = (ask.policy(), ask.key(), ask.rule());
-                    let now = self.config.common.clock.now();
-                    self.leases
+                    let now = self.now();
+                    self.keys
                         .refund(owner, charge.cost, charge.position, now, &self.config);
                 }
             }
-            LeasedAsk::Ask(asked) => self.leases.failed(asked, &Ok(())),
+            LeasedAsk::Ask(asked) => self.keys.failed(asked, &Ok(())),
             LeasedAsk::Wait(_) => {}
         }
     }
@@ -452,7 +449,7 @@ impl<S, Rule: Leasable, C: Clock> Inner<S, Rule, C> {
 
 impl<S, Rule, C> Drop for Call<S, Rule, C>
 where
-    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
+    S: InnerStore<Rule, Answer: Send + 'static>,
     Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
@@ -464,28 +461,9 @@ where
     }
 }
 
-impl<S, Rule, C> Sweep for Inner<S, Rule, C>
-where
-    S: Send + Sync + 'static,
-    Rule: Leasable,
-    C: Clock + Send + Sync + 'static,
-{
-    fn sweeping(&self) -> &OneTask {
-        &self.leases.table.sweeping
-    }
-
-    fn now(&self) -> Timestamp {
-        self.config.common.clock.now()
-    }
-
-    fn forget_idle(&self, now: Timestamp) -> Option<Timestamp> {
-        self.leases.forget_idle(now)
-    }
-}
-
 /// A request of one call for its cost alone. When it is dropped without an answer, others can ask.
 struct InFlight<S, Rule: Leasable, C> {
-    inner: Arc<Inner<S, Rule, C>>,
+    inner: Arc<LeasedParts<S, Rule, C>>,
     asked: LeaseRequest<Rule>,
     is_answered: bool,
     owner: (Policy, Key),
@@ -504,7 +482,7 @@ pin_project! {
 impl<S, Rule: Leasable, C> Drop for InFlight<S, Rule, C> {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.inner.leases.failed(&self.asked, &Ok(()));
+            self.inner.keys.failed(&self.asked, &Ok(()));
         }
     }
 }
@@ -512,12 +490,12 @@ impl<S, Rule: Leasable, C> Drop for InFlight<S, Rule, C> {
 impl<S, Rule: Leasable, C: Clock> InFlight<S, Rule, C> {
     fn answered(&mut self, answer: Result<Decisions, StoreError>) -> Result<Decisions, StoreError> {
         self.is_answered = true;
-        let (leases, asked) = (&self.inner.leases, &self.asked);
+        let (leases, asked) = (&self.inner.keys, &self.asked);
         match &answer {
             Err(error) => leases.failed(asked, &Err(error.duplicate())),
             Ok(decisions) => match decisions.as_slice() {
                 [decision] => {
-                    let now = self.inner.config.common.clock.now();
+                    let now = self.inner.now();
                     self.inner.nodes.note_answer(decision);
                     let (policy, key) = &self.owner;
                     let decision = leases.answered(asked, (policy, key), *decision, now);
@@ -545,9 +523,9 @@ where
     }
 }
 
-impl<S, Rule, C> Inner<S, Rule, C>
+impl<S, Rule, C> LeasedParts<S, Rule, C>
 where
-    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
+    S: InnerStore<Rule, Answer: Send + 'static>,
     Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {

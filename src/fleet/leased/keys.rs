@@ -26,6 +26,7 @@ use crate::{
         keys::{KeyTable, Keys, LOOKS_OF_CALL, LOOKS_OF_ROUND, lock},
         lease::{Answer, LeaseCounts, LeaseState, Plan, Request, Surroundings},
         nodes::Nodes,
+        tasks::{OneTask, Sweep},
     },
     key::Key,
     policy::Policy,
@@ -339,16 +340,6 @@ impl<Rule: Leasable> Leases<Rule> {
         }
     }
 
-    /// Forgets some keys whose units have ended. Returns the instant at which the next one is to be
-    /// looked at; `None` if there are no keys.
-    pub(super) fn forget_idle(&self, now: Timestamp) -> Option<Timestamp> {
-        let forget = |mut shard: MutexGuard<'_, LeaseShard<Rule>>| {
-            shard.forget_idle(now, IDLE_DURATIONS, LOOKS_OF_ROUND);
-            shard.keys.next_look()
-        };
-        self.table.each().filter_map(forget).min()
-    }
-
     /// Takes out all leases, to be returned, and holds no more. Calls that wait go on.
     pub(super) fn close(&self, now: Timestamp) -> Vec<Leftover<Rule>> {
         self.is_closed.store(true, Ordering::Release);
@@ -415,6 +406,20 @@ impl<Rule: Leasable> Leases<Rule> {
         let mean = self.round_trip.load(Ordering::Relaxed);
         self.round_trip
             .store(mean - mean / 8 + took / 8, Ordering::Relaxed);
+    }
+}
+
+impl<Rule: Leasable> Sweep for Leases<Rule> {
+    fn sweeping(&self) -> &OneTask {
+        &self.table.sweeping
+    }
+
+    fn forget_idle(&self, now: Timestamp) -> Option<Timestamp> {
+        let forget = |mut shard: MutexGuard<'_, LeaseShard<Rule>>| {
+            shard.forget_idle(now, IDLE_DURATIONS, LOOKS_OF_ROUND);
+            shard.keys.next_look()
+        };
+        self.table.each().filter_map(forget).min()
     }
 }
 

@@ -4,14 +4,19 @@ mod call;
 mod keys;
 mod lease;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use self::{
-    call::{Call, Inner},
+    call::{Call, LeasedParts},
     keys::{Leases, Leftover},
     lease::{LeaseOutcome, LeasedRule},
 };
-use super::{LeaseConfig, LeaseStats, nodes::Nodes, tasks::sweep};
+use super::{
+    LeaseConfig, LeaseStats,
+    nodes::Nodes,
+    shared::{Clocked, Shared, wrapper},
+    tasks::sweep,
+};
 use crate::{
     algorithm::Leasable,
     decision::Charge,
@@ -146,7 +151,7 @@ use crate::{
 /// cost alone, that may have been spent, as without leases.
 #[must_use]
 pub struct Leased<S, Rule, C = LeaseClock> {
-    inner: Arc<Inner<S, Rule, C>>,
+    inner: Arc<LeasedParts<S, Rule, C>>,
 }
 
 impl<S, Rule: Leasable, C> Leased<S, Rule, C> {
@@ -157,15 +162,15 @@ impl<S, Rule: Leasable, C> Leased<S, Rule, C> {
         if store.refuses_beyond_rules() {
             config.turn_off();
         }
-        let inner = Inner {
+        let parts = Shared {
             store,
-            leases: Leases::new(config.common.keys, config.common.seed),
+            keys: Leases::new(config.common.keys, config.common.seed),
             nodes: Arc::new(Nodes::new(config.common.nodes)),
             unblocked: Unblocked::new(Duration::from_secs(1)),
             config,
         };
         Self {
-            inner: Arc::new(inner),
+            inner: Arc::new(parts),
         }
     }
 
@@ -173,7 +178,7 @@ impl<S, Rule: Leasable, C> Leased<S, Rule, C> {
     pub fn stats(&self) -> LeaseStats {
         LeaseStats {
             overshoot_bound: self.overshoot_bound(),
-            ..self.inner.leases.stats(&self.inner.nodes)
+            ..self.inner.keys.stats(&self.inner.nodes)
         }
     }
 
@@ -210,7 +215,7 @@ impl<S, Rule: Leasable, C> Leased<S, Rule, C> {
     ///
     /// When the rule cannot be leased.
     pub fn undershoot_bound(&self, rule: &Rule) -> Result<u64, crate::Error> {
-        let Inner { config, nodes, .. } = &*self.inner;
+        let Shared { config, nodes, .. } = &*self.inner;
         if config.is_off() {
             return Ok(0);
         }
@@ -253,7 +258,7 @@ where
         const TOGETHER: usize = 64;
         let inner = &self.inner;
         let mut returned = 0;
-        let left = inner.leases.close(inner.config.common.clock.now());
+        let left = inner.keys.close(inner.now());
         let refund = async {
             for some in left.chunks(TOGETHER) {
                 let settled = match inner
@@ -265,7 +270,7 @@ where
                 };
                 if settled.is_ok() {
                     let units = some.iter().map(|left| left.units).sum();
-                    inner.leases.returned(units);
+                    inner.keys.returned(units);
                     returned += units;
                 }
             }
@@ -276,26 +281,7 @@ where
     }
 }
 
-impl<S, Rule, C> Leased<S, Rule, C> {
-    /// Returns the wrapped store, for example to read its counters.
-    pub fn get_ref(&self) -> &S {
-        &self.inner.store
-    }
-}
-
-impl<S, Rule, C> Clone for Leased<S, Rule, C> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: Arc::clone(&self.inner),
-        }
-    }
-}
-
-impl<S, Rule, C> fmt::Debug for Leased<S, Rule, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leased").finish_non_exhaustive()
-    }
-}
+wrapper!(Leased, Rule: Leasable);
 
 impl<S: Backend<Error = StoreError>, Rule, C> Backend for Leased<S, Rule, C> {
     type Error = StoreError;
@@ -304,7 +290,7 @@ impl<S: Backend<Error = StoreError>, Rule, C> Backend for Leased<S, Rule, C> {
 
     fn unsettled(&self) -> Option<u64> {
         let in_store = self.inner.store.unsettled()?;
-        Some(in_store + self.inner.leases.unsettled.get())
+        Some(in_store + self.inner.keys.unsettled.get())
     }
 }
 
@@ -327,11 +313,8 @@ where
         if inner.config.is_off() {
             return boxed(inner.store.acquire(asks));
         }
-        // A block is one state for all nodes, and not under the rule as leases run it.
-        if asks.iter().any(|ask| ask.policy().is_of_blocks()) {
-            let of_clock = Arc::clone(inner);
-            let now = move || of_clock.config.common.clock.now();
-            return inner.unblocked.write(asks, inner.store.acquire(asks), now);
+        if let Some(answer) = inner.acquire_blocks(asks) {
+            return answer;
         }
         let call = match asks {
             [ask] => match inner.try_one(ask, false) {
@@ -367,7 +350,7 @@ where
         if inner.config.is_off() {
             return boxed(inner.store.look(asks));
         }
-        let call = (&inner.store, asks, inner.config.common.clock.now());
+        let call = (&inner.store, asks, inner.now());
         inner
             .unblocked
             .look(call, |_| None, |unknown| inner.look(unknown))
@@ -392,7 +375,7 @@ where
             let Some(settlement) = settlement else {
                 continue;
             };
-            inner.leases.forget_answers(policy, &settlement.key);
+            inner.keys.forget_answers(policy, &settlement.key);
             match LeasedRule::new(rule, &inner.config) {
                 Ok(rule) => in_store.push((self.in_store(settlement, &rule), rule.tightened)),
                 Err(error) => return Check::Ready(Err(StoreError::unsupported(error))),
@@ -418,9 +401,7 @@ where
     /// Drops the leases of this node, too. Other nodes may still spend theirs.
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let inner = &self.inner;
-        inner
-            .leases
-            .drop_leases(policy, key, inner.config.common.clock.now());
+        inner.keys.drop_leases(policy, key, inner.now());
         boxed(inner.store.reset(policy, key))
     }
 
@@ -437,19 +418,6 @@ where
     }
 }
 
-impl<S, Rule, C> FleetStore<Rule> for Leased<S, Rule, C>
-where
-    S: Store<Rule, Answer: Send + 'static, Done: Send + 'static>
-        + Backend<Error = StoreError>
-        + Send
-        + Sync
-        + 'static,
-    Rule: Leasable,
-    C: Clock + Send + Sync + 'static,
-{
-    delegate!(FleetStore, self => self.inner.store; count_node);
-}
-
 impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
     /// Corrects a charge by the leases of this node. Returns the settlement of what the store has
     /// to correct.
@@ -462,14 +430,14 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
             actual,
             is_grant,
         } = settlement;
-        let Inner { leases, config, .. } = &*self.inner;
-        let (owner, now) = ((policy, &key, rule), config.common.clock.now());
+        let Shared { keys, config, .. } = &*self.inner;
+        let (owner, now) = ((policy, &key, rule), config.now());
         if let Some(less) = charge.cost.checked_sub(actual) {
-            leases.refund(owner, less, charge.position, now, config);
+            keys.refund(owner, less, charge.position, now, config);
             return None;
         }
         // The lacking units are taken from the store by force: other nodes see the debt at once.
-        let lacking = leases.take_by_force(owner, actual - charge.cost, now);
+        let lacking = keys.take_by_force(owner, actual - charge.cost, now);
         (lacking > 0).then_some(Settlement {
             policy,
             rule,
@@ -507,7 +475,7 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
         }
         // Not if other nodes hold units behind the charge. The answer of the store does not say if
         // it refunded, so it is counted.
-        self.inner.leases.unsettled.add(1);
+        self.inner.keys.unsettled.add(1);
         let charge = settlement.charge.if_last();
         Settlement {
             charge,

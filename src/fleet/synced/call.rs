@@ -6,17 +6,18 @@ use smallvec::SmallVec;
 
 use super::{
     keys::{KeyEntry, Shard, ShardSchedule},
-    push::{Inner, is_unreachable},
+    push::{SyncedParts, is_unreachable},
 };
 use crate::{
     algorithm::Syncable,
     decision::{Decision, Decisions, Position},
     fleet::{
         keys::{Answered, Shards},
+        shared::InnerStore,
         sync::{Bound, Found, KeyView, ViewOutcome},
         tasks::sweep,
     },
-    store::{Ask, Backend, OwnedAsks, Settlement, Store, StoreError, ask::policies},
+    store::{Ask, OwnedAsks, Settlement, StoreError, ask::policies},
     time::{Clock, Timestamp},
 };
 
@@ -29,7 +30,7 @@ const MOST_WAITS: usize = 64;
 pub(super) enum Outcome<S, Rule: Syncable, C> {
     Decided(Decisions),
     /// The key has to be pushed or pulled first.
-    Wait(Waiting),
+    Wait(WaitingCall),
     Store(InStore<S, Rule, C>),
     Unreachable,
     /// The rule is not one by which a node may decide alone.
@@ -37,21 +38,21 @@ pub(super) enum Outcome<S, Rule: Syncable, C> {
 }
 
 /// A call that waits for the store.
-pub(super) struct Waiting {
+pub(super) struct WaitingCall {
     answer: Answered,
     schedule: Arc<ShardSchedule>,
 }
 
 /// A call that the store decides. Nothing is admitted here for its keys until it is dropped.
 pub(super) struct InStore<S, Rule: Syncable, C> {
-    inner: Arc<Inner<S, Rule, C>>,
+    inner: Arc<SyncedParts<S, Rule, C>>,
     fingerprints: SmallVec<[u64; 1]>,
 }
 
 impl<S, Rule: Syncable, C> Drop for InStore<S, Rule, C> {
     fn drop(&mut self) {
         for fingerprint in &self.fingerprints {
-            let mut shard = self.inner.views.table.shard(*fingerprint);
+            let mut shard = self.inner.keys.table.shard(*fingerprint);
             if let Some(known) = shard.views.end_in_store(*fingerprint) {
                 known.waiting.wake(&Ok(()));
             }
@@ -70,7 +71,7 @@ struct Decided {
 /// The outcome of one ask.
 enum AskOutcome {
     Decided(Decided),
-    Wait(Waiting),
+    Wait(WaitingCall),
     /// The store decides, and the call has begun.
     Store,
     /// The store decides, and this node never admits calls under such a rule.
@@ -105,16 +106,16 @@ fn no_part(is_closed: bool) -> StoreError {
     })
 }
 
-impl<S, Rule, C> Inner<S, Rule, C>
+impl<S, Rule, C> SyncedParts<S, Rule, C>
 where
-    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
+    S: InnerStore<Rule, Answer: Send + 'static>,
     Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
     fn asked<'a>(&self, ask: &Ask<'a, Rule>) -> KeyedAsk<'a, Rule> {
         let own = ask.rule_for_key();
         let rule = own.as_ref().unwrap_or(ask.rule());
-        let fingerprint = self.views.fingerprint(ask.policy(), ask.key(), rule);
+        let fingerprint = self.keys.fingerprint(ask.policy(), ask.key(), rule);
         KeyedAsk {
             ask: *ask,
             own,
@@ -129,12 +130,12 @@ where
         asks: &[Ask<'_, Rule>],
         must_ask: bool,
     ) -> Outcome<S, Rule, C> {
-        let now = self.config.common.clock.now();
+        let now = self.now();
         let [ask] = asks else {
             return self.acquire_all(asks, (now, must_ask));
         };
         let asked = self.asked(ask);
-        let mut shard = self.views.table.shard(asked.fingerprint);
+        let mut shard = self.keys.table.shard(asked.fingerprint);
         let part = self.part(&mut shard, &asked, (now, must_ask));
         if let AskOutcome::Decided(decided) = &part {
             shard.counts.add(&decided.decision, decided.is_offline);
@@ -196,7 +197,7 @@ where
         if self.is_off() {
             (bound.most, bound.is_closed) = (0, self.is_closed());
         }
-        let schedule = || self.schedule(self.store.shard(ask.policy(), ask.key()));
+        let schedule = || self.schedule(ask.policy(), ask.key());
         let known = match shard.find(*fingerprint, ((ask, rule), &bound), now, schedule) {
             Found::Known(known) => known,
             Found::Added(known) => {
@@ -205,7 +206,7 @@ where
             }
             Found::Store => return AskOutcome::Store,
             Found::OverCapacity => {
-                self.counters.over_capacity.add(1);
+                self.keys.counters.over_capacity.add(1);
                 return AskOutcome::Store;
             }
         };
@@ -220,7 +221,7 @@ where
                     unserved: (!is_served).then(|| Arc::clone(&known.schedule)),
                 })
             }
-            ViewOutcome::Sync => AskOutcome::Wait(Waiting {
+            ViewOutcome::Sync => AskOutcome::Wait(WaitingCall {
                 answer: known.wait(),
                 schedule: Arc::clone(&known.schedule),
             }),
@@ -238,8 +239,8 @@ where
         now: Timestamp,
         bound: &Bound,
     ) {
-        self.views.note_kind(asked.rule().state_kind());
-        self.views.table.sweeping.want();
+        self.keys.note_kind(asked.rule().state_kind());
+        self.keys.table.sweeping.want();
         if known.schedule.is_down() {
             known.with(asked.fingerprint, |view| {
                 view.failed(now, true, bound);
@@ -255,7 +256,7 @@ where
     ) -> Outcome<S, Rule, C> {
         let all: SmallVec<[_; 2]> = asks.iter().map(|ask| self.asked(ask)).collect();
         let fingerprints = all.iter().map(|asked| asked.fingerprint);
-        let mut shards = self.views.table.shards(fingerprints);
+        let mut shards = self.keys.table.shards(fingerprints);
         let mut all_decided: SmallVec<[Decided; 2]> = SmallVec::new();
         let mut former: SmallVec<[Option<KeyView<Rule>>; 2]> = SmallVec::new();
         let mut otherwise = None;
@@ -345,7 +346,7 @@ where
                 begun.push(*fingerprint);
                 continue;
             }
-            let waiting = Waiting {
+            let waiting = WaitingCall {
                 answer: known.wait(),
                 schedule: Arc::clone(&known.schedule),
             };
@@ -360,13 +361,11 @@ where
     /// Returns how a key stands, if this node knows that.
     pub(super) fn look(&self, ask: &Ask<'_, Rule>) -> Option<Decision> {
         let asked = self.asked(ask);
-        let mut shard = self.views.table.shard(asked.fingerprint);
+        let mut shard = self.keys.table.shard(asked.fingerprint);
         let _ = shard.bound(asked.rule(), self.nodes.number(), &self.config);
         let is_syncable = shard.is_syncable();
         let known = shard.get(asked.fingerprint).filter(|_| is_syncable)?;
-        known
-            .view
-            .look(asked.rule(), self.config.common.clock.now())
+        known.view.look(asked.rule(), self.now())
     }
 
     /// Corrects a charge. Returns the settlement of what the store has to correct.
@@ -377,9 +376,9 @@ where
         let own = settlement.rule_for_key();
         let rule = own.as_ref().unwrap_or(settlement.rule);
         let Settlement { policy, key, .. } = settlement;
-        let fingerprint = self.views.fingerprint(policy, &key, rule);
-        let now = self.config.common.clock.now();
-        let mut shard = self.views.table.shard(fingerprint);
+        let fingerprint = self.keys.fingerprint(policy, &key, rule);
+        let now = self.now();
+        let mut shard = self.keys.table.shard(fingerprint);
         let bound = shard.bound(rule, self.nodes.number(), &self.config);
         let (cost, actual) = (settlement.charge.cost, settlement.actual);
         // After a flush nobody may push what is added here.
@@ -423,9 +422,9 @@ where
                     return Err(failure.unwrap_or_else(|| no_part(self.is_closed())));
                 }
                 Outcome::Unsupported(error) => return Err(error),
-                Outcome::Wait(Waiting { answer, schedule }) => {
+                Outcome::Wait(WaitingCall { answer, schedule }) => {
                     self.serve(&schedule)?;
-                    self.counters.waited.add(1);
+                    self.keys.counters.waited.add(1);
                     match answer.await {
                         Ok(Err(error)) if !is_unreachable(&error) || self.is_closed() => {
                             return Err(error);
@@ -452,7 +451,7 @@ where
             for ask in &asks {
                 self.nodes.count(ask.policy(), &self.store);
             }
-            self.counters.in_store.add(1);
+            self.keys.counters.in_store.add(1);
             self.store.acquire(&asks)
         };
         let answer = answer.await;
@@ -475,20 +474,20 @@ where
         asks: &[Ask<'_, Rule>],
         error: StoreError,
     ) -> Result<Decisions, StoreError> {
-        let now = self.config.common.clock.now();
+        let now = self.now();
         for ask in asks {
             let asked = self.asked(ask);
-            let mut shard = self.views.table.shard(asked.fingerprint);
+            let mut shard = self.keys.table.shard(asked.fingerprint);
             let bound = shard.bound(asked.rule(), self.nodes.number(), &self.config);
             if !shard.is_syncable() {
                 continue;
             }
-            let schedule = || self.schedule(self.store.shard(ask.policy(), ask.key()));
+            let schedule = || self.schedule(ask.policy(), ask.key());
             let owner = (ask, asked.rule());
             let known = shard.get_or_add(asked.fingerprint, owner, now, schedule);
             let Some(known) = known else { continue };
-            self.views.note_kind(asked.rule().state_kind());
-            self.views.table.sweeping.want();
+            self.keys.note_kind(asked.rule().state_kind());
+            self.keys.table.sweeping.want();
             known.with(asked.fingerprint, |view| {
                 view.failed(now, true, &bound);
             });

@@ -1,11 +1,11 @@
 //! The views of all keys of this node, and the keys that wait for one part of the store.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use tokio::sync::Notify;
@@ -15,23 +15,52 @@ use crate::{
     decision::Decision,
     fleet::{
         SyncConfig,
-        keys::{Answered, KeyTable, Waiting, lock},
+        config::Common,
+        keys::{Answered, KeyTable, LOOKS_OF_ROUND, Waiting, lock},
+        stats::RecentMost,
         sync::{Bound, Due, Found, KeyView, Schedule, ViewEntry, Views},
-        tasks::OneTask,
+        tasks::{OneTask, Sweep},
     },
     key::Key,
     policy::Policy,
+    random::{self, Random},
+    stats::Counter,
     store::Ask,
     time::Timestamp,
 };
 
 /// The most kinds of rules whose keys are found at a reset. More than a program has.
 const MOST_KINDS: usize = 64;
+/// The greatest number of a node: scripts count by such numbers.
+pub(super) const NODES: u64 = (1 << 53) - 1;
 
 /// The views of all keys of this node, each found by its fingerprint.
 pub(super) struct KeyViews<Rule: Syncable> {
     pub(super) table: KeyTable<Shard<Rule>>,
     kinds: Mutex<Vec<StateKind>>,
+    schedules: Mutex<HashMap<u32, Arc<ShardSchedule>>>,
+    /// Draws no number twice: a node that is started again is another one.
+    pub(super) node: u64,
+    batch: AtomicU64,
+    /// `true` once the store has answered that it cannot take in deltas.
+    pub(super) cannot_sync: AtomicBool,
+    /// `true` after a flush.
+    pub(super) is_closed: AtomicBool,
+    pub(super) counters: SyncCounters,
+}
+
+/// Calls that were not decided here alone, and calls to the store.
+#[derive(Default)]
+pub(super) struct SyncCounters {
+    pub(super) waited: Counter,
+    pub(super) in_store: Counter,
+    pub(super) over_capacity: Counter,
+    pub(super) dropped: Counter,
+    pub(super) syncs: Counter,
+    pub(super) failed: Counter,
+    pub(super) pushed: Counter,
+    pub(super) lost: Counter,
+    pub(super) drift: Mutex<RecentMost>,
 }
 
 /// A part of the keys behind a lock.
@@ -80,16 +109,34 @@ impl SyncCounts {
 }
 
 impl<Rule: Syncable> KeyViews<Rule> {
-    pub(super) fn new(keys: usize, seed: Option<u64>, idle: Duration) -> Self {
+    pub(super) fn new<C>(config: &SyncConfig<C>, cannot_sync: bool) -> Self {
+        let Common { keys, seed, .. } = config.common;
         let shard = |most| Shard {
-            views: Views::new(most, idle),
+            views: Views::new(most, config.idle()),
             last_rule: None,
             counts: SyncCounts::default(),
         };
         Self {
             table: KeyTable::new(keys, seed, shard),
             kinds: Mutex::default(),
+            schedules: Mutex::default(),
+            node: Random::new(seed.unwrap_or_else(random::seed)).up_to(NODES),
+            batch: AtomicU64::new(1),
+            cannot_sync: AtomicBool::new(cannot_sync),
+            is_closed: AtomicBool::new(false),
+            counters: SyncCounters::default(),
         }
+    }
+
+    /// Returns the keys that wait for a part of the store.
+    pub(super) fn schedule(&self, shard: u32) -> Arc<ShardSchedule> {
+        let mut schedules = lock(&self.schedules);
+        Arc::clone(schedules.entry(shard).or_default())
+    }
+
+    /// Returns the number of the next delta.
+    pub(super) fn next_number(&self) -> u64 {
+        self.batch.fetch_add(1, Ordering::Relaxed)
     }
 
     #[inline]
@@ -129,6 +176,28 @@ impl<Rule: Syncable> KeyViews<Rule> {
         let kinds = lock(&self.kinds);
         let of_kind = |kind: &StateKind| self.table.fingerprint(policy, key, *kind);
         kinds.iter().map(of_kind).collect()
+    }
+}
+
+impl<Rule: Syncable> Drop for KeyViews<Rule> {
+    /// Ends the tasks.
+    fn drop(&mut self) {
+        for schedule in lock(&self.schedules).values() {
+            schedule.wake.notify_one();
+        }
+    }
+}
+
+impl<Rule: Syncable> Sweep for KeyViews<Rule> {
+    fn sweeping(&self) -> &OneTask {
+        &self.table.sweeping
+    }
+
+    fn forget_idle(&self, now: Timestamp) -> Option<Timestamp> {
+        let shards = self.table.each();
+        shards
+            .filter_map(|mut shard| shard.views.forget_idle(now, LOOKS_OF_ROUND))
+            .min()
     }
 }
 
@@ -365,7 +434,7 @@ mod tests {
     /// last one.
     #[test]
     fn ten_thousand_resets_take_no_memory() {
-        let views = KeyViews::<TokenBucket>::new(1000, Some(1), Duration::from_secs(1));
+        let views = KeyViews::<TokenBucket>::new(&SyncConfig::new().keys(1000).seed(1), false);
         let (rule, policy, schedule) = (
             TokenBucket::per_second(10),
             Policy::new("api"),

@@ -5,23 +5,30 @@ mod keys;
 mod push;
 
 use std::{
-    fmt,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use self::{
     call::Outcome,
-    push::{Inner, overshoot, undershoot},
+    keys::KeyViews,
+    push::{SyncedParts, overshoot, undershoot},
 };
-use super::{SyncConfig, SyncStats};
+use super::{
+    SyncConfig, SyncStats,
+    nodes::Nodes,
+    shared::{Shared, wrapper},
+};
 use crate::{
     algorithm::Syncable,
     key::Key,
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, FleetStore, OwnedAsks, Settlement, Store,
-        StoreError, boxed::boxed, delegate, wrappers::blocks::no_blocks_inside,
+        StoreError,
+        boxed::boxed,
+        delegate,
+        wrappers::blocks::{Unblocked, no_blocks_inside},
     },
     time::{Clock, SystemClock},
 };
@@ -123,7 +130,7 @@ use crate::{
 /// been spent, as without this wrapper.
 #[must_use]
 pub struct Synced<S, Rule: Syncable, C = SystemClock> {
-    inner: Arc<Inner<S, Rule, C>>,
+    inner: Arc<SyncedParts<S, Rule, C>>,
 }
 
 impl<S, Rule: Syncable, C> Synced<S, Rule, C> {
@@ -131,14 +138,21 @@ impl<S, Rule: Syncable, C> Synced<S, Rule, C> {
     where
         S: Backend,
     {
+        let parts = Shared {
+            // Blocks have to see each call.
+            keys: KeyViews::new(&config, store.refuses_beyond_rules()),
+            store,
+            nodes: Arc::new(Nodes::new(config.common.nodes)),
+            // A node that may not be ahead is the store, call for call.
+            unblocked: Unblocked::new(match config.is_exact() {
+                true => Duration::ZERO,
+                false => config.usual_period(),
+            }),
+            config,
+        };
         Self {
-            inner: Arc::new(Inner::new(store, config)),
+            inner: Arc::new(parts),
         }
-    }
-
-    /// Returns the wrapped store, for example to read its counters.
-    pub fn get_ref(&self) -> &S {
-        &self.inner.store
     }
 
     /// Returns how many units of a key all nodes together may admit above a rule: (N − 1) · U.
@@ -186,13 +200,13 @@ impl<S, Rule: Syncable, C: Clock> Synced<S, Rule, C> {
     /// # }
     /// ```
     pub fn undershoot_bound(&self, rule: &Rule) -> u64 {
-        let (inner, now) = (&self.inner, self.inner.config.common.clock.now());
+        let (inner, now) = (&self.inner, self.inner.now());
         undershoot(rule, inner.config.usual_period(), inner.staleness(now))
     }
 
     /// Returns counters of this wrapper and its clones.
     pub fn stats(&self) -> SyncStats {
-        self.inner.stats(self.inner.config.common.clock.now())
+        self.inner.stats(self.inner.now())
     }
 }
 
@@ -226,7 +240,7 @@ where
         /// The time between two looks at what is left.
         const LOOK_EVERY: Duration = Duration::from_millis(2);
         let inner = &self.inner;
-        inner.is_closed.store(true, Ordering::Release);
+        inner.keys.is_closed.store(true, Ordering::Release);
         let tell = async {
             while self.make_due() > 0 {
                 tokio::time::sleep(LOOK_EVERY).await;
@@ -239,9 +253,9 @@ where
     /// Has all unsynced units pushed now. Returns its units.
     fn make_due(&self) -> u64 {
         let inner = &self.inner;
-        let now = inner.config.common.clock.now();
+        let now = inner.now();
         let (mut unsynced, mut schedules) = (0, Vec::new());
-        for mut shard in inner.views.table.each() {
+        for mut shard in inner.keys.table.each() {
             for (fingerprint, known) in shard.views.all_mut() {
                 if known.view.unsynced() > 0 {
                     unsynced += known.view.unsynced();
@@ -260,19 +274,7 @@ where
     }
 }
 
-impl<S, Rule: Syncable, C> Clone for Synced<S, Rule, C> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: Arc::clone(&self.inner),
-        }
-    }
-}
-
-impl<S, Rule: Syncable, C> fmt::Debug for Synced<S, Rule, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Synced").finish_non_exhaustive()
-    }
-}
+wrapper!(Synced, Rule: Syncable);
 
 impl<S: Backend<Error = StoreError>, Rule: Syncable, C> Backend for Synced<S, Rule, C> {
     type Error = StoreError;
@@ -296,11 +298,8 @@ where
     #[inline]
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let inner = &self.inner;
-        // A block is in the store when the call that makes it has ended, and no part of an outage.
-        if asks.iter().any(|ask| ask.policy().is_of_blocks()) {
-            let of_clock = Arc::clone(inner);
-            let now = move || of_clock.config.common.clock.now();
-            return inner.unblocked.write(asks, inner.store.acquire(asks), now);
+        if let Some(answer) = inner.acquire_blocks(asks) {
+            return answer;
         }
         match inner.acquire(asks, false) {
             Outcome::Decided(decisions) => Check::Ready(Ok(decisions)),
@@ -319,7 +318,7 @@ where
     /// Returns how keys stand by what this node knows, and in the store where it knows nothing.
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let inner = &self.inner;
-        let call = (&inner.store, asks, inner.config.common.clock.now());
+        let call = (&inner.store, asks, inner.now());
         inner.unblocked.look(
             call,
             |ask| inner.look(ask),
@@ -345,12 +344,13 @@ where
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let inner = &self.inner;
         inner
+            .keys
             .counters
             .dropped
-            .add(inner.views.drop_key(policy, key));
+            .add(inner.keys.drop_key(policy, key));
         match inner.store.reset(policy, key) {
             Check::Ready(done) => {
-                inner.views.outdate(policy, key);
+                inner.keys.outdate(policy, key);
                 Check::Ready(done)
             }
             Check::Pending(done) => {
@@ -358,7 +358,7 @@ where
                 Check::Pending(Box::pin(async move {
                     let done = done.await;
                     // What was asked for meanwhile may be of the time before.
-                    inner.views.outdate(&policy, &key);
+                    inner.keys.outdate(&policy, &key);
                     done
                 }))
             }
@@ -376,17 +376,4 @@ where
     fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>> {
         Some(self)
     }
-}
-
-impl<S, Rule, C> FleetStore<Rule> for Synced<S, Rule, C>
-where
-    S: Store<Rule, Answer: Send + 'static, Done: Send + 'static>
-        + Backend<Error = StoreError>
-        + Send
-        + Sync
-        + 'static,
-    Rule: Syncable,
-    C: Clock + Send + Sync + 'static,
-{
-    delegate!(FleetStore, self => self.inner.store; count_node);
 }

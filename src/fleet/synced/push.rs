@@ -1,35 +1,26 @@
-//! The parts that the clones of the wrapper share, and the task that pushes to the store.
+//! The task that pushes to the store, and the counters.
 
 use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, MutexGuard, Weak, atomic::Ordering},
     time::Duration,
 };
 
 use smallvec::SmallVec;
 
-use super::keys::{KeyViews, ShardSchedule};
+use super::keys::{KeyViews, NODES, ShardSchedule};
 use crate::{
     algorithm::{Algorithm, Syncable},
     fleet::{
         SyncConfig, SyncStats,
-        keys::{LOOKS_OF_ROUND, lock},
-        nodes::Nodes,
+        keys::lock,
+        shared::{InnerStore, Shared},
         stats::{RecentMost, Shares},
         sync::{Bound, MAX_DELTAS, Unsent, together},
-        tasks::{OneTask, Running, Sweep},
+        tasks::Running,
     },
     key::Key,
     policy::Policy,
-    random::Random,
-    stats::Counter,
-    store::{
-        Backend, Batch, Delta, Pulled, Store, StoreError, engine::runtime_gone,
-        wrappers::blocks::Unblocked,
-    },
+    store::{Backend, Batch, Delta, Pulled, StoreError, engine::runtime_gone},
     time::{Clock, Timestamp},
 };
 
@@ -37,34 +28,7 @@ use crate::{
 const TICKS: u32 = 20;
 
 /// The parts that the clones of the wrapper share.
-pub(super) struct Inner<S, Rule: Syncable, C> {
-    pub(super) store: S,
-    pub(super) views: KeyViews<Rule>,
-    pub(super) config: SyncConfig<C>,
-    pub(super) counters: SyncCounters,
-    /// `true` once the store has answered that it cannot take in deltas.
-    pub(super) cannot_sync: AtomicBool,
-    pub(super) is_closed: AtomicBool,
-    pub(super) nodes: Arc<Nodes>,
-    pub(super) unblocked: Arc<Unblocked>,
-    /// Draws no number twice: a node that is started again is another one.
-    node: u64,
-    batch: AtomicU64,
-    schedules: Mutex<HashMap<u32, Arc<ShardSchedule>>>,
-}
-
-#[derive(Default)]
-pub(super) struct SyncCounters {
-    pub(super) waited: Counter,
-    pub(super) in_store: Counter,
-    pub(super) over_capacity: Counter,
-    pub(super) dropped: Counter,
-    syncs: Counter,
-    failed: Counter,
-    pushed: Counter,
-    lost: Counter,
-    drift: Mutex<RecentMost>,
-}
+pub(super) type SyncedParts<S, Rule, C> = Shared<S, KeyViews<Rule>, SyncConfig<C>>;
 
 /// The units of a key that are pushed to the store. If there are none, the state alone is asked
 /// for.
@@ -105,24 +69,24 @@ impl<Rule> KeyPush<Rule> {
 /// panic of the store, they push it again.
 struct Pushing<'a, S, Rule, C>
 where
-    S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
+    S: InnerStore<Rule>,
     Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
-    inner: &'a Inner<S, Rule, C>,
+    inner: &'a SyncedParts<S, Rule, C>,
     pushed: Vec<KeyPush<Rule>>,
     has_ended: bool,
 }
 
 impl<S, Rule, C> Drop for Pushing<'_, S, Rule, C>
 where
-    S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
+    S: InnerStore<Rule>,
     Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
     fn drop(&mut self) {
         if !self.has_ended {
-            let (now, gone) = (self.inner.config.common.clock.now(), Err(runtime_gone()));
+            let (now, gone) = (self.inner.now(), Err(runtime_gone()));
             for pushed in &self.pushed {
                 self.inner.failed(
                     pushed.fingerprint,
@@ -135,66 +99,28 @@ where
     }
 }
 
-impl<S, Rule: Syncable, C> Drop for Inner<S, Rule, C> {
-    /// Ends the tasks.
-    fn drop(&mut self) {
-        let schedules = self
-            .schedules
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
-        for schedule in schedules.values() {
-            schedule.wake.notify_one();
-        }
-    }
-}
-
-impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
-    pub(super) fn new(store: S, config: SyncConfig<C>) -> Self
-    where
-        S: Backend,
-    {
-        /// Scripts count by such numbers.
-        const NODES: u64 = (1 << 53) - 1;
-        let seed = config.common.seed.unwrap_or_else(crate::random::seed);
-        let cannot_sync = store.refuses_beyond_rules();
-        Self {
-            store,
-            views: KeyViews::new(config.common.keys, config.common.seed, config.idle()),
-            counters: SyncCounters::default(),
-            // Blocks have to see each call.
-            cannot_sync: AtomicBool::new(cannot_sync),
-            is_closed: AtomicBool::new(false),
-            nodes: Arc::new(Nodes::new(config.common.nodes)),
-            // A node that may not be ahead is the store, call for call.
-            unblocked: Unblocked::new(match config.is_exact() {
-                true => Duration::ZERO,
-                false => config.usual_period(),
-            }),
-            node: Random::new(seed).up_to(NODES),
-            batch: AtomicU64::new(1),
-            schedules: Mutex::default(),
-            config,
-        }
-    }
-
+impl<S, Rule: Syncable, C> SyncedParts<S, Rule, C> {
     /// Returns `true` if the store decides all calls of keys that have nothing to push.
     pub(super) fn is_off(&self) -> bool {
-        self.cannot_sync.load(Ordering::Relaxed) || self.is_closed()
+        self.keys.cannot_sync.load(Ordering::Relaxed) || self.is_closed()
     }
 
     /// Returns `true` after a flush: nothing is admitted here any more.
     pub(super) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
+        self.keys.is_closed.load(Ordering::Acquire)
     }
 
-    pub(super) fn schedule(&self, shard: u32) -> Arc<ShardSchedule> {
-        let mut schedules = lock(&self.schedules);
-        Arc::clone(schedules.entry(shard).or_default())
+    /// Returns the keys that wait for the part of the store that has a key.
+    pub(super) fn schedule(&self, policy: &Policy, key: &Key) -> Arc<ShardSchedule>
+    where
+        S: Backend,
+    {
+        self.keys.schedule(self.store.shard(policy, key))
     }
 
     /// Returns the counters, but for the bound.
     pub(super) fn stats(&self, now: Timestamp) -> SyncStats {
-        let counters = &self.counters;
+        let counters = &self.keys.counters;
         let mut stats = SyncStats {
             waited: counters.waited.get(),
             in_store: counters.in_store.get(),
@@ -209,7 +135,7 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
             ..SyncStats::default()
         };
         let (mut shares, mut rules) = (Shares::default(), Vec::new());
-        for shard in self.views.table.each() {
+        for shard in self.keys.table.each() {
             let counts = shard.counts;
             stats.admitted += counts.admitted;
             stats.refused += counts.refused;
@@ -240,7 +166,7 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
 
     /// Returns the age of the oldest unit that the store may not know yet.
     pub(super) fn staleness(&self, now: Timestamp) -> Duration {
-        let ages = self.views.table.each().map(|shard| {
+        let ages = self.keys.table.each().map(|shard| {
             let ages = shard
                 .views
                 .all()
@@ -251,7 +177,7 @@ impl<S, Rule: Syncable, C> Inner<S, Rule, C> {
     }
 
     fn drift(&self) -> MutexGuard<'_, RecentMost> {
-        lock(&self.counters.drift)
+        lock(&self.keys.counters.drift)
     }
 }
 
@@ -275,9 +201,9 @@ pub(super) fn undershoot(rule: &impl Algorithm, period: Duration, staleness: Dur
     })
 }
 
-impl<S, Rule, C> Inner<S, Rule, C>
+impl<S, Rule, C> SyncedParts<S, Rule, C>
 where
-    S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
+    S: InnerStore<Rule>,
     Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
@@ -300,7 +226,7 @@ where
         now: Timestamp,
     ) -> Option<(KeyPush<Rule>, usize)> {
         while let Some((due, fingerprint)) = schedule.take(now) {
-            let mut shard = self.views.table.shard(fingerprint);
+            let mut shard = self.keys.table.shard(fingerprint);
             let Some((known, generation)) = shard.views.get_with_generation(fingerprint) else {
                 continue;
             };
@@ -308,13 +234,13 @@ where
                 continue;
             }
             let (policy, key) = &*known.owner;
-            let at = self.schedule(self.store.shard(policy, key));
+            let at = self.schedule(policy, key);
             if !Arc::ptr_eq(&at, schedule) {
                 // The store has moved the key.
                 known.move_to(at, fingerprint);
                 continue;
             }
-            let mut number = || self.batch.fetch_add(1, Ordering::Relaxed);
+            let mut number = || self.keys.next_number();
             known.clear_due(fingerprint);
             let unsent = known.view.send(now, &mut number).iter().cloned().collect();
             let pushed = KeyPush {
@@ -325,7 +251,7 @@ where
                 rule: known.view.rule().clone(),
                 // The store keeps the last number of a node and key, and kinds of rules are told
                 // apart from each other.
-                node: (self.node ^ known.view.rule().state_kind().as_u64()) & ((1 << 53) - 1),
+                node: (self.keys.node ^ known.view.rule().state_kind().as_u64()) & NODES,
                 number: number(),
                 unsent,
             };
@@ -338,7 +264,7 @@ where
     /// Pushes what keys have to push now. Returns `None` if there was nothing, and else if
     /// the store has taken it in.
     async fn sync(self: &Arc<Self>, schedule: &Arc<ShardSchedule>) -> Option<bool> {
-        let sent = self.config.common.clock.now();
+        let sent = self.now();
         let mut pushing = Pushing {
             inner: &**self,
             pushed: together(MAX_DELTAS, || self.next_push(schedule, sent)),
@@ -354,29 +280,32 @@ where
         let Some(syncing) = syncing else {
             // The store cannot take in deltas, so nothing was admitted here, unless the node was
             // offline.
-            self.cannot_sync.store(true, Ordering::Relaxed);
+            self.keys.cannot_sync.store(true, Ordering::Relaxed);
             pushing.has_ended = true;
             for pushed in &pushing.pushed {
-                let mut shard = self.views.table.shard(pushed.fingerprint);
-                self.counters.lost.add(shard.remove(pushed.fingerprint));
+                let mut shard = self.keys.table.shard(pushed.fingerprint);
+                self.keys
+                    .counters
+                    .lost
+                    .add(shard.remove(pushed.fingerprint));
             }
             return Some(true);
         };
-        self.counters.syncs.add(1);
+        self.keys.counters.syncs.add(1);
         let answer = syncing.await;
         pushing.has_ended = true;
         let pushed = &pushing.pushed;
-        let now = self.config.common.clock.now();
+        let now = self.now();
         match answer {
             Ok(pulled) => {
                 schedule.is_down.store(false, Ordering::Relaxed);
                 if !self.answered(pushed, pulled, (sent, now)) {
-                    self.counters.failed.add(1);
+                    self.keys.counters.failed.add(1);
                 }
                 Some(true)
             }
             Err(error) => {
-                self.counters.failed.add(1);
+                self.keys.counters.failed.add(1);
                 let is_unreachable = is_unreachable(&error);
                 let result = Err(error);
                 for pushed in pushed {
@@ -444,7 +373,7 @@ where
                 }
             };
             self.nodes.note_clock(at);
-            let mut shard = self.views.table.shard(pushed.fingerprint);
+            let mut shard = self.keys.table.shard(pushed.fingerprint);
             let bound = shard.bound(&pushed.rule, self.nodes.number(), &self.config);
             // After a reset it is another view, and the units were counted as dropped.
             let Some(known) = shard.get_of(pushed.fingerprint, pushed.generation) else {
@@ -455,7 +384,7 @@ where
             });
             known.waiting.wake(&Ok(()));
             self.drift().note(others, now);
-            self.counters.pushed.add(taken_in);
+            self.keys.counters.pushed.add(taken_in);
         }
         is_whole
     }
@@ -463,15 +392,18 @@ where
     /// Has the store decide the calls of a key for a while, because it cannot take in the units of
     /// the key.
     fn leave_to_store(&self, pushed: &KeyPush<Rule>, now: Timestamp, taken_in: u64) {
-        let mut shard = self.views.table.shard(pushed.fingerprint);
+        let mut shard = self.keys.table.shard(pushed.fingerprint);
         let Some(known) = shard.get_of(pushed.fingerprint, pushed.generation) else {
             return;
         };
         let until = now.saturating_add(self.config.idle());
         let unsynced = known.view.leave_to_store(until);
         known.waiting.wake(&Ok(()));
-        self.counters.pushed.add(taken_in);
-        self.counters.dropped.add(unsynced.saturating_sub(taken_in));
+        self.keys.counters.pushed.add(taken_in);
+        self.keys
+            .counters
+            .dropped
+            .add(unsynced.saturating_sub(taken_in));
     }
 
     /// Notes that a key could not be pushed, or that what was sent of one generation of it got no
@@ -483,7 +415,7 @@ where
         now: Timestamp,
         (is_unreachable, result): (bool, &Result<(), StoreError>),
     ) {
-        let mut shard = self.views.table.shard(fingerprint);
+        let mut shard = self.keys.table.shard(fingerprint);
         let known = shard.views.get_with_generation(fingerprint);
         let known = known.filter(|(_, of)| generation.is_none_or(|generation| *of == generation));
         let Some(rule) = known.map(|(known, _)| known.view.rule().clone()) else {
@@ -508,11 +440,11 @@ pub(super) fn is_unreachable(error: &StoreError) -> bool {
 
 /// Pushes what the keys of a schedule have, until all clones of the wrapper are gone.
 async fn serve<S, Rule, C>(
-    inner: Weak<Inner<S, Rule, C>>,
+    inner: Weak<SyncedParts<S, Rule, C>>,
     schedule: Arc<ShardSchedule>,
     _running: Running,
 ) where
-    S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static,
+    S: InnerStore<Rule>,
     Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
@@ -522,7 +454,7 @@ async fn serve<S, Rule, C>(
         };
         let period = strong.config.usual_period();
         let synced = strong.sync(&schedule).await;
-        let now = strong.config.common.clock.now();
+        let now = strong.now();
         drop(strong);
         match synced {
             Some(true) => {
@@ -539,27 +471,5 @@ async fn serve<S, Rule, C>(
                 let _ = tokio::time::timeout(wait, schedule.wake.notified()).await;
             }
         }
-    }
-}
-
-impl<S, Rule, C> Sweep for Inner<S, Rule, C>
-where
-    S: Send + Sync + 'static,
-    Rule: Syncable,
-    C: Clock + Send + Sync + 'static,
-{
-    fn sweeping(&self) -> &OneTask {
-        &self.views.table.sweeping
-    }
-
-    fn now(&self) -> Timestamp {
-        self.config.common.clock.now()
-    }
-
-    fn forget_idle(&self, now: Timestamp) -> Option<Timestamp> {
-        let shards = self.views.table.each();
-        shards
-            .filter_map(|mut shard| shard.views.forget_idle(now, LOOKS_OF_ROUND))
-            .min()
     }
 }
