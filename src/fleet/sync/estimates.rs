@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::time::Timestamp;
+use crate::{algorithm::Syncable, decision::Charge, time::Timestamp};
 
 /// Two bounds of the clock of the store: an estimate that is behind it by the way of an answer at
 /// most, and the latest that it may show.
@@ -118,6 +118,24 @@ impl Traffic {
         let all = u128::from(own) + u128::from(others);
         u64::try_from(u128::from(own) * 1000 / all).ok()
     }
+}
+
+/// Returns what remains of a key. It is negative if more than the limit is spent.
+pub(super) fn remaining<Rule: Syncable>(
+    rule: &Rule,
+    state: Option<&Rule::State>,
+    at: Timestamp,
+) -> i128 {
+    let look = rule.look(state, at);
+    let remaining = i128::from(look.remaining().unwrap_or(0));
+    let (0, Some(limit)) = (remaining, look.limit()) else {
+        return remaining;
+    };
+    // A whole limit that is refunded fills all but what is owed.
+    let mut filled = state.cloned();
+    rule.settle(&mut filled, &Charge::new(at, limit), at, 0);
+    let filled = rule.look(filled.as_ref(), at).remaining().unwrap_or(0);
+    i128::from(filled) - i128::from(limit)
 }
 
 #[cfg(test)]

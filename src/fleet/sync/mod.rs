@@ -27,16 +27,35 @@
 //! view takes what was admitted in an outage, and the same deltas push it. `fall_back_to` serves
 //! rules and stores of any kind.
 
+use std::time::Duration;
+
 mod estimates;
 mod offline;
 #[cfg(test)]
 mod proof;
 mod schedule;
+mod unsent;
 mod view;
 mod views;
 
 pub(crate) use self::{
     schedule::{Due, MAX_DELTAS, Schedule, together},
-    view::{Bound, KeyView, Unsent, ViewOutcome},
+    unsent::Unsent,
+    view::{KeyView, ViewOutcome},
     views::{Found, ViewEntry, Views},
 };
+
+/// The bound by which a node may decide alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    /// Another one for each rule, so that equal rules need not be compared.
+    pub(crate) number: u64,
+    /// The most units that the store does not know yet.
+    pub(crate) most: u64,
+    /// The usual time between two synchronisations of a key.
+    pub(crate) period: Duration,
+    /// The nodes that share the limit; `None` while it is not known.
+    pub(crate) nodes: Option<u64>,
+    /// `true` once the node may admit nothing by itself, because nobody would push to the store.
+    pub(crate) is_closed: bool,
+}

@@ -9,9 +9,9 @@
 //! traffic. A key is forgotten ten periods after its last call, if it has no unsynced units; no
 //! unsynced unit is dropped for room.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
-use crate::time::Timestamp;
+use crate::{decision::Decision, time::Timestamp};
 
 /// When a key is due, and with what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,44 @@ impl Due {
         at: Timestamp::MAX,
         is_write: false,
     };
+}
+
+/// The used part of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Pressure {
+    /// Less than a tenth.
+    Low,
+    /// Less than a half.
+    Medium,
+    /// Less than four fifths.
+    Usual,
+    High,
+}
+
+impl Pressure {
+    #[inline]
+    pub(super) fn of(decision: &Decision) -> Self {
+        let limit = decision.limit().unwrap_or(0);
+        let used = limit.saturating_sub(decision.remaining().unwrap_or(0));
+        match used {
+            used if used.saturating_mul(10) < limit => Self::Low,
+            used if used.saturating_mul(2) < limit => Self::Medium,
+            used if used.saturating_mul(5) < limit.saturating_mul(4) => Self::Usual,
+            _ => Self::High,
+        }
+    }
+
+    /// Returns the time until the key is pushed or pulled, which is the shorter the more of the
+    /// limit is used.
+    #[inline]
+    pub(super) fn scale(self, period: Duration) -> Duration {
+        match self {
+            Self::Low => period * 4,
+            Self::Medium => period * 2,
+            Self::Usual => period,
+            Self::High => period / 2,
+        }
+    }
 }
 
 /// The keys of one part of the store that have something to push or to pull, by the instants at

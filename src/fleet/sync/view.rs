@@ -19,43 +19,26 @@
 //! A refusal makes a push due at once, but not twice in half a period: a key at its limit is
 //! admitted and refused by turns, and each refusal after an admission is a first one.
 //!
-//! A delta from which units are taken back counts from its last unit on. It may have begun with
-//! those units; from the first one on, the store would refill the others before they were spent.
-//! Which units remain is not known, so later is right for the limit, and costs what is refilled
-//! meanwhile if the bucket was full.
-//!
 //! A refund is taken only from a delta that its charge can be part of. Charges that are not later
 //! than the last one that was sent are left to the store, because a clock that steps may let them
 //! seem later. A charge above the estimate begins a delta if the bucket was full before it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::{
-    estimates::{StoreClock, Traffic},
+    Bound,
+    estimates::{StoreClock, Traffic, remaining},
     offline::OfflineShare,
+    schedule::Pressure,
+    unsent::Unsent,
 };
 use crate::{
     algorithm::Syncable,
     decision::{Charge, Cost, Decision},
     time::Timestamp,
 };
-
-/// The bound by which a node may decide alone.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bound {
-    /// Another one for each rule, so that equal rules need not be compared.
-    pub(crate) number: u64,
-    /// The most units that the store does not know yet.
-    pub(crate) most: u64,
-    /// The usual time between two synchronisations of a key.
-    pub(crate) period: Duration,
-    /// The nodes that share the limit; `None` while it is not known.
-    pub(crate) nodes: Option<u64>,
-    /// `true` once the node may admit nothing by itself, because nobody would push to the store.
-    pub(crate) is_closed: bool,
-}
 
 /// The outcome of a call.
 #[derive(Debug)]
@@ -121,40 +104,6 @@ pub(crate) struct KeyView<Rule: Syncable> {
     has_refused: bool,
     /// When a refusal was pushed last.
     refusal_pushed: Option<Timestamp>,
-}
-
-/// Units that were admitted here, and that the store does not know yet. They are pushed to it as
-/// one delta.
-#[derive(Clone, Debug)]
-pub(crate) struct Unsent<Rule> {
-    /// The rule that admitted them.
-    pub(crate) rule: Arc<Rule>,
-    /// The instant from which on the units count, by the clock of this node: that of the first
-    /// unit, or of the last one if some were taken back.
-    pub(crate) at: Timestamp,
-    /// The instant of the first unit, by the clock of this node.
-    pub(super) first: Timestamp,
-    /// That instant by the clock of the store, as it is estimated.
-    pub(super) store_at: Timestamp,
-    /// The instant of the last unit, by the clock of this node.
-    pub(super) last: Timestamp,
-    pub(crate) units: u64,
-    /// The number of the delta; 0 until it is sent. It is sent again with the same number.
-    pub(crate) number: u64,
-}
-
-impl<Rule> Unsent<Rule> {
-    /// Takes units out that are refunded, as far as there are any. Returns their number.
-    ///
-    /// The delta may have begun with them, and a bucket have been full before the next one was
-    /// spent. So the others count from the last unit on: from the first one on, the store would
-    /// refill them before they were spent.
-    pub(super) fn refund(&mut self, units: u64) -> u64 {
-        let taken = self.units.min(units);
-        self.units -= taken;
-        self.at = self.at.max(self.last);
-        taken
-    }
 }
 
 /// Deltas of more windows or rules than this are added up, and count as of the later one.
@@ -642,61 +591,5 @@ impl<Rule: Syncable> KeyView<Rule> {
     /// `None` if it is not known.
     pub(crate) fn share_permille(&self) -> Option<u64> {
         self.traffic.share_permille()
-    }
-}
-
-/// Returns what remains of a key. It is negative if more than the limit is spent.
-pub(super) fn remaining<Rule: Syncable>(
-    rule: &Rule,
-    state: Option<&Rule::State>,
-    at: Timestamp,
-) -> i128 {
-    let look = rule.look(state, at);
-    let remaining = i128::from(look.remaining().unwrap_or(0));
-    let (0, Some(limit)) = (remaining, look.limit()) else {
-        return remaining;
-    };
-    // A whole limit that is refunded fills all but what is owed.
-    let mut filled = state.cloned();
-    rule.settle(&mut filled, &Charge::new(at, limit), at, 0);
-    let filled = rule.look(filled.as_ref(), at).remaining().unwrap_or(0);
-    i128::from(filled) - i128::from(limit)
-}
-
-/// The used part of a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Pressure {
-    /// Less than a tenth.
-    Low,
-    /// Less than a half.
-    Medium,
-    /// Less than four fifths.
-    Usual,
-    High,
-}
-
-impl Pressure {
-    #[inline]
-    pub(super) fn of(decision: &Decision) -> Self {
-        let limit = decision.limit().unwrap_or(0);
-        let used = limit.saturating_sub(decision.remaining().unwrap_or(0));
-        match used {
-            used if used.saturating_mul(10) < limit => Self::Low,
-            used if used.saturating_mul(2) < limit => Self::Medium,
-            used if used.saturating_mul(5) < limit.saturating_mul(4) => Self::Usual,
-            _ => Self::High,
-        }
-    }
-
-    /// Returns the time until the key is pushed or pulled, which is the shorter the more of the
-    /// limit is used.
-    #[inline]
-    pub(super) fn scale(self, period: Duration) -> Duration {
-        match self {
-            Self::Low => period * 4,
-            Self::Medium => period * 2,
-            Self::Usual => period,
-            Self::High => period / 2,
-        }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::{collections::hash_map, marker::PhantomData, time::Duration};
 
-use super::view::{Bound, KeyView};
+use super::{Bound, view::KeyView};
 use crate::{
     algorithm::Syncable,
     fleet::keys::{ByFingerprint, Keys, LOOKS_OF_CALL},

@@ -5,7 +5,7 @@ use super::{Call, Event, Fleet, Node, Operation, Purpose, Sent};
 use crate::{
     algorithm::Syncable,
     decision::Charge,
-    fleet::sync::{proof::network::Broken, view::remaining},
+    fleet::sync::{estimates::remaining, proof::network::Broken},
 };
 
 /// A charge that may be corrected.
