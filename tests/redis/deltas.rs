@@ -231,6 +231,84 @@ async fn a_reset_forgets_the_numbers() {
     assert_eq!(spent(&store, &rule, 7).await, 3);
 }
 
+/// The first units of a bucket take a way of their own through the program, unless there are other
+/// deltas of their key.
+#[tokio::test]
+async fn first_units_are_written_as_all_others() {
+    const NODE: u64 = 1 << 52;
+    let server = servers::Redis::start();
+    let store: Server = Redis::connect(server.url()).await.unwrap();
+    let value = |name: &[u8]| match server.reply(&[&b"GET"[..], name]) {
+        Reply::Bytes(value) => value,
+        reply => panic!("there is no value: {reply:?}"),
+    };
+    for (text, units, age) in [
+        ("token-bucket 100/1s burst=1000", 1, 0),
+        ("token-bucket 100/1s burst=1000", 70_000, 400),
+        ("token-bucket 7/1m burst=3", 2, 250),
+        ("token-bucket 1/1h burst=10000", 10_000, 100),
+        ("token-bucket 10/10s", 5, 60_000),
+        ("token-bucket 10/10s burst=10 initial=2", 5, 10),
+    ] {
+        let (rule, age) = (text.parse().unwrap(), Duration::from_millis(age));
+        let first = |client| delta(&rule, NODE, (client, 1, units), age);
+        let read = |client| delta(&rule, NODE, (client, 2, 0), Duration::ZERO);
+        server.command(&["FLUSHALL"]);
+        let alone = sync(&store, &[first(1)]).await;
+        let beside = sync(&store, &[first(2), read(2), read(3)]).await;
+        assert!(beside[2].state.is_none());
+        let remaining = |pulled: &Pulled<_>| {
+            let look =
+                tollgate::algorithm::Algorithm::look(&rule, pulled.state.as_ref(), pulled.at);
+            (look.remaining(), look.reset_after())
+        };
+        assert_eq!(remaining(&alone[0]), remaining(&beside[0]), "{text}");
+        let mut names = server.keys();
+        names.sort();
+        let values: Vec<_> = names
+            .iter()
+            .map(|name| without_times(value(name)))
+            .collect();
+        let [one, other] = &values[..] else {
+            panic!("two keys were written: {names:?}");
+        };
+        assert_eq!(one, other, "{text}");
+    }
+    // A server that is full takes nothing in.
+    server.command(&["FLUSHALL"]);
+    let rule: AnyRule = RULES[0].parse().unwrap();
+    let first = [delta(&rule, NODE, (1, 1, 5), Duration::ZERO)];
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = store.sync(&first).unwrap().await.unwrap_err();
+    assert!(error.to_string().contains("OOM"), "{error}");
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    for _ in 0..2 {
+        sync(&store, &first).await;
+        assert_eq!(spent(&store, &rule, 1).await, 5);
+    }
+}
+
+/// Returns the bytes between the long numbers of a value, and these: instants by their distance from
+/// the first one.
+fn without_times(value: Vec<u8>) -> (Vec<u8>, Vec<i128>) {
+    let (mut others, mut numbers, mut rest) = (Vec::new(), Vec::new(), &value[..]);
+    while let Some((byte, behind)) = rest.split_first() {
+        rest = behind;
+        others.push(*byte);
+        if *byte == 0xcf {
+            let (number, behind) = rest.split_first_chunk().unwrap();
+            numbers.push(i128::from(u64::from_be_bytes(*number)));
+            rest = behind;
+        }
+    }
+    // When the number of the node ends, the node, when the bucket ends, and when it was written.
+    let first = numbers[0];
+    for n in [0, 2, 3] {
+        numbers[n] -= first;
+    }
+    (others, numbers)
+}
+
 /// This does not depend on the other deltas of its call.
 #[tokio::test]
 async fn a_rule_that_does_not_fit_fails_its_own_delta() {

@@ -44,14 +44,19 @@ const PIECES: [(&str, &str); 11] = [
 ];
 
 /// Text that all programs with algorithms begin with.
-const SHARED: [&str; 6] = [
-    include_str!("lua/bounds.lua"),
+const SHARED: [&str; 5] = [
     include_str!("lua/kinds.lua"),
     include_str!("lua/shape.lua"),
     include_str!("lua/numbers.lua"),
     include_str!("lua/factors.lua"),
     include_str!("lua/bucket.lua"),
 ];
+
+/// The part of the program that adds deltas which comes before all functions.
+const NEW_KEYS: &str = include_str!("lua/sync/new_keys.lua");
+
+/// The value of a key, which that part has read already.
+const READ: &str = "redis.pcall('GET', KEYS[n])";
 
 /// A program in Lua 5.1, as Redis runs it: with `redis`, `cmsgpack` and `struct`.
 ///
@@ -184,9 +189,15 @@ const SEVERAL: [Program; 8] = [
 fn of_algorithms(which: Which, algorithms: &[Lua]) -> String {
     let settles = which != Which::Decide;
     let (grants, syncs) = (which == Which::Grant, which == Which::Sync);
+    let new_keys = if syncs { NEW_KEYS } else { "" };
+    let mut source = [
+        include_str!("lua/bounds.lua"),
+        include_str!("lua/request.lua"),
+        new_keys,
+    ]
+    .concat();
     // Variables that the files share. In Redis, a script can only declare local ones.
-    let mut source =
-        String::from("local shapes, steps, ends, reports, writes = {}, {}, {}, {}, {}\n");
+    source.push_str("local shapes, steps, ends, reports, writes = {}, {}, {}, {}, {}\n");
     // How many numbers an ask has.
     source.push_str(&format!("local STRIDE = {}\n", if grants { 4 } else { 3 }));
     if grants {
@@ -214,6 +225,7 @@ fn of_algorithms(which: Which, algorithms: &[Lua]) -> String {
             include_str!("lua/settle/driver.lua"),
         ),
         ("-- (marks)\n", syncs, include_str!("lua/sync/marks.lua")),
+        ("-- (made)\n", syncs, include_str!("lua/sync/made.lua")),
         ("-- (seen)\n", syncs, include_str!("lua/sync/seen.lua")),
         ("-- (as of)\n", syncs, include_str!("lua/sync/as_of.lua")),
         (
@@ -225,6 +237,9 @@ fn of_algorithms(which: Which, algorithms: &[Lua]) -> String {
         ("-- (granted)\n", grants, include_str!("lua/granted.lua")),
     ] {
         driver = driver.replace(placeholder, if is_wanted { text } else { "" });
+    }
+    if syncs {
+        driver = driver.replace(READ, "values[n]");
     }
     source.push_str(&driver);
     let mut source = without_comments(&put_together(&source));

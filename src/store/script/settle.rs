@@ -76,21 +76,21 @@ impl Correction {
         let charge = Charge::new(Timestamp::default().saturating_add(delta.age()), 0);
         let target = (delta.policy(), delta.key());
         let Batch { node, number } = delta.batch();
-        let sequence = match delta.units() {
-            0 => [0, 0],
-            _ => [node as i64, number as i64],
-        };
-        let delta = Self::new(
+        let mut correction = Self::new(
             prefix,
             rules,
             target,
             delta.rule(),
             (&charge, delta.units()),
         )?;
-        Ok(Self {
-            sequence: Some(sequence),
-            ..delta
-        })
+        if delta.units() == 0 {
+            // The state alone is asked for.
+            (correction.charges, correction.parts) = (Vec::new(), 0);
+            correction.sequence = Some([0, 0]);
+        } else {
+            correction.sequence = Some([node as i64, number as i64]);
+        }
+        Ok(correction)
     }
 
     fn new<Rule: Scripted>(

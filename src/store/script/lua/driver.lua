@@ -19,18 +19,6 @@
 -- number of values that could not be read, and of corrections that gave nothing back; why nothing could be written, or false, and then nothing was; and for each key
 -- the value that was found, or false; after corrections, and with what was read of its logs. All decisions follow from these.
 
--- include keys
-local request = cmsgpack.unpack(ARGV[1])
-local now, rules, calls, logs = unpack(request, 1, 4)
-if now == 0 then
-  local time = redis.call('TIME')
-  now = time[1] * 1000000 + time[2]
-end
-
--- A given time does not pass on the server: keys are kept for a minute longer.
-local more = request[1] == 0 and 0 or 60000
-
-local known, admitted, answer = {}, {}, { now, false, 0, 0, false }
 for n = 1, logs[1] or #KEYS do
   local bytes = redis.pcall('GET', KEYS[n])
   -- include readable
@@ -47,6 +35,7 @@ for n = 1, logs[1] or #KEYS do
   end
 end
 answer[2] = admitted
+-- (made)
 
 local kinds = {}
 for n, rule in ipairs(rules) do

@@ -1,6 +1,6 @@
 -- Keeps the deltas that are new to their keys.
 --
--- A delta is a correction of no units, followed by its node and its number, which is 0 if the state alone is asked for. The last number of each
+-- A delta is a correction of no units, followed by its node and its number; without a charge, and with 0 for both, if the state alone is asked for. The last number of each
 -- node lies beside the states of a key, as a state of a kind of its own: { MARKS, node, number, ... }, with the most recent node last.
 local MARKS, MOST_MARKS = 64, 128
 
@@ -43,7 +43,7 @@ end
 
 local deltas, news = request[5], {}
 for _, delta in ipairs(deltas) do
-  local node, number = unpack(delta, #rules[delta[1]] + 3)
+  local node, number = unpack(delta, #delta - 1)
   if number > 0 and is_new(delta[2], node, number) then
     news[#news + 1] = delta
   end
