@@ -10,12 +10,7 @@
 //! Several asks do not use the engine of other stores (`engine/all_or_nothing.rs`): an addition is
 //! the only look that others cannot overtake, so there is no state to read, step and restore.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
-
-use foldhash::quality::RandomState;
+use std::time::Duration;
 
 use super::{
     OperationCounts, Totals,
@@ -24,14 +19,21 @@ use super::{
 };
 use crate::{
     algorithm::Counted,
-    decision::{Charge, Cost, Decision},
+    decision::{Charge, Decision},
     error,
     key::Key,
     policy::Policy,
     stats::Counter,
-    store::{Ask, Decisions, Increment, StoreError, ask::ResolvedAsk, engine::Unsettled},
+    store::{
+        Ask, Decisions, Increment, StoreError,
+        ask::ResolvedAsk,
+        engine::{Lookup, RefusalCache, RefusalEntry, Unsettled},
+    },
     time::{Clock, MonotoneClock, Timestamp},
 };
+
+/// Number of exhausted keys that are remembered, in 190 kB.
+pub(super) const REFUSALS: usize = 6000;
 
 /// State that the clones of a store share.
 pub(super) struct CounterDriver<I, Rule, K> {
@@ -40,7 +42,8 @@ pub(super) struct CounterDriver<I, Rule, K> {
     /// The greatest difference between the clocks of two hosts.
     pub(super) apart: Duration,
     pub(super) clock: MonotoneClock<K>,
-    pub(super) hints: Hints,
+    /// Exhausted keys. A refusal only makes a call read before it adds, so a key is its hash.
+    pub(super) refusals: RefusalCache<(), ()>,
     pub(super) known: KnownSlicings<Rule>,
     pub(super) counts: OperationCounts,
     pub(super) open_deltas: OpenDeltas,
@@ -69,7 +72,7 @@ impl<I, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     ) -> Result<CounterSet, error::Error> {
         let own = rule.for_key(&|| key.digest());
         let rule = own.as_ref().unwrap_or(rule);
-        CounterSet::of(&self.prefix, policy, key, rule, &self.hints.hasher)
+        CounterSet::of(&self.prefix, policy, key, rule, self.refusals.hasher())
     }
 
     pub(super) fn resolve(
@@ -117,7 +120,8 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
                 Ok(found) => found,
                 Err(error) => {
                     // A counter that cannot be read may still accept additions.
-                    asks.iter().for_each(|ask| self.hints.forget(ask.at.hash));
+                    asks.iter()
+                        .for_each(|ask| self.refusals.forget(ask.at.hash));
                     return Err(error);
                 }
             };
@@ -170,20 +174,49 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         Ok(found.iter().zip(asks).map(look).collect())
     }
 
-    /// Returns `true` if a call will probably be refused, by the hints or because even a new key
-    /// would refuse it.
+    /// Returns `true` if a call will probably be refused, by an earlier refusal or because even a
+    /// new key would refuse it.
     fn expects_refusal(&self, ask: &CounterAsk<Rule>, now: Timestamp) -> bool {
         let never = || {
             let step = ask.rule.step(&mut None, now, ask.spend.cost());
             !step.decision().is_admitted()
         };
-        self.hints
-            .expects_refusal(ask.at.hash, ask.spend.cost(), now)
-            || never()
+        self.find_refusal(ask, now).1 || never()
     }
 
+    /// Looks up a refusal. Returns `true` if there is one of this cost that has not ended.
+    fn find_refusal(&self, ask: &CounterAsk<Rule>, now: Timestamp) -> (Lookup, bool) {
+        let call = (ask.spend.cost(), now);
+        let (lookup, found) = self
+            .refusals
+            .find(ask.at.hash, |()| true, call, |_| Some(()));
+        (lookup, found.is_some())
+    }
+
+    /// Learns from a decision: stores a refusal, also that of the next call if too little is left.
     fn learn(&self, ask: &CounterAsk<Rule>, decision: Decision) -> Decision {
-        self.hints.learn(ask.at.hash, ask.spend.cost(), &decision);
+        let (cost, at) = (ask.spend.cost(), decision.at());
+        let wait = match (decision.is_admitted(), decision.remaining()) {
+            (false, _) => decision.retry_after(),
+            (true, Some(remaining)) if remaining >= cost.get() => None,
+            (true, _) => Some(decision.more_after()),
+        };
+        let (lookup, is_known) = self.find_refusal(ask, at);
+        match wait {
+            // The refusal of a lower cost covers this one.
+            Some(_) if is_known => {}
+            Some(wait) => {
+                let entry = RefusalEntry {
+                    key: (),
+                    cost,
+                    ends_at: at.saturating_add(wait),
+                    refusal: (),
+                };
+                self.refusals.insert(lookup, entry, at);
+            }
+            None if is_known && decision.is_admitted() => self.refusals.forget(ask.at.hash),
+            None => {}
+        }
         decision
     }
 
@@ -313,7 +346,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
     /// Takes back the additions of earlier asks of the same call.
     async fn undo(&self, all: &[Spent], asks: &[CounterAsk<Rule>]) {
         for (spent, ask) in all.iter().zip(asks) {
-            self.hints.forget(ask.at.hash);
+            self.refusals.forget(ask.at.hash);
             self.take_back(&spent.counter, spent.units, &self.counts.taken_back)
                 .await;
         }
@@ -389,79 +422,4 @@ pub(super) fn miscounted() -> StoreError {
         "the store tells more totals or fewer than it was asked for: expected one for each counter, in \
          their order; correct its `Increment`",
     )
-}
-
-/// Number of keys that are remembered, of 24 bytes each.
-const SLOTS: usize = 8192;
-
-/// A cache of exhausted keys: the lowest cost that was refused, and until when.
-///
-/// A hint only makes a call read before it adds; it decides nothing. So a slot is written without a
-/// lock, two keys may evict each other, and a torn slot costs one operation.
-pub(super) struct Hints {
-    slots: Box<[HintSlot]>,
-    pub(super) hasher: RandomState,
-}
-
-// Relaxed throughout, because hints decide nothing.
-#[derive(Default)]
-struct HintSlot {
-    hash: AtomicU64,
-    cost: AtomicU64,
-    until: AtomicU64,
-}
-
-impl Hints {
-    pub(super) fn new() -> Self {
-        Self {
-            slots: (0..SLOTS).map(|_| HintSlot::default()).collect(),
-            hasher: RandomState::default(),
-        }
-    }
-
-    fn slot(&self, hash: u64) -> &HintSlot {
-        &self.slots[hash as usize % SLOTS]
-    }
-
-    /// Returns `true` if a cost is likely to be refused now.
-    fn expects_refusal(&self, hash: u64, cost: Cost, now: Timestamp) -> bool {
-        let slot = self.slot(hash);
-        slot.hash.load(Ordering::Relaxed) == hash
-            && slot.cost.load(Ordering::Relaxed) <= cost.get()
-            && slot.until.load(Ordering::Relaxed) > now.as_nanos()
-    }
-
-    /// Learns from a decision about a cost.
-    fn learn(&self, hash: u64, cost: Cost, decision: &Decision) {
-        let remaining = decision.remaining().unwrap_or(0);
-        let wait = if !decision.is_admitted() {
-            decision.retry_after()
-        } else if remaining < cost.get() {
-            Some(decision.more_after())
-        } else {
-            None
-        };
-        let is_known = self.expects_refusal(hash, cost, decision.at());
-        match wait {
-            // A hint about a lower cost covers this one.
-            Some(_) if is_known => {}
-            Some(wait) => {
-                let until = decision.at().saturating_add(wait);
-                let slot = self.slot(hash);
-                slot.hash.store(hash, Ordering::Relaxed);
-                slot.cost.store(cost.get(), Ordering::Relaxed);
-                slot.until.store(until.as_nanos(), Ordering::Relaxed);
-            }
-            None if is_known => self.forget(hash),
-            None => {}
-        }
-    }
-
-    /// Forgets a key, because units were refunded.
-    pub(super) fn forget(&self, hash: u64) {
-        let slot = self.slot(hash);
-        if slot.hash.load(Ordering::Relaxed) == hash {
-            slot.until.store(0, Ordering::Relaxed);
-        }
-    }
 }

@@ -24,7 +24,7 @@ use std::{
 use tokio::runtime::Handle;
 
 use self::{
-    decide::{CounterDriver, Hints},
+    decide::{CounterDriver, REFUSALS},
     slices::{KnownSlicings, slicing_for_keys},
     sync::OpenDeltas,
 };
@@ -37,7 +37,7 @@ use crate::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Settlement,
         Store, StoreError, StoreId, SyncFuture,
         ask::{nodes_name, policies},
-        engine::{Unsettled, spawn_detached},
+        engine::{RefusalCache, Unsettled, spawn_detached},
     },
     time::{Clock, MonotoneClock, SystemClock, Timestamp},
 };
@@ -87,7 +87,7 @@ use crate::{
 /// | comes under a sliding window, within [`clocks_apart`](CounterStoreBuilder::clocks_apart) of the end of a slice | at most one `read` more |
 /// | has several asks | the same for each, one after the other; one `read` for all |
 ///
-/// This process remembers up to 8192 exhausted keys until more calls can pass. Their calls only
+/// This process remembers up to 6000 exhausted keys until more calls can pass. Their calls only
 /// read. Beyond that number, keys are evicted, and the next refusal of an evicted key adds and
 /// subtracts again. Decisions never depend on remembered keys.
 /// [`remember_refusals`](crate::store::StoreExt::remember_refusals) around the store answers
@@ -398,7 +398,7 @@ impl<I, Rule, K> CounterStoreBuilder<I, Rule, K> {
                 prefix: self.prefix,
                 apart: self.apart,
                 clock: MonotoneClock::new(self.clock),
-                hints: Hints::new(),
+                refusals: RefusalCache::new(REFUSALS),
                 known: KnownSlicings::new(),
                 counts: OperationCounts::default(),
                 open_deltas: OpenDeltas::default(),
@@ -628,7 +628,7 @@ where
         let settling = driver.unsettled.settling(settlements.len());
         let owned = |it: Settlement<'_, Rule>| {
             let set = driver.counter_set(it.policy, &it.key, it.rule)?;
-            driver.hints.forget(set.hash);
+            driver.refusals.forget(set.hash);
             Ok((set, it.charge, it.actual))
         };
         let owned: Result<Vec<_>, crate::Error> = settlements.into_iter().map(owned).collect();
@@ -649,7 +649,7 @@ where
         match sets {
             Ok(sets) => spawn_detached(async move {
                 for set in &sets {
-                    driver.hints.forget(set.hash);
+                    driver.refusals.forget(set.hash);
                 }
                 driver.reset(&sets).await
             }),

@@ -134,7 +134,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
         let charge = Charge::new(self.now().saturating_sub(delta.age), 0);
         self.settle(&delta.at, &charge, delta.units).await?;
         doubtful.was_added();
-        self.hints.forget(delta.at.hash);
+        self.refusals.forget(delta.at.hash);
         Ok(())
     }
 

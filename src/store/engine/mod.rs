@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `all_or_nothing` | the rule for several asks at once: all of them spend, or none |
 //! | `queue` | calls that wait while a batch is in flight, and the turns of the workers that send batches |
+//! | `refusals` | the cache of refusals |
 //! | `steps` | operations of several calls, one after the other |
 //! | `task` | tasks that outlive their callers, attempts that callers share, such as to connect, and concurrent operations |
 //! | `unsettled` | the count of settlements that failed |
@@ -19,6 +20,7 @@ mod all_or_nothing;
     expect(dead_code, reason = "only scripts bypass the queue")
 )]
 mod queue;
+mod refusals;
 mod steps;
 #[cfg(feature = "tokio")]
 mod task;
@@ -39,5 +41,6 @@ pub(super) use self::{
 };
 pub(super) use self::{
     all_or_nothing::{CopiedStates, Entry, NoRoom, States},
+    refusals::{Lookup, RefusalCache, RefusalEntry},
     unsettled::{SettlementGuard, Unsettled},
 };

@@ -3,14 +3,13 @@
 use std::{
     fmt,
     future::Future,
-    hash::{BuildHasher, Hash, Hasher},
+    hash::BuildHasher,
     pin::Pin,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use foldhash::quality::RandomState;
 use pin_project_lite::pin_project;
 use smallvec::SmallVec;
 
@@ -19,8 +18,10 @@ use crate::{
     decision::{Cost, Decision, Numbers, RuleLimit, Verdict},
     key::Key,
     policy::Policy,
-    stats::Counter,
-    store::{Ask, Backend, Check, Decisions, FleetStore, Settlement, Store, delegate},
+    store::{
+        Ask, Backend, Check, Decisions, FleetStore, Settlement, Store, delegate,
+        engine::{Lookup, RefusalCache, RefusalEntry},
+    },
     time::{Clock, SystemClock, Timestamp},
 };
 
@@ -74,7 +75,7 @@ use crate::{
 #[must_use]
 pub struct RememberRefusals<S, Rule, C = SystemClock> {
     store: S,
-    cache: Arc<RefusalCache<Rule>>,
+    cache: Arc<Refusals<Rule>>,
     forever_for: Duration,
     clock: C,
 }
@@ -212,10 +213,23 @@ where
         if ask.policy().is_of_blocks() {
             return uncached(self.store.acquire(asks));
         }
-        let (lookup, refusal) = self.cache.find(ask, self.clock.now());
+        let (cache, now) = (&self.cache, self.clock.now());
+        let (policy, key) = (ask.policy(), ask.key());
+        let (lookup, refusal) = cache.find(
+            hash(cache, policy, key),
+            |own| own.1 == *key && own.0 == *policy,
+            (ask.cost(), now),
+            |RefusalEntry {
+                 ends_at, refusal, ..
+             }| {
+                let left = ends_at.saturating_since(now);
+                let is_same_rule = refusal.rule == *ask.rule();
+                is_same_rule.then(|| refusal.decision(ask.cost(), now, left))?
+            },
+        );
         // A refusal of a blocked key has no consequences in the store.
         if let Some(refusal) = refusal
-            && (refusal.is_of_block() || !self.store.note_refusal(ask.policy(), ask.key()))
+            && (refusal.is_of_block() || !self.store.note_refusal(policy, key))
         {
             self.cache.count_hit(lookup);
             return Check::Ready(Ok(refusal.into()));
@@ -223,7 +237,8 @@ where
         let pending = || PendingAsk {
             cache: Arc::clone(&self.cache),
             lookup,
-            asked: (ask.policy().clone(), *ask.key(), ask.rule().clone()),
+            asked: (policy.clone(), *key),
+            rule: ask.rule().clone(),
             cost: ask.cost(),
             forever_for: self.forever_for,
             clock: self.clock.clone(),
@@ -244,13 +259,13 @@ where
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
-        let hash = |of: &Settlement<'_, Rule>| self.cache.hash(of.policy, &of.key);
-        let hashes: Vec<_> = settlements.iter().map(hash).collect();
+        let hashed = |of: &Settlement<'_, Rule>| hash(&self.cache, of.policy, &of.key);
+        let hashes: Vec<_> = settlements.iter().map(hashed).collect();
         self.forget(hashes, |store| store.settle(settlements))
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        let hash = self.cache.hash(policy, key);
+        let hash = hash(&self.cache, policy, key);
         self.forget([hash], |store| store.reset(policy, key))
     }
 
@@ -286,9 +301,10 @@ where
 
 /// One ask in flight, owned, so that its refusal can be stored.
 struct PendingAsk<Rule, C> {
-    cache: Arc<RefusalCache<Rule>>,
+    cache: Arc<Refusals<Rule>>,
     lookup: Lookup,
-    asked: (Policy, Key, Rule),
+    asked: (Policy, Key),
+    rule: Rule,
     cost: Cost,
     forever_for: Duration,
     clock: C,
@@ -322,22 +338,30 @@ impl<Rule, C: Clock> PendingAsk<Rule, C> {
         if decision.is_admitted() {
             return self.cache.admitted(self.lookup);
         }
+        if decision.verdict() != Verdict::Refuse {
+            return;
+        }
         // The wait begins now, as it does for the client.
         let now = self.clock.now();
-        if let Some(refusal) = CachedRefusal::new(self.cost, decision, now, self.forever_for) {
-            self.cache.insert(self.lookup, self.asked, refusal, now);
-        }
+        let wait = decision.retry_after().unwrap_or(self.forever_for);
+        let entry = RefusalEntry {
+            key: self.asked,
+            cost: self.cost,
+            ends_at: now.saturating_add(wait),
+            refusal: CachedRefusal::new(self.rule, decision, now),
+        };
+        self.cache.insert(self.lookup, entry, now);
     }
 }
 
 /// Removes the entries of some keys from the cache, at the latest when it is dropped.
 struct ForgetOnDrop<Rule> {
-    cache: Arc<RefusalCache<Rule>>,
+    cache: Arc<Refusals<Rule>>,
     hashes: SmallVec<[u64; 1]>,
 }
 
 impl<Rule> ForgetOnDrop<Rule> {
-    fn new(cache: &Arc<RefusalCache<Rule>>, hashes: impl IntoIterator<Item = u64>) -> Self {
+    fn new(cache: &Arc<Refusals<Rule>>, hashes: impl IntoIterator<Item = u64>) -> Self {
         Self {
             cache: Arc::clone(cache),
             hashes: hashes.into_iter().collect(),
@@ -429,238 +453,16 @@ impl<F: Future, Rule> Future for ForgetFuture<F, Rule> {
     }
 }
 
-/// Entries per set.
-const WAYS: usize = 8;
+/// The cache of a store: entries of policies and keys.
+type Refusals<Rule> = RefusalCache<(Policy, Key), CachedRefusal<Rule>>;
 
-/// A set-associative cache: a fixed number of sets with a lock and up to [`WAYS`] entries each. A
-/// full set evicts the refusal that ends first.
-struct RefusalCache<Rule> {
-    sets: Box<[CacheSet<Rule>]>,
-    /// Limit of entries per set.
-    ways: usize,
-    hasher: RandomState,
-    remembered: Counter,
-    evicted: Counter,
+fn hash<Rule>(cache: &Refusals<Rule>, policy: &Policy, key: &Key) -> u64 {
+    cache.hasher().hash_one((policy.digest(), key))
 }
 
-struct CacheSet<Rule> {
-    entries: RwLock<SetEntries<Rule>>,
-    /// One counter per set, so that a flood of one key does not slow others.
-    hits: Counter,
-}
-
-struct SetEntries<Rule> {
-    /// The hash of each entry, side by side: a missing key costs one cache line.
-    hashes: [u64; WAYS],
-    /// Grows up to the number of ways.
-    list: Vec<CacheEntry<Rule>>,
-    /// Number of times that a key of this set was forgotten.
-    generation: u64,
-}
-
-struct CacheEntry<Rule> {
-    policy: Policy,
-    key: Key,
+/// A refusal of the store, and the local time at which it was received.
+struct CachedRefusal<Rule> {
     rule: Rule,
-    refusal: CachedRefusal,
-}
-
-/// The result of a lookup, needed to store the answer that follows.
-#[derive(Clone, Copy, Debug)]
-struct Lookup {
-    hash: u64,
-    /// The generation of the set. A refusal is not stored if a key of its set was forgotten since
-    /// the lookup.
-    generation: u64,
-    /// `true` if the key has an entry, of any rule and cost.
-    has_entry: bool,
-}
-
-impl<Rule> RefusalCache<Rule> {
-    fn new(capacity: usize) -> Self {
-        let ways = capacity.min(WAYS);
-        let sets = capacity.checked_div(ways).unwrap_or(0);
-        Self {
-            sets: (0..sets).map(|_| CacheSet::new()).collect(),
-            ways,
-            hasher: RandomState::default(),
-            remembered: Counter::default(),
-            evicted: Counter::default(),
-        }
-    }
-
-    fn hits(&self) -> u64 {
-        let hits = |set: &CacheSet<Rule>| set.hits.get();
-        self.sets.iter().map(hits).sum()
-    }
-
-    fn remembered(&self) -> u64 {
-        self.remembered.get()
-    }
-
-    fn evicted(&self) -> u64 {
-        self.evicted.get()
-    }
-
-    /// Returns the number of entries, including refusals that have ended.
-    fn len(&self) -> usize {
-        self.sets.iter().map(|set| set.read().list.len()).sum()
-    }
-
-    fn hash(&self, policy: &Policy, key: &Key) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write_u64(policy.digest());
-        key.hash(&mut hasher);
-        hasher.finish()
-    }
-
-    fn set(&self, hash: u64) -> Option<&CacheSet<Rule>> {
-        // The upper bits of the product spread hashes over any number of sets.
-        let index = (u128::from(hash) * self.sets.len() as u128) >> u64::BITS;
-        self.sets.get(index as usize)
-    }
-
-    /// Returns the refusal that still holds for an ask, if there is one.
-    #[inline]
-    fn find(&self, ask: &Ask<'_, Rule>, now: Timestamp) -> (Lookup, Option<Decision>)
-    where
-        Rule: PartialEq,
-    {
-        let hash = self.hash(ask.policy(), ask.key());
-        let lookup = |generation, has_entry| Lookup {
-            hash,
-            generation,
-            has_entry,
-        };
-        let Some(set) = self.set(hash) else {
-            return (lookup(0, false), None);
-        };
-        let entries = set.read();
-        let found = entries.find(hash, ask.policy(), ask.key());
-        let refusal = found.and_then(|index| {
-            let entry = entries.list.get(index)?;
-            let is_same_rule = entry.rule == *ask.rule();
-            is_same_rule
-                .then(|| entry.refusal.decision(ask.cost(), now))
-                .flatten()
-        });
-        (lookup(entries.generation, found.is_some()), refusal)
-    }
-
-    /// Counts a call that was refused from the cache.
-    fn count_hit(&self, lookup: Lookup) {
-        if let Some(set) = self.set(lookup.hash) {
-            set.hits.add(1);
-        }
-    }
-
-    /// Stores a refusal, in place of an older one of its key or of the one in its set that ends
-    /// first.
-    fn insert(
-        &self,
-        lookup: Lookup,
-        (policy, key, rule): (Policy, Key, Rule),
-        refusal: CachedRefusal,
-        now: Timestamp,
-    ) {
-        let Some(set) = self.set(lookup.hash) else {
-            return;
-        };
-        let mut entries = set.write();
-        if entries.generation != lookup.generation {
-            return;
-        }
-        self.remembered.add(1);
-        let existing = entries.find(lookup.hash, &policy, &key);
-        let entry = CacheEntry {
-            policy,
-            key,
-            rule,
-            refusal,
-        };
-        let index = match existing {
-            Some(index) => index,
-            None if entries.list.len() < self.ways => {
-                let index = entries.list.len();
-                entries.list.push(entry);
-                entries.hashes[index] = lookup.hash;
-                return;
-            }
-            None => {
-                let ends = entries.list.iter().map(|entry| entry.refusal.ends_at());
-                let Some((index, end)) = ends.enumerate().min_by_key(|(_, end)| *end) else {
-                    return;
-                };
-                self.evicted.add(u64::from(end > now));
-                index
-            }
-        };
-        entries.list[index] = entry;
-        entries.hashes[index] = lookup.hash;
-    }
-
-    /// Removes the entry of a key after the store admitted a lower cost, because the refusal of a
-    /// higher one may be out of date.
-    fn admitted(&self, lookup: Lookup) {
-        if lookup.has_entry {
-            self.forget(lookup.hash);
-        }
-    }
-
-    /// Removes the entries of a hash. Another key with the same hash loses its entry too, and is
-    /// decided by the store again.
-    fn forget(&self, hash: u64) {
-        let Some(set) = self.set(hash) else {
-            return;
-        };
-        let mut entries = set.write();
-        entries.generation += 1;
-        // From the end, so that the entry that `swap_remove` moves has been checked.
-        for index in (0..entries.list.len()).rev() {
-            if entries.hashes[index] == hash {
-                entries.list.swap_remove(index);
-                entries.hashes[index] = entries.hashes[entries.list.len()];
-            }
-        }
-    }
-}
-
-impl<Rule> CacheSet<Rule> {
-    fn new() -> Self {
-        Self {
-            entries: RwLock::new(SetEntries {
-                hashes: [0; WAYS],
-                list: Vec::new(),
-                generation: 0,
-            }),
-            hits: Counter::default(),
-        }
-    }
-
-    // Comparisons and drops of rules may panic under the locks, but leave the entries valid.
-    fn read(&self) -> RwLockReadGuard<'_, SetEntries<Rule>> {
-        self.entries.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, SetEntries<Rule>> {
-        self.entries.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<Rule> SetEntries<Rule> {
-    fn find(&self, hash: u64, policy: &Policy, key: &Key) -> Option<usize> {
-        let matching = |(index, entry): (usize, &CacheEntry<Rule>)| {
-            let is_match =
-                self.hashes[index] == hash && entry.key == *key && entry.policy == *policy;
-            is_match.then_some(index)
-        };
-        self.list.iter().enumerate().find_map(matching)
-    }
-}
-
-/// A refusal of the store, with the local times at which it was received and ends.
-struct CachedRefusal {
-    cost: Cost,
     /// Time of the decision, by the store's clock.
     at: Timestamp,
     limit: Option<RuleLimit>,
@@ -670,46 +472,30 @@ struct CachedRefusal {
     /// The end of the block, if there is one. From then on it is the refusal of the limit.
     blocked_until: Option<Timestamp>,
     received_at: Timestamp,
-    ends_at: Timestamp,
 }
 
-impl CachedRefusal {
-    /// Returns the refusal in a decision that was received at `now`. A refusal without an end holds
-    /// for `forever_for`.
-    fn new(cost: Cost, decision: &Decision, now: Timestamp, forever_for: Duration) -> Option<Self> {
-        if decision.verdict() != Verdict::Refuse {
-            return None;
-        }
-        let wait = decision.retry_after();
-        let ends_at = now.saturating_add(wait.unwrap_or(forever_for));
-        (ends_at > now).then(|| Self {
-            cost,
+impl<Rule> CachedRefusal<Rule> {
+    /// Returns the refusal in a decision that was received at `now`.
+    fn new(rule: Rule, decision: &Decision, now: Timestamp) -> Self {
+        let until = || now.saturating_add(decision.more_after());
+        Self {
+            rule,
             at: decision.at(),
             limit: decision.rule_limit(),
             numbers: decision.numbers(),
-            is_forever: wait.is_none(),
-            blocked_until: decision
-                .is_of_block()
-                .then(|| now.saturating_add(decision.more_after())),
+            is_forever: decision.retry_after().is_none(),
+            blocked_until: decision.is_of_block().then(until),
             received_at: now,
-            ends_at,
-        })
+        }
     }
 
-    fn ends_at(&self) -> Timestamp {
-        self.ends_at
-    }
-
-    /// Returns the refusal of `cost` at `now`, if this one still holds for it.
-    fn decision(&self, cost: Cost, now: Timestamp) -> Option<Decision> {
+    /// Returns the refusal of `cost` at `now`, of which `left` is left.
+    fn decision(&self, cost: Cost, now: Timestamp, left: Duration) -> Option<Decision> {
         // If the clock stepped back, the refusal would hold for too long.
-        if cost < self.cost || now < self.received_at || self.ends_at <= now {
+        if now < self.received_at {
             return None;
         }
-        let (since, left) = (
-            now.saturating_since(self.received_at),
-            self.ends_at.saturating_since(now),
-        );
+        let since = now.saturating_since(self.received_at);
         let Numbers {
             remaining,
             reset_after,

@@ -181,6 +181,42 @@ async fn a_cost_above_the_limit_adds_nothing() {
     );
 }
 
+/// A cost that can never pass says nothing of lower ones.
+#[tokio::test]
+async fn a_cost_above_the_limit_leaves_the_refusal_of_its_key() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(4));
+    assert!(acquire(&store, &rule, 4).await.unwrap().is_admitted());
+    for cost in [1, 5, 1, 5] {
+        assert!(!acquire(&store, &rule, cost).await.unwrap().is_admitted());
+    }
+    let ops = Ops {
+        adds: 2,
+        subtracts: 1,
+        reads: 3,
+        ..Ops::default()
+    };
+    assert_eq!(cache.ops(), ops);
+}
+
+/// Exhausted keys do not evict each other while there is room.
+#[tokio::test]
+async fn many_exhausted_keys_are_remembered() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let (store, rule) = (node(&cache, &clock), FixedWindow::per_hour(1));
+    let keys = 500_u64;
+    for round in 0..3 {
+        for key in 0..keys {
+            let decisions = store.acquire(&[ask(&rule, key.into(), 1)]).await.unwrap();
+            assert_eq!(decisions.is_admitted(), round == 0);
+        }
+    }
+    let ops = cache.ops();
+    assert_eq!((ops.adds, ops.subtracts, ops.reads), (keys, 0, 2 * keys));
+}
+
 /// If a refusal is expected, all asks are read in one operation.
 #[tokio::test]
 async fn several_asks_are_read_in_one_operation() {
