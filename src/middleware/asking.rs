@@ -9,7 +9,7 @@ use std::{
 use pin_project_lite::pin_project;
 use smallvec::{SmallVec, smallvec};
 
-use super::{limit::Role, limits::Limits};
+use super::{config::Role, limits::Limits};
 use crate::{
     decision::Decision,
     store::{Ask, Check, Decisions, NeverFails, OwnedAsks, Store},

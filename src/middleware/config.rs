@@ -1,4 +1,4 @@
-//! Settings and counts that all clones of a service share.
+//! Settings of limits, and what all clones of a service share: settings and counts.
 
 use std::{
     fmt,
@@ -8,25 +8,97 @@ use std::{
     },
 };
 
-use super::{
-    layer::RateLimitLayer,
-    limit::{LimitSettings, Role},
-    limits::Limits,
-    same_state::SameState,
-};
+use super::{layer::RateLimitLayer, limits::Limits, same_state::SameState};
 use crate::{
     algorithm::Algorithm,
     charging::{ChargedLimit, SettleCharges, Settling},
     decision::{Charge, Decision, Verdict},
     dry_run::DryRun,
     key::Key,
-    live_rule::Watch,
+    live_rule::{OwnRule, Watch},
     observe::{Event, Observer},
     outcome::Outcome,
     policy::Policy,
     respond::{Refusal, Respond},
     store::{AskParts, Backend, Check, Decisions, NeverFails, OwnedAsks, Settlement, Store},
 };
+
+/// The settings of a limit that do not depend on the types of requests and responses.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct LimitSettings<Rule> {
+    pub(super) policy: Policy,
+    pub(super) rule: OwnRule<Rule>,
+    /// Set if no other rule is selected for a request.
+    pub(super) is_fixed: bool,
+    pub(super) when: When,
+    /// `None` if all decisions have effect.
+    pub(super) dry_run: Option<DryRun>,
+    /// Set if responses and outcomes contain the decisions of the dry run.
+    pub(super) is_shown: bool,
+    /// The policy of the limit that the dry run is compared with.
+    pub(super) compared_with: Option<Policy>,
+    /// Set for a candidate for another limit's rule: the handle of that limit settles it.
+    pub(super) is_candidate: bool,
+}
+
+/// The instant at which a limit charges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    /// When the request is admitted, for good.
+    AtOnce,
+    /// When the request is admitted, and corrected later.
+    Reserve,
+    /// After the response. On a dry run, as `Reserve`.
+    LookFirst,
+}
+
+/// The role of an ask: the store charges it, looks at it, or charges it without effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Charged, together with the others of this role or not at all.
+    Acquire,
+    /// Looked at, and charged later.
+    Look,
+    /// Charged by itself, without effect on the request.
+    DryRun,
+}
+
+impl<Rule> LimitSettings<Rule> {
+    /// Returns `true` if this is the limit's policy. The names of a layer's limits differ.
+    pub(super) fn has(&self, policy: &Policy) -> bool {
+        self.policy.digest() == policy.digest()
+    }
+
+    /// Returns how an ask about this key is decided.
+    pub(super) fn role(&self, key: &Key) -> Role {
+        let dry_run = self.dry_run.as_ref();
+        if dry_run.is_some_and(|dry_run| dry_run.is_dry(key)) {
+            Role::DryRun
+        } else if self.when == When::LookFirst {
+            Role::Look
+        } else {
+            Role::Acquire
+        }
+    }
+
+    /// Returns `true` if some asks are not decided together with those of other limits: those of a
+    /// dry run, and looks.
+    pub(super) fn may_be_separate(&self) -> bool {
+        self.dry_run.is_some() || self.when == When::LookFirst
+    }
+
+    /// Returns `true` if the layer settles the charges.
+    pub(super) fn settles(&self) -> bool {
+        self.when != When::AtOnce
+    }
+
+    /// Returns the policy of the limit that this one is compared with, if it is on a dry run.
+    pub(super) fn compared(&self) -> Option<&Policy> {
+        let live = self.compared_with.as_ref();
+        live.filter(|_| self.dry_run.is_some())
+    }
+}
 
 /// Settings of a service.
 // Public because a bound of the service names it.

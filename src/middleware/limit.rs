@@ -7,6 +7,7 @@ use std::{fmt, sync::Arc};
 
 use super::{
     boxed::{BoxBy, BoxLimit, BoxSettle},
+    config::{LimitSettings, When},
     layer::RateLimitLayer,
     per_request::{By, ReadRequest},
 };
@@ -16,7 +17,7 @@ use crate::{
     decision::Cost,
     dry_run::DryRun,
     error::Error,
-    key::{Global, Key},
+    key::Global,
     live_rule::{LiveRule, OwnRule, check_delays},
     policy::Policy,
 };
@@ -55,83 +56,6 @@ pub struct Limit<Rule, B = By<Global>, T = ()> {
     pub(super) settings: LimitSettings<Rule>,
     pub(super) by: B,
     pub(super) settle: T,
-}
-
-/// The settings of a limit that do not depend on the types of requests and responses.
-#[doc(hidden)]
-#[derive(Clone, Debug)]
-pub struct LimitSettings<Rule> {
-    pub(super) policy: Policy,
-    pub(super) rule: OwnRule<Rule>,
-    /// Set if no other rule is selected for a request.
-    pub(super) is_fixed: bool,
-    pub(super) when: When,
-    /// `None` if all decisions have effect.
-    pub(super) dry_run: Option<DryRun>,
-    /// Set if responses and outcomes contain the decisions of the dry run.
-    pub(super) is_shown: bool,
-    /// The policy of the limit that the dry run is compared with.
-    pub(super) compared_with: Option<Policy>,
-    /// Set for a candidate for another limit's rule: the handle of that limit settles it.
-    pub(super) is_candidate: bool,
-}
-
-/// The instant at which a limit charges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum When {
-    /// When the request is admitted, for good.
-    AtOnce,
-    /// When the request is admitted, and corrected later.
-    Reserve,
-    /// After the response. On a dry run, as `Reserve`.
-    LookFirst,
-}
-
-/// The role of an ask: the store charges it, looks at it, or charges it without effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    /// Charged, together with the others of this role or not at all.
-    Acquire,
-    /// Looked at, and charged later.
-    Look,
-    /// Charged by itself, without effect on the request.
-    DryRun,
-}
-
-impl<Rule> LimitSettings<Rule> {
-    /// Returns `true` if this is the limit's policy. The names of a layer's limits differ.
-    pub(super) fn has(&self, policy: &Policy) -> bool {
-        self.policy.digest() == policy.digest()
-    }
-
-    /// Returns how an ask about this key is decided.
-    pub(super) fn role(&self, key: &Key) -> Role {
-        let dry_run = self.dry_run.as_ref();
-        if dry_run.is_some_and(|dry_run| dry_run.is_dry(key)) {
-            Role::DryRun
-        } else if self.when == When::LookFirst {
-            Role::Look
-        } else {
-            Role::Acquire
-        }
-    }
-
-    /// Returns `true` if some asks are not decided together with those of other limits: those of a
-    /// dry run, and looks.
-    pub(super) fn may_be_separate(&self) -> bool {
-        self.dry_run.is_some() || self.when == When::LookFirst
-    }
-
-    /// Returns `true` if the layer settles the charges.
-    pub(super) fn settles(&self) -> bool {
-        self.when != When::AtOnce
-    }
-
-    /// Returns the policy of the limit that this one is compared with, if it is on a dry run.
-    pub(super) fn compared(&self) -> Option<&Policy> {
-        let live = self.compared_with.as_ref();
-        live.filter(|_| self.dry_run.is_some())
-    }
 }
 
 impl<Rule: Algorithm> Limit<Rule> {
@@ -377,10 +301,10 @@ settings! { [B, T] B, T:
     /// Enforces the limit for a percentage of its keys, and is a [dry run](Self::dry_run) for the
     /// others.
     ///
-    /// The [digest](Key::digest) of a key selects it, so every node enforces the limit for the same
-    /// keys, a higher percentage includes the keys of a lower one, and limits with equal
-    /// percentages and keys are enforced for the same clients. 0 is a dry run. 100 enforces the
-    /// limit, and refuses requests without a key, which proceed at any lower percentage.
+    /// The [digest](crate::key::Key::digest) of a key selects it, so every node enforces the limit
+    /// for the same keys, a higher percentage includes the keys of a lower one, and limits with
+    /// equal percentages and keys are enforced for the same clients. 0 is a dry run. 100 enforces
+    /// the limit, and refuses requests without a key, which proceed at any lower percentage.
     ///
     /// # Panics
     ///

@@ -5,10 +5,7 @@ use std::ops::Deref;
 
 use smallvec::SmallVec;
 
-use super::{
-    limit::{Limit, LimitSettings},
-    per_request::ReadRequest,
-};
+use super::{config::LimitSettings, limit::Limit, per_request::ReadRequest};
 use crate::{
     algorithm::Algorithm,
     charging::{ChargeHandle, Settle},

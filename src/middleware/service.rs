@@ -10,9 +10,8 @@ use tower_service::Service;
 
 use super::{
     asking::{self, Asked},
-    config::{Config, Disposition},
+    config::{Config, Disposition, Role},
     future::{PendingCall, ResponseFuture},
-    limit::Role,
     limits::AskEach,
     settle::KeepBy,
 };

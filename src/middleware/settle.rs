@@ -23,9 +23,8 @@ use smallvec::SmallVec;
 
 use super::{
     boxed::BoxSettle,
-    config::Config,
+    config::{Config, LimitSettings, Role},
     future::taken,
-    limit::{LimitSettings, Role},
     limits::{AskEach, Limits, SettleEach},
 };
 use crate::{

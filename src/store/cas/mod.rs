@@ -3,11 +3,13 @@
 //! | file | |
 //! |---|---|
 //! | `mod` | the trait that connects the store to a server |
-//! | `store` | the store, its settings and its counters; calls about several keys |
+//! | `store` | the store and its counters; calls about several keys |
+//! | `builder` | its settings |
 //! | `worker` | the queue of each key, and its worker, which loads, decides and swaps |
 //! | `frame` | the value of a key: a state of each kind of rule, and the work on them |
 //! | `sync` | deltas of nodes that decide by themselves, and the count of nodes |
 
+mod builder;
 mod frame;
 mod store;
 mod sync;
@@ -15,7 +17,10 @@ mod worker;
 
 use std::{future::Future, time::Duration};
 
-pub use self::store::{CasStats, CasStore, CasStoreBuilder};
+pub use self::{
+    builder::CasStoreBuilder,
+    store::{CasStats, CasStore},
+};
 use crate::{store::StoreError, time::Timestamp};
 
 /// Loads values, and replaces them if they have not been written since.

@@ -31,8 +31,9 @@ use tokio::{
 
 use super::{
     CompareAndSwap, Loaded, Swap, Swapped,
+    builder::CasSettings,
     frame::{Draft, Frame, ValueChange},
-    store::{CasCounters, CasSettings},
+    store::CasCounters,
     sync::PulledBytes,
 };
 use crate::{

@@ -13,8 +13,9 @@
 use std::time::Duration;
 
 use super::{
-    OperationCounts, Totals,
+    Totals,
     slices::{CounterAsk, CounterSet, KnownSlicings, SliceTotals},
+    store::OperationCounts,
     sync::OpenDeltas,
 };
 use crate::{

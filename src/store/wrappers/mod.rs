@@ -5,6 +5,7 @@
 
 pub(crate) mod blocks;
 mod circuit_breaker;
+mod failure_log;
 mod fallback;
 mod on_failure;
 mod remember_refusals;
