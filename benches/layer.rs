@@ -276,15 +276,15 @@ impl<'a> Course<'a> {
 }
 
 fn admitted_without_headers(course: &mut Course<'_>, name: &str) {
-    let told = Http::empty().headers(Headers::None);
+    let bare = Http::empty().headers(Headers::None);
     // As those of others, who leave nothing in a request.
-    let respond = told.clone().outcome(false);
+    let respond = bare.clone().outcome(false);
     let ours = RateLimitLayer::new(rule(MANY))
         .key(PeerIp::new())
         .respond(respond.clone());
-    let told = RateLimitLayer::new(rule(MANY))
+    let bare = RateLimitLayer::new(rule(MANY))
         .key(PeerIp::new())
-        .respond(told);
+        .respond(bare);
     // With few clients it lies in the nearest cache; the default one, with room for a million keys,
     // does not.
     let small = RateLimitLayer::new(rule(MANY))
@@ -305,7 +305,7 @@ fn admitted_without_headers(course: &mut Course<'_>, name: &str) {
         course.contender("tower_governor", governor!(MANY), plain),
         course.contender("rate-net", rate_net(MANY), plain),
         course.contender("tollgate with room for twice the clients", small, plain),
-        course.contender("tollgate, with the outcome", told, plain),
+        course.contender("tollgate, with the outcome", bare, plain),
         course.contender("tollgate, with counters", counted, plain),
     ];
     course.race(

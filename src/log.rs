@@ -37,8 +37,8 @@ enum Fate {
 static LOGGED: LazyLock<Mutex<Logged>> = LazyLock::new(Mutex::default);
 
 impl Logged {
-    fn record(&mut self, place: impl Hash, cause: &str) -> Fate {
-        let hash = self.seed.hash_one((place, cause));
+    fn record(&mut self, subject: impl Hash, cause: &str) -> Fate {
+        let hash = self.seed.hash_one((subject, cause));
         if self.hashes.len() >= MOST || self.hashes.contains(&hash) {
             return Fate::Skip;
         }
@@ -67,7 +67,7 @@ pub(crate) fn missing_key(policy: &Policy, status: u16, help: &OperatorHelp) {
 /// Logs the reason why requests have no key on a dry run, once for each policy and cause.
 #[cold]
 pub(crate) fn missing_key_on_dry_run(policy: &Policy, help: &OperatorHelp) {
-    // A place of its own: the limit may be enforced later.
+    // Another subject: the limit may be enforced later.
     once((policy.name(), "dry run"), help, |cause| {
         tracing::warn!(
             policy = policy.name(),
@@ -152,11 +152,12 @@ pub(crate) fn unsupported(policies: &str, cause: String, address: Option<&str>) 
     });
 }
 
-/// Logs a mistake of the program once for each `place`, a policy or a route. `log` writes the line.
-pub(crate) fn once(place: impl Hash, help: &OperatorHelp, log: impl FnOnce(&str)) {
+/// Logs a mistake of the program once for each `subject`, a policy or a route. `log` writes the
+/// line.
+pub(crate) fn once(subject: impl Hash, help: &OperatorHelp, log: impl FnOnce(&str)) {
     let cause = help.expose_to_operator();
     let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
-    let fate = logged.record(place, cause);
+    let fate = logged.record(subject, cause);
     // A subscriber may be slow.
     drop(logged);
     if fate == Fate::Skip {

@@ -1,5 +1,5 @@
-//! Decisions from a lease, and of a node that tells the store later, beside those of the store in
-//! memory.
+//! Decisions from a lease, and of a node that pushes to the store later, beside those of the store
+//! in memory.
 //!
 //! All units were granted before the run, so that nearly every decision is made from what is here.
 //! The store behind the leases is a map in memory, and the table at the end says how often it was
@@ -185,7 +185,7 @@ fn compete(
             targets,
         },
     );
-    let name = format!("told later, {name}");
+    let name = format!("pushed later, {name}");
     table.race(
         mode,
         mode.rounds(ROUNDS),
@@ -193,7 +193,7 @@ fn compete(
             name: &name,
             bare: None,
             contenders: vec![
-                contender("told later", synced, visits, threads, each),
+                contender("pushed later", synced, visits, threads, each),
                 contender("Local", acquired(), visits, threads, each),
             ],
             targets: &[("Local", "≤ 2")],

@@ -76,8 +76,8 @@ async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
         Ok(rule) if args.lease.is_none() => {
             let counters = MemcachedCounters::<CountedRule>::new(connection).boxed();
             let share = share(args).and_then(CountedRule::try_from);
-            let ahead = |store| synced_or_not(store, args);
-            let (store, handover) = guard(counters, is_there, &rule, share, args, ahead).await?;
+            let fleet = |store| synced_or_not(store, args);
+            let (store, handover) = guard(counters, is_there, &rule, share, args, fleet).await?;
             Ok(Opened::Counted(rule, store, handover))
         }
         _ => {
@@ -136,14 +136,14 @@ fn share(args: &Args) -> Result<AnyRule, Error> {
 
 /// Guards a store that runs every rule.
 async fn any(remote: Remote<AnyRule>, is_there: bool, args: &Args) -> Result<Opened, String> {
-    let ahead = |store: Guarded<AnyRule>| match &args.lease {
+    let fleet = |store: Guarded<AnyRule>| match &args.lease {
         Some(config) => {
             let leased = store.leased(config.clone());
             (leased.clone().boxed(), Handover::of_leases(leased))
         }
         None => synced_or_not(store, args),
     };
-    let (store, handover) = guard(remote, is_there, &args.rule, share(args), args, ahead).await?;
+    let (store, handover) = guard(remote, is_there, &args.rule, share(args), args, fleet).await?;
     Ok(Opened::Any(args.rule.clone(), store, handover))
 }
 
@@ -169,7 +169,7 @@ async fn guard<Rule>(
     rule: &Rule,
     share: Result<Rule, Error>,
     args: &Args,
-    ahead: impl FnOnce(Guarded<Rule>) -> (Remote<Rule>, Handover),
+    fleet: impl FnOnce(Guarded<Rule>) -> (Remote<Rule>, Handover),
 ) -> Result<(AnyStore<Rule>, Handover), String>
 where
     Rule: Algorithm + PartialEq,
@@ -184,8 +184,8 @@ where
     let store = remote
         .timeout(args.store_timeout)
         .circuit_breaker(CircuitBreakerConfig::new().open_for(PAUSES[0], PAUSES[1]));
-    let (store, handover) = ahead(store);
-    // Of a rule that cannot be leased, or not for so long, or told later.
+    let (store, handover) = fleet(store);
+    // Of a rule that cannot be leased, or not for so long, or pushed later.
     let flag = if args.sync.is_some() {
         "--sync"
     } else {

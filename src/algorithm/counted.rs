@@ -25,7 +25,7 @@ use crate::{
 ///   the slice that was charged. Nothing else changes a counter.
 /// - A greater total never admits more.
 #[diagnostic::on_unimplemented(
-    message = "the rule `{Self}` cannot be run by counters, which only add and tell the total",
+    message = "the rule `{Self}` cannot be run by counters, which only add and return the total",
     label = "not a window that can be counted",
     note = "counters run `FixedWindow`, `SlidingWindow`, and `CountedRule`, which `CountedRule::try_from(rule)` makes of an \
             `AnyRule`; for another rule take a store that compares and swaps (`CasStore`), one that runs a script \

@@ -149,11 +149,11 @@ mod tests {
             }
             let exact = |ticks: i128| ticks * i128::from(of);
             let written = (i128::from(nanos) * i128::from(of) + i128::from(part)) * i128::from(PER_NANO);
-            // Less than a tick is lost, and what is owed is never less than it was.
+            // Less than a tick is lost, and what was taken is never less than it was.
             let held = taken(take_span, nanos, fraction).unwrap();
             prop_assert!(exact(held) <= written + i128::from(of) && written < exact(held + 1));
-            let owed = taken(take_span_up, nanos, fraction).unwrap();
-            prop_assert!(exact(owed + 1) > written && exact(owed - 1) < written + i128::from(of));
+            let ticks = taken(take_span_up, nanos, fraction).unwrap();
+            prop_assert!(exact(ticks + 1) > written && exact(ticks - 1) < written + i128::from(of));
         }
 
         #[test]

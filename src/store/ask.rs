@@ -268,7 +268,7 @@ impl<Rule> OwnedAsks<Rule> {
     }
 }
 
-/// An ask as a store works on it, also after the call has returned. `At` is the place of its state.
+/// An ask as a store works on it, also after the call has returned. `At` says where its state is.
 #[derive(Clone)]
 pub(in crate::store) struct ResolvedAsk<Rule, At> {
     pub(in crate::store) at: At,

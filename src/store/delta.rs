@@ -155,8 +155,8 @@ impl<Rule: Algorithm> Delta<'_, Rule> {
     }
 }
 
-/// A delta as a store works on it, also after the call has returned. `At` is the place of its
-/// state.
+/// A delta as a store works on it, also after the call has returned. `At` says where its
+/// state is.
 #[cfg(feature = "tokio")]
 pub(super) struct ResolvedDelta<Rule, At> {
     pub(super) at: At,

@@ -15,7 +15,7 @@
 //!
 //! Counters decide by the clock of the node, so their answers show that one. There, a node moves
 //! its periods by its distance from the store's clock (`Increment::now`), in whole periods: each
-//! period of a node is one of the store. memcached tells its time when a connection is made, and
+//! period of a node is one of the store. memcached returns its time when a connection is made, and
 //! once a minute at most.
 
 use std::time::Duration;

@@ -14,7 +14,7 @@ use super::{
 /// | [`timeout`], feature `tokio` | A call without an answer within the deadline fails. | [`StoreError`] |
 /// | [`circuit_breaker`](Self::circuit_breaker) | After several failures in a row, calls fail at once for a while. | [`StoreError`] |
 /// | [`leased`], feature `tokio` | Units are granted ahead, and most calls are decided from memory, never above the limit. | [`StoreError`] |
-/// | [`synced`], feature `tokio` | Most calls are decided from memory, and the store is told later. The limit is exceeded by a stated bound at most. | [`StoreError`] |
+/// | [`synced`], feature `tokio` | Most calls are decided from memory, and pushed to the store later. The limit is exceeded by a stated bound at most. | [`StoreError`] |
 /// | [`remember_refusals`](Self::remember_refusals) | While a refusal holds, calls like it are refused without calling the store. | the store's |
 /// | [`with_blocks`](Self::with_blocks) | Calls of a blocked key are refused. | the store's |
 /// | [`fall_back_to`](Self::fall_back_to) | If a call fails, a local store decides it, under a share of the rule. | none |
@@ -163,8 +163,8 @@ pub trait StoreExt: Backend + Sized {
         super::Leased::new(self, config)
     }
 
-    /// Decides most calls from memory, and tells the store later, so that all nodes together exceed
-    /// the limit by no more than a stated bound.
+    /// Decides most calls from memory, and pushes them to the store later, so that all nodes
+    /// together exceed the limit by no more than a stated bound.
     ///
     /// The bound is hard, and what exceeds the limit is repaid: see [the
     /// prices](super::Synced#what-it-costs).

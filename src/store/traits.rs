@@ -177,8 +177,7 @@ pub trait FleetStore<Rule: Algorithm>: Backend {
     ///
     /// [Leases](super::Leased) and [synchronisation](super::Synced) call it once in a period,
     /// beside a call to the store, by the clock that its answers show. Where these do not show the
-    /// clock of the store, it is told periods by the clocks of the nodes, of which some may be
-    /// ahead.
+    /// clock of the store, the periods are those of the nodes' clocks, of which some may be ahead.
     ///
     /// # Cancellation
     ///

@@ -1,4 +1,4 @@
-//! Decisions with leases, and of a node that tells the store later, beside one `EVALSHA` of the
+//! Decisions with leases, and of a node that pushes to the store later, beside one `EVALSHA` of the
 //! least script for each, on a real server on the loopback.
 //!
 //! `cargo bench --manifest-path benches/redis/Cargo.toml --target-dir target --bench leases`
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bench_redis::{
     contender::{Decide, Minimal},
-    leased::{ToldLater, WithLeases},
+    leased::{PushedLater, WithLeases},
     race::{Aim, Contender, race},
     turn::{Load, turn},
 };
@@ -94,7 +94,7 @@ fn compete(mode: &Mode, server: &servers::Redis, runtime: &Runtime, setting: &Se
     let (leased, later, without, minimal) = runtime.block_on(async {
         (
             WithLeases::connect(&url, "leased", rate, hold).await,
-            ToldLater::connect(&url, "later", rate).await,
+            PushedLater::connect(&url, "later", rate).await,
             WithLeases::connect(&url, "plain", rate, Duration::ZERO).await,
             Minimal::connect(&url, clients).await,
         )
@@ -117,10 +117,10 @@ fn compete(mode: &Mode, server: &servers::Redis, runtime: &Runtime, setting: &Se
     }
     // A turn lasts about as long for each.
     let slow = load(decisions.min(6_400));
-    let (before, told_before) = (leased.stats(), later.stats());
+    let (before, stats_before) = (leased.stats(), later.stats());
     let all = vec![
         contender("with leases", leased.clone(), load(decisions), runtime),
-        contender("told later", later.clone(), load(decisions), runtime),
+        contender("pushed later", later.clone(), load(decisions), runtime),
         contender("minimal script", minimal, slow, runtime),
         contender("without leases", without, slow, runtime),
     ];
@@ -133,13 +133,16 @@ fn compete(mode: &Mode, server: &servers::Redis, runtime: &Runtime, setting: &Se
             "\n{:.4} calls to the server for each decision\n",
             asked as f64 / (asked + here) as f64
         );
-        let told = later.stats();
-        let decisions = told.admitted + told.refused - told_before.admitted - told_before.refused;
+        let later_stats = later.stats();
+        let decisions = later_stats.admitted + later_stats.refused
+            - stats_before.admitted
+            - stats_before.refused;
         println!(
-            "told later: {:.4} calls for each decision, {} waits, {} told with each call\n",
-            (told.syncs - told_before.syncs) as f64 / decisions as f64,
-            told.waited - told_before.waited,
-            (told.pushed - told_before.pushed) / (told.syncs - told_before.syncs).max(1)
+            "pushed later: {:.4} calls for each decision, {} waits, {} pushed with each call\n",
+            (later_stats.syncs - stats_before.syncs) as f64 / decisions as f64,
+            later_stats.waited - stats_before.waited,
+            (later_stats.pushed - stats_before.pushed)
+                / (later_stats.syncs - stats_before.syncs).max(1)
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The store with leases, and the store that is told later.
+//! The store with leases, and the store that is pushed to later.
 
 use std::time::Duration;
 
@@ -38,16 +38,16 @@ impl WithLeases {
     }
 }
 
-/// The same limit, of a node that tells the store later. Of eight nodes, all may exceed the limit
-/// by five percent.
+/// The same limit, of a node that pushes to the store later. Of eight nodes, all may exceed the
+/// limit by five percent.
 #[derive(Clone)]
-pub struct ToldLater {
+pub struct PushedLater {
     store: Synced<Redis<TokenBucket>, TokenBucket>,
     policy: Policy,
     rule: TokenBucket,
 }
 
-impl ToldLater {
+impl PushedLater {
     pub async fn connect(url: &str, name: &str, rate: u64) -> Self {
         let store = Redis::<TokenBucket>::builder(url).response_timeout(PATIENCE);
         let store = store.connect().await.expect("a server");
@@ -63,7 +63,7 @@ impl ToldLater {
     }
 }
 
-impl Decide for ToldLater {
+impl Decide for PushedLater {
     async fn decide(&self, client: usize) -> bool {
         let key = Key::from(client as u64);
         let ask = Ask::new(&self.policy, &self.rule, key, Cost::ONE);

@@ -3,7 +3,7 @@
 //! | file | |
 //! |---|---|
 //! | `contender` | who decides: the store, its floors, its peer |
-//! | `leased` | the store with leases, and the store that is told later |
+//! | `leased` | the store with leases, and the store that is pushed to later |
 //! | `refusals` | refusals that are remembered |
 //! | `turn` | many decisions at once, and what they cost |
 //! | `race` | contenders that take turns, and the table of their ratios |

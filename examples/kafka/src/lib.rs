@@ -1,4 +1,4 @@
-//! Rate limits whose nodes tell each other through Kafka.
+//! Rate limits whose nodes push to each other through Kafka.
 //!
 //! ```text
 //! node ──► deltas, by policy and key ──► aggregator ──► totals, compacted ──► all nodes

@@ -29,7 +29,7 @@ use crate::{
     Settings,
     counters::NodeCounts,
     message::{Change, State, partition_of},
-    own_changes::Place,
+    own_changes::TopicPosition,
     reading::{partitions, read_to_the_end, total},
     view::View,
 };
@@ -38,8 +38,8 @@ use crate::{
 /// this node has produced since. Made for `.synced(…)`.
 ///
 /// Without it, each call is one message, and its decision is as stale as the totals. A change is
-/// told when the brokers have acknowledged it; one that was not may have been written. `.synced(…)`
-/// tells it again under the same number.
+/// pushed when the brokers have acknowledged it; one that was not may have been written.
+/// `.synced(…)` pushes it again under the same number.
 #[derive(Clone)]
 pub struct Kafka {
     inner: Arc<Inner>,
@@ -120,8 +120,8 @@ impl Kafka {
 
     /// Returns the changes of this node that are not in the totals yet. Many of a key are added up
     /// to one.
-    pub fn untold(&self) -> usize {
-        self.inner.view().untold()
+    pub fn unsynced(&self) -> usize {
+        self.inner.view().unsynced()
     }
 
     /// Returns how many changes of this node its own view lacked until they were in the totals,
@@ -206,12 +206,12 @@ impl Inner {
             };
             match delivered.and_then(|delivered| delivered.map_err(|(error, _)| error)) {
                 Ok(delivery) => {
-                    let place = Place {
+                    let position = TopicPosition {
                         partition: delivery.partition,
                         offset: delivery.offset,
                     };
                     let time = (self.clock.now().as_nanos(), self.settings.keep_nanos());
-                    let given_up = self.view().note(key, (change, place), time);
+                    let given_up = self.view().note(key, (change, position), time);
                     self.counts.given_up.add(given_up);
                 }
                 Err(error) => result = Err(StoreError::unavailable(error)),
@@ -345,16 +345,16 @@ impl Store<AnyRule> for Kafka {
 }
 
 impl FleetStore<AnyRule> for Kafka {
-    /// Produces the deltas, and returns the last totals with what this node has told since.
+    /// Produces the deltas, and returns the last totals with what this node has pushed since.
     fn sync(&self, deltas: &[Delta<'_, AnyRule>]) -> Option<SyncFuture<AnyRule, StoreError>> {
         let (inner, now) = (Arc::clone(&self.inner), self.inner.clock.now());
         let named = deltas.iter().map(|delta| name(&delta.state_key()));
         let names: Vec<_> = named.collect();
-        let told = deltas
+        let pushed = deltas
             .iter()
             .zip(&names)
             .filter(|(delta, _)| delta.units() > 0);
-        let changes: Vec<_> = told
+        let changes: Vec<_> = pushed
             .map(|(delta, name)| {
                 let own = delta.rule_for_key();
                 let change = Change {

@@ -27,24 +27,24 @@ pub(crate) struct OwnChanges {
 #[derive(Debug)]
 struct OwnChange {
     change: Change,
-    place: Place,
+    position: TopicPosition,
     /// The instant from which it changes nothing, in nanoseconds of Unix time.
     until: u64,
 }
 
-/// The place of a change in the topic. The offset is negative if the brokers did not return it.
+/// The position of a change in the topic. The offset is negative if the brokers did not return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct TopicPosition {
     pub(crate) partition: i32,
     pub(crate) offset: i64,
 }
 
 impl OwnChange {
     fn is_in(&self, total: &Total, partition: i32) -> bool {
-        let Place {
+        let TopicPosition {
             partition: own,
             offset,
-        } = self.place;
+        } = self.position;
         let last = total.last.get(&self.change.node);
         (own == partition && (0..total.next).contains(&offset))
             || last.is_some_and(|last| self.change.number <= last.number)
@@ -70,7 +70,7 @@ impl OwnChanges {
     pub(crate) fn note(
         &mut self,
         key: &str,
-        (change, place): (&Change, Place),
+        (change, position): (&Change, TopicPosition),
         total: Option<&Total>,
         (now, keep): (u64, u64),
     ) -> u64 {
@@ -78,9 +78,9 @@ impl OwnChanges {
         let new = OwnChange {
             until: until.unwrap_or_else(|| change.at.saturating_add(keep)),
             change: change.clone(),
-            place,
+            position,
         };
-        if total.is_some_and(|total| new.is_in(total, place.partition)) {
+        if total.is_some_and(|total| new.is_in(total, position.partition)) {
             return 0;
         }
         if !self.of_keys.contains_key(key) && self.of_keys.len() >= MOST_KEYS {
@@ -110,7 +110,7 @@ impl OwnChanges {
                 // As new as the later one, so all of it counts until both are in the total.
                 last.change.actual = last.change.actual.saturating_add(change.actual);
                 last.change.number = change.number;
-                last.place = place;
+                last.position = position;
                 last.until = last.until.max(new.until);
                 0
             }
@@ -170,8 +170,8 @@ mod tests {
         }
     }
 
-    fn at(offset: i64) -> Place {
-        Place {
+    fn at(offset: i64) -> TopicPosition {
+        TopicPosition {
             partition: 0,
             offset,
         }

@@ -8,7 +8,7 @@ use crate::{AggregatorCounters, Kafka};
 /// | metric | labels | |
 /// |---|---|---|
 /// | `tollgate_kafka_staleness_nanoseconds` | `store`, `partition` | age of the totals; infinite if no aggregator was ever there |
-/// | `tollgate_kafka_untold_changes` | `store` | changes of this node that are not in the totals yet |
+/// | `tollgate_kafka_unsynced_changes` | `store` | changes of this node that are not in the totals yet |
 /// | `tollgate_kafka_keys` | `store` | keys with totals |
 /// | `tollgate_kafka_given_up_total` | `store` | changes that the node's own view lacked for a while |
 /// | `tollgate_kafka_outdated_total` | `store` | totals that were left out, because newer ones were known |
@@ -21,7 +21,7 @@ impl Publish for Kafka {
             let partition = partition.to_string();
             gauge!("tollgate_kafka_staleness_nanoseconds", "store" => store(), "partition" => partition).set(age);
         }
-        gauge!("tollgate_kafka_untold_changes", "store" => store()).set(self.untold() as f64);
+        gauge!("tollgate_kafka_unsynced_changes", "store" => store()).set(self.unsynced() as f64);
         gauge!("tollgate_kafka_keys", "store" => store()).set(self.keys() as f64);
         for (metric, value) in [
             ("tollgate_kafka_given_up_total", self.given_up()),

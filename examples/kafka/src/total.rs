@@ -19,7 +19,7 @@ pub(crate) struct Total {
     pub(crate) state: Option<Vec<u8>>,
     /// The offset after the last change that is in it.
     pub(crate) next: i64,
-    /// The last change of each node. It tells the repetition of a change from the next one.
+    /// The last change of each node. It distinguishes a repeated change from the next one.
     pub(crate) last: BTreeMap<u64, Last>,
     /// All changes of the partition before this instant are in its totals, in nanoseconds of Unix
     /// time.

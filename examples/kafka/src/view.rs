@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::{
     message::{Change, State},
-    own_changes::{OwnChanges, Place},
+    own_changes::{OwnChanges, TopicPosition},
     total::{HEARTBEAT, Total},
 };
 
@@ -30,7 +30,7 @@ impl View {
             return true;
         }
         let known = self.totals.get(key);
-        if known.is_some_and(|(place, known)| *place == partition && known.next > total.next) {
+        if known.is_some_and(|(of, known)| *of == partition && known.next > total.next) {
             return false;
         }
         self.reach(partition, total.as_of);
@@ -48,7 +48,7 @@ impl View {
     pub(crate) fn note(
         &mut self,
         key: &str,
-        change: (&Change, Place),
+        change: (&Change, TopicPosition),
         (now, keep): (u64, u64),
     ) -> u64 {
         let total = self.totals.get(key).map(|(_, total)| total);
@@ -67,7 +67,7 @@ impl View {
     }
 
     /// Returns the number of changes of this node that are not in the totals.
-    pub(crate) fn untold(&self) -> usize {
+    pub(crate) fn unsynced(&self) -> usize {
         self.own.len()
     }
 

@@ -55,7 +55,7 @@ Usage: cargo run --features axum --example quickstart -- [FLAG]...
   --lease[=TIME]   units that a shared store grants ahead, for so long: most
                    requests are decided here, and never above the limit;
                    the burst pays for it  [a tenth of what refills the limit]
-  --sync[=TIME]    requests are decided here, and a shared store is told
+  --sync[=TIME]    requests are decided here, and pushed to a shared store
                    later, so often: the limit is exceeded by a bound
                    at most, and what exceeds it is repaid         [100ms]
   --overshoot PERCENT
@@ -265,7 +265,7 @@ fn hold(value: Option<&str>) -> Result<LeaseConfig, String> {
     hold.map_err(|error| format!("--lease \"{value}\": {error}"))
 }
 
-/// Parses how often the store is told.
+/// Parses how often usage is pushed to the store.
 fn period(value: Option<&str>) -> Result<SyncConfig, String> {
     let config = SyncConfig::new();
     let Some(value) = value else {

@@ -3,7 +3,7 @@
 --- section: step
 -- rule: kind, gain a microsecond, price of a unit, capacity, longest backlog with which anything passes
 -- state: kind, written at, backlog, gain, whether the last write was the only call at its instant (1 or 0), and the
--- places that were refunded, which matter to settlements alone
+-- slots that were refunded, which matter to settlements alone
 
 -- The backlog as it was written, in units of this rule, rounded up.
 local function written(rule, state)
@@ -56,17 +56,17 @@ steps[KIND] = function(rule, state, now, cost)
 end
 
 --- section: settle
--- Returns the places of a state that were refunded, each { departure, nanoseconds beyond it, span in units of this rule, whether that is exact }.
-local function places_of(rule, state)
-  local places = {}
+-- Returns the slots of a state that were refunded, each { departure, nanoseconds beyond it, span in units of this rule, whether that is exact }.
+local function refunded_slots(rule, state)
+  local slots = {}
   for n = 6, #state, 4 do
     local gain = state[n + 3]
-    places[#places + 1] = { state[n], state[n + 1], -rescaled(-state[n + 2], gain, rule[2]), gain == rule[2] }
+    slots[#slots + 1] = { state[n], state[n + 1], -rescaled(-state[n + 2], gain, rule[2]), gain == rule[2] }
   end
-  return places
+  return slots
 end
 
--- Returns the departure of a place that begins `units` after the last write at `at`: microseconds, and nanoseconds beyond them, rounded up.
+-- Returns the departure of a slot that begins `units` after the last write at `at`: microseconds, and nanoseconds beyond them, rounded up.
 local function departure(rule, at, units)
   local gain = rule[2]
   local micros = div_floor(units, gain)
@@ -77,56 +77,56 @@ local function departure(rule, at, units)
   return at + micros, nanos
 end
 
--- Returns for how many nanoseconds a place lasts after a departure. Departures are rounded up, so 0 and 1 mean that it ends there.
-local function lasts_after(rule, place, departs, nanos)
-  if not (place and place[4]) then
+-- Returns for how many nanoseconds a slot lasts after a departure. Departures are rounded up, so 0 and 1 mean that it ends there.
+local function lasts_after(rule, slot, departs, nanos)
+  if not (slot and slot[4]) then
     return -1
   end
-  local at, beyond = departure(rule, place[1], place[3])
-  return (at - departs) * 1000 + beyond + place[2] - nanos
+  local at, beyond = departure(rule, slot[1], slot[3])
+  return (at - departs) * 1000 + beyond + slot[2] - nanos
 end
 
--- Unites place `n` and the next one if that begins where it ends. Places that do not touch must be two nanoseconds apart.
-local function unite(rule, places, n)
-  local first, second = places[n], places[n + 1]
+-- Unites slot `n` and the next one if that begins where it ends. Slots that do not touch must be two nanoseconds apart.
+local function unite(rule, slots, n)
+  local first, second = slots[n], slots[n + 1]
   if not second or rule[3] * 1000 < 2 * rule[2] then
     return
   end
   local after = lasts_after(rule, first, second[1], second[2])
   if second[4] and (after == 0 or after == 1) and first[3] + second[3] < LIMIT then
     first[3] = first[3] + second[3]
-    table.remove(places, n + 1)
+    table.remove(slots, n + 1)
   end
 end
 
--- Remembers a place before the last one, unless it has departed at `now`. Of those that do not touch, at most 16 are remembered, so that no number
+-- Remembers a slot before the last one, unless it has departed at `now`. Of those that do not touch, at most 16 are remembered, so that no number
 -- of clients that hang up makes a state large, or slow to correct; and no more than fit, even if charges are forged. Returns whether it is remembered
 -- now, and whether it is one too many.
-local function remember(rule, places, departs, nanos, span, now)
+local function remember(rule, slots, departs, nanos, span, now)
   if departs < now or departs == now and nanos == 0 then
     return false
   end
   local n = 1
-  while places[n] and (places[n][1] < departs or places[n][1] == departs and places[n][2] < nanos) do
+  while slots[n] and (slots[n][1] < departs or slots[n][1] == departs and slots[n][2] < nanos) do
     n = n + 1
   end
   -- One that lies within another was remembered before.
-  if places[n] and places[n][1] == departs and places[n][2] == nanos or lasts_after(rule, places[n - 1], departs, nanos) > 1 then
+  if slots[n] and slots[n][1] == departs and slots[n][2] == nanos or lasts_after(rule, slots[n - 1], departs, nanos) > 1 then
     return false
   end
   -- There are more after the queue became shorter.
-  local most = math.max(math.min(16, rule[4]), #places)
-  table.insert(places, n, { departs, nanos, math.min(span, LIMIT - 1), true })
-  unite(rule, places, n)
-  unite(rule, places, n - 1)
-  if #places > most then
-    table.remove(places, n)
+  local most = math.max(math.min(16, rule[4]), #slots)
+  table.insert(slots, n, { departs, nanos, math.min(span, LIMIT - 1), true })
+  unite(rule, slots, n)
+  unite(rule, slots, n - 1)
+  if #slots > most then
+    table.remove(slots, n)
     return false, true
   end
   return true
 end
 
--- Gives a place back to those who are not told their delay yet, or takes more.
+-- Refunds a slot to the calls that have no delay yet, or takes more.
 settles[KIND] = function(rule, state, now, charge)
   local gain, price = rule[2], rule[3]
   local at = state and math.max(now, state[2]) or now
@@ -140,49 +140,49 @@ settles[KIND] = function(rule, state, now, charge)
     -- Time has restored all.
     return { unpack(state, 1, 5) }
   end
-  local places, left, sole, changed = places_of(rule, state), written(rule, state), state[5], false
-  -- Places that have passed make no difference any more.
-  while places[1] and places[1][3] <= (at - places[1][1]) * gain - div_ceil(places[1][2] * gain, 1000) do
-    table.remove(places, 1)
+  local slots, left, sole, changed = refunded_slots(rule, state), written(rule, state), state[5], false
+  -- Slots that have passed make no difference any more.
+  while slots[1] and slots[1][3] <= (at - slots[1][1]) * gain - div_ceil(slots[1][2] * gain, 1000) do
+    table.remove(slots, 1)
     changed = true
   end
-  -- The begin of the charge's place if it is the last one, counted from the last write, and its departure.
+  -- The begin of the charge's slot if it is the last one, counted from the last write, and its departure.
   local span = charge.cost * price
-  local place = left - span
-  local departs, nanos = departure(rule, state[2], place)
+  local slot = left - span
+  local departs, nanos = departure(rule, state[2], slot)
   local is_sole = sole == 1 and charge.at == state[2]
-  -- Otherwise several places depart within a nanosecond.
-  local are_apart = price * 1000 >= gain
-  local told, told_nanos = charge.departs, charge.departs_nanos
+  -- Otherwise several slots depart within a nanosecond.
+  local are_separate = price * 1000 >= gain
+  local due, due_nanos = charge.departs, charge.departs_nanos
   local is_last, forgets
-  if told then
-    is_last = told == departs and told_nanos == nanos and (are_apart or is_sole)
+  if due then
+    is_last = due == departs and due_nanos == nanos and (are_separate or is_sole)
   else
     is_last = is_sole
   end
   if is_last then
-    left, sole, changed = place + charge.actual * price, 0, true
-    -- A place that is refunded as a whole frees those before it that were refunded earlier.
-    while charge.actual == 0 and #places > 0 do
-      local before = places[#places]
+    left, sole, changed = slot + charge.actual * price, 0, true
+    -- A slot that is refunded as a whole frees those before it that were refunded earlier.
+    while charge.actual == 0 and #slots > 0 do
+      local before = slots[#slots]
       local begin = left - before[3]
       departs, nanos = departure(rule, state[2], begin)
       if departs ~= before[1] or nanos ~= before[2] then
         break
       end
       left = begin
-      table.remove(places)
+      table.remove(slots)
     end
-  elseif told and are_apart and charge.actual == 0 and (told < departs or told == departs and told_nanos < nanos) then
+  elseif due and are_separate and charge.actual == 0 and (due < departs or due == departs and due_nanos < nanos) then
     local is_kept
-    is_kept, forgets = remember(rule, places, told, told_nanos, span, at)
+    is_kept, forgets = remember(rule, slots, due, due_nanos, span, at)
     changed = is_kept or changed
   end
   if not changed then
     return nil, forgets
   end
   local new = { KIND, state[2], math.max(0, left), gain, sole }
-  for _, freed in ipairs(places) do
+  for _, freed in ipairs(slots) do
     local n = #new
     new[n + 1], new[n + 2], new[n + 3], new[n + 4] = freed[1], freed[2], freed[3], gain
   end

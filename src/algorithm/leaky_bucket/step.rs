@@ -398,15 +398,15 @@ impl LeakyBucket {
         let slot = i128::from(state.backlog) - price;
         let last = departure(state, slot);
         let sole = state.sole && charge.at == state.written_at;
-        let told = charge.delay.map(|delay| {
+        let due = charge.delay.map(|delay| {
             i128::from(charge.at.as_nanos()).saturating_add_unsigned(delay.as_nanos())
         });
         let mut forgets = false;
-        match told {
+        match due {
             None if sole => self.shorten(state, slot, actual),
-            Some(told) if told == last => self.shorten(state, slot, actual),
-            Some(told) if told < last && actual == 0 => {
-                forgets = !self.remembers(state, told, price, at);
+            Some(due) if due == last => self.shorten(state, slot, actual),
+            Some(due) if due < last && actual == 0 => {
+                forgets = !self.remembers(state, due, price, at);
             }
             _ => {}
         }

@@ -72,9 +72,9 @@ reports[KIND] = function(state, log)
   table.sort(seen)
   seen[#seen + 1] = state[5]
   for n, units in ipairs(seen) do
-    local place = log.seen[units] or last
-    if place ~= (log.seen[seen[n + 1]] or last) or not seen[n + 1] then
-      entries[#entries + 1], entries[#entries + 2] = slot(log, place), units - before
+    local found = log.seen[units] or last
+    if found ~= (log.seen[seen[n + 1]] or last) or not seen[n + 1] then
+      entries[#entries + 1], entries[#entries + 2] = slot(log, found), units - before
       before = units
     end
   end

@@ -93,7 +93,7 @@ fn begin(slices: &Slices, now: StoreTime) -> (SlicePosition, PackedState) {
 /// Returns how many slices a packed state lies after the one that begins at `start`, and its
 /// counters.
 #[inline]
-fn apart(packed: PackedState, start: PackedState, length: u64) -> (i64, u64) {
+fn slices_since(packed: PackedState, start: PackedState, length: u64) -> (i64, u64) {
     let (since, length) = (packed.since(start), length as i64);
     (since.div_euclid(length), since.rem_euclid(length) as u64)
 }
@@ -115,7 +115,7 @@ impl SlidingWindow {
         if since >= 0 {
             // Another thread has read a later time, or it is a debt: time stands still until the
             // slice begins.
-            let (_, digits) = apart(packed, start, length);
+            let (_, digits) = slices_since(packed, start, length);
             let start = packed.before(digits as i64);
             return PackedSlice { start, digits };
         }
@@ -137,7 +137,7 @@ impl SlidingWindow {
     /// waits until those slices do not count any more.
     fn filled(&self, debt: PackedState, start: PackedState) -> PackedState {
         let PackedSlices { count, length } = packed_slices(&self.slices);
-        let (_, digits) = apart(debt, start, length);
+        let (_, digits) = slices_since(debt, start, length);
         let older = self.bits * count as u32;
         let newest = (digits >> older).min(most(self.bits));
         let filled = newest << older | most(older);
@@ -241,7 +241,7 @@ impl SlidingWindowState {
         let nanos = length / PER_NANO;
         let slices = Slices::new(count * nanos, count as u32);
         let (position, start) = begin(&slices, now);
-        let (ahead, digits) = apart(packed, start, length);
+        let (ahead, digits) = slices_since(packed, start, length);
         let start = i128::from(now.at().as_nanos() - (position.length - position.rest))
             + i128::from(ahead) * i128::from(nanos);
         // A packed state before the Unix epoch is an old debt.
@@ -314,8 +314,8 @@ impl PackedCounters {
     #[inline]
     pub(super) fn iter(self) -> impl ExactSizeIterator<Item = u64> {
         let Self { bits, digits, .. } = self;
-        let places = (0..self.slices.count as u32 + 1).rev();
-        places.map(move |place| digits >> (place * bits) & most(bits))
+        let newest_first = (0..self.slices.count as u32 + 1).rev();
+        newest_first.map(move |index| digits >> (index * bits) & most(bits))
     }
 
     /// Returns the total length of a number of slices, and that of each, in nanoseconds.

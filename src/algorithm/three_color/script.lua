@@ -44,16 +44,16 @@ settles[KIND] = function(rule, state, now, charge)
   local written = state and state[2]
   local at = state and math.max(now, written) or now
   -- Returns whether a bucket was corrected; and when it was left, its level and its gain, corrected or as they were.
-  local function settled(n, place)
+  local function settled(n, index)
     local left_at, left
     if n == PEAK or charge.class == GREEN then
-      local level, from = state and state[place], state and state[place + 1]
+      local level, from = state and state[index], state and state[index + 1]
       left_at, left = corrected(rule, n, written, level, from, at, charge, least_end(rule, n, charge))
     end
     if left_at then
       return true, left_at, left, rule[n]
     elseif state then
-      return false, written, state[place], state[place + 1]
+      return false, written, state[index], state[index + 1]
     end
     return false
   end

@@ -35,7 +35,7 @@ ends[KIND] = function(rule, state)
 end
 
 steps[KIND] = function(rule, state, now, cost)
-  -- include warm_up_spaced/place
+  -- include warm_up_spaced/departure
   if cost > rule[4] or backlog > rule[3] then
     return false
   end
@@ -44,7 +44,7 @@ steps[KIND] = function(rule, state, now, cost)
   return true, { KIND, at, backlog + wait, math.min(warmth + low, rule[7] + 1), rule[2] }
 end
 
---- section: place
+--- section: departure
 -- Reads a state `now`: the instant `at`, which is never before the last write, the `backlog` until the next departure, and the `warmth` then.
 local at, backlog, warmth = now, 0, 0
 if state then
@@ -91,8 +91,8 @@ local function wait_for(rule, warmth, high)
   return wait
 end
 
--- Returns the backlog and the warmth behind the call of a charge as if it had cost `actual`, which is less. Nil unless no other call was
--- told a delay since.
+-- Returns the backlog and the warmth behind the call of a charge as if it had cost `actual`, which is less. Nil if another call got
+-- a delay since.
 local function behind(rule, state, now, charge)
   local per_nano, most = 2 ^ rule[2], rule[7]
   local low, high = price_of(rule, charge.cost)
@@ -132,7 +132,7 @@ end
 settles[KIND] = function(rule, state, now, charge)
   if charge.actual > charge.cost then
     local _, high = price_of(rule, charge.actual - charge.cost)
-    -- include warm_up_spaced/place
+    -- include warm_up_spaced/departure
     return { KIND, at, math.min(backlog + high, LIMIT - 1), warmth, rule[2] }
   elseif charge.actual < charge.cost and state then
     local backlog, warmth = behind(rule, state, now, charge)

@@ -639,9 +639,9 @@ impl<V, S> CachedValue<V, S> {
     /// Returns the value after a swap; `None` if the store did not return its version.
     fn replaced(self, change: ValueChange<S>, version: Option<V>) -> Option<Self> {
         let is_kept = change.value().is_some();
-        let is_told = version.is_some() || !is_kept;
+        let is_known = version.is_some() || !is_kept;
         let version = version.filter(|_| is_kept);
-        is_told.then_some(Self {
+        is_known.then_some(Self {
             version,
             frame: change.frame,
             form: ValueForm::Current,

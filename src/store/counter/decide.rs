@@ -412,7 +412,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
 #[cold]
 fn shrunk() -> StoreError {
     StoreError::other(
-        "the store tells a total below what was added to it: expected counters that never wrap, as \
+        "the store returned a total below what was added to it: expected counters that never wrap, as \
          `Increment` says; see that nobody else writes its keys",
     )
 }
@@ -420,7 +420,7 @@ fn shrunk() -> StoreError {
 #[cold]
 pub(super) fn miscounted() -> StoreError {
     StoreError::other(
-        "the store tells more totals or fewer than it was asked for: expected one for each counter, in \
+        "the store returned more totals or fewer than it was asked for: expected one for each counter, in \
          their order; correct its `Increment`",
     )
 }

@@ -211,7 +211,7 @@ const MOST: usize = 64;
 ///
 /// Fails if counters cannot run the rule.
 pub(super) fn slicing_for_keys<Rule: Counted>(rule: &Rule) -> Result<Slicing, Error> {
-    // Spread windows are those of a key: any key tells them from those of another length.
+    // Spread windows are those of a key: any key distinguishes them from those of another length.
     let of_a_key = rule.for_key(&|| u64::MAX / 2);
     of_a_key.as_ref().unwrap_or(rule).slicing()
 }
@@ -268,7 +268,7 @@ impl<Rule: Counted> KnownSlicings<Rule> {
         let known = self.rules.read().unwrap_or_else(PoisonError::into_inner);
         if known.is_empty() {
             return Err(Error::new(
-                "this store was asked for no rule yet, and does not know the counters of a key: expected one; tell it the \
+                "this store was asked for no rule yet, and does not know the counters of a key: expected one; give it the \
                  rules by `CounterStore::learn`",
             ));
         }

@@ -175,7 +175,7 @@ pub(in crate::store) trait States<Q> {
     }
 }
 
-/// States that are copied from the place where a store keeps them: it reads them, decides calls one
+/// States that are copied from where a store keeps them: it reads them, decides calls one
 /// after the other, and then writes the entries that were [written](Entry::is_written).
 pub(in crate::store) trait CopiedStates<Rule: Algorithm, At> {
     /// Returns the instant of all decisions.

@@ -349,12 +349,12 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         })
     }
 
-    /// Places one more key in the table by `place` if there is room, and lets the table grow.
-    fn placed<'a>(&self, place: impl FnOnce() -> Option<Claim<'a>>) -> Option<Claim<'a>> {
+    /// Places one more key in the table by `claim` if there is room, and lets the table grow.
+    fn placed<'a>(&self, claim: impl FnOnce() -> Option<Claim<'a>>) -> Option<Claim<'a>> {
         if !self.occupancy.take() {
             return None;
         }
-        let placed = place();
+        let placed = claim();
         // After the key is placed, because its sets may change.
         self.table.grow_for(self.occupancy.keys());
         if placed.is_none() {

@@ -142,7 +142,7 @@ impl Evaluate for RedisConnection {
 fn digest(program: Program) -> &'static str {
     static DIGESTS: [OnceLock<String>; Program::ALL.len()] =
         [const { OnceLock::new() }; Program::ALL.len()];
-    DIGESTS[program.place()].get_or_init(|| {
+    DIGESTS[program.index()].get_or_init(|| {
         let script = redis::Script::new(program.source());
         script.get_hash().to_owned()
     })

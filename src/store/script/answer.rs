@@ -113,10 +113,10 @@ impl<'a> ScriptAnswer<'a> {
             .map(|state| (state[0] != 0).then_some(Cow::Borrowed(state)))
             .collect();
         for numbers in refunded {
-            let &[place, micros, until] = numbers else {
+            let &[index, micros, until] = numbers else {
                 return None;
             };
-            let state = states.get_mut(usize::try_from(place).ok()?.checked_sub(1)?)?;
+            let state = states.get_mut(usize::try_from(index).ok()?.checked_sub(1)?)?;
             *state = Some(Cow::Owned(with_refund(state.as_deref()?, [micros, until])?));
         }
         Some(Self {

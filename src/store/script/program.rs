@@ -148,7 +148,7 @@ impl Program {
     }
 
     /// Returns the index in [`ALL`](Self::ALL).
-    pub(crate) fn place(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         match self.only {
             None => self.which as usize,
             Some(n) => SEVERAL.len() + 2 * n + usize::from(self.corrects()),
@@ -169,7 +169,7 @@ impl Program {
                 Some(n) => of_algorithms(which, &LUA[n..=n]),
             },
         };
-        SOURCES[self.place()].get_or_init(make)
+        SOURCES[self.index()].get_or_init(make)
     }
 }
 
@@ -342,9 +342,9 @@ mod tests {
     use super::Program;
 
     #[test]
-    fn each_program_stands_at_its_place() {
-        for (place, program) in Program::ALL.into_iter().enumerate() {
-            assert_eq!(program.place(), place, "{program:?}");
+    fn each_program_stands_at_its_index() {
+        for (index, program) in Program::ALL.into_iter().enumerate() {
+            assert_eq!(program.index(), index, "{program:?}");
         }
     }
 

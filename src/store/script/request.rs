@@ -81,7 +81,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The place of a state, with its rule in the form that programs read.
+/// The key of a state, with its rule in the form that programs read.
 pub(super) struct ScriptKey {
     /// Empty after a [`ScriptRequest`] has taken it.
     pub(super) name: Box<[u8]>,

@@ -352,7 +352,7 @@ pub(super) async fn polled<T>(future: impl Future<Output = T>, times: usize) -> 
 
 /// Polls all futures once, in order. Drops those that `is_dropped` selects by index and that are
 /// not ready, and awaits the others together. Returns `None` for dropped ones.
-pub(super) async fn together<F: Future>(
+pub(super) async fn concurrently<F: Future>(
     futures: impl IntoIterator<Item = F>,
     is_dropped: impl Fn(usize) -> bool,
 ) -> Vec<Option<F::Output>> {

@@ -1,5 +1,5 @@
 //! Any rule on a store of counters behind a layer, instead of a `CountedRule`.
-//~ 3 x error[E0277]: the rule `AnyRule` cannot be run by counters, which only add and tell the total
+//~ 3 x error[E0277]: the rule `AnyRule` cannot be run by counters, which only add and return the total
 //~ `CountedRule::try_from(rule)`
 
 mod parts;

@@ -1,5 +1,5 @@
 //! Counters, which only add, cannot keep blocks.
-//~ 3 x error[E0277]: the rule `Blockable<tollgate::FixedWindow>` cannot be run by counters, which only add and tell the total
+//~ 3 x error[E0277]: the rule `Blockable<tollgate::FixedWindow>` cannot be run by counters, which only add and return the total
 //~ so they keep no blocks of keys
 
 mod parts;

@@ -1,5 +1,5 @@
 //! A token bucket, which no counter can run.
-//~ error[E0277]: the rule `tollgate::TokenBucket` cannot be run by counters, which only add and tell the total
+//~ error[E0277]: the rule `tollgate::TokenBucket` cannot be run by counters, which only add and return the total
 //~ counters run `FixedWindow`, `SlidingWindow`, and `CountedRule`
 
 mod parts;

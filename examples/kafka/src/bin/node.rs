@@ -28,7 +28,7 @@ Usage: node [FLAG VALUE]...
   --rule RULE          per value of the header x-api-key                      [sliding-window 100/1m slices=4]
   --nodes N            how many nodes share the limit                         [2]
   --period MS          between two deltas of a key, in milliseconds           [50]
-  --overshoot PERCENT  what nodes may be ahead of their deltas, together      [5]
+  --overshoot PERCENT  how much nodes may have unsynced, all together         [5]
   --help               shows this
 
 An aggregator must run and have created the topics. Metrics are at /metrics.
@@ -86,7 +86,7 @@ async fn serve(flags: Flags) -> Result<(), Box<dyn Error>> {
     }
     let _ = tokio::time::timeout(AT_THE_END, server).await;
     let lost = synced.flush(AT_THE_END).await;
-    println!("stopped; {lost} units were not told to the other nodes");
+    println!("stopped; {lost} units were not pushed to the other nodes");
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use tollgate::{AnyRule, store::driver::Batch};
 use tollgate_kafka::Settings;
 
 use crate::cluster::{
-    Cluster, PARTITIONS, Running, SOON, keys_by_partition, spent, tell, tell_under, until,
+    Cluster, PARTITIONS, Running, SOON, keys_by_partition, push, push_under, spent, until,
     until_all_see,
 };
 
@@ -37,46 +37,46 @@ async fn partitions_go_from_one_to_the_other_and_back() {
     let keys: Vec<String> = keys_by_partition(2).concat();
     let first = cluster.aggregator().await;
     let (mut number, node) = (0, 7);
-    let mut tell_all = async || {
+    let mut push_all = async || {
         for _ in 0..5 {
             number += 1;
             for key in &keys {
-                tell(&kafka, key, Batch { node, number }, 2).await;
+                push(&kafka, key, Batch { node, number }, 2).await;
             }
         }
         number * 2
     };
-    let told = tell_all().await;
+    let pushed = push_all().await;
     for key in &keys {
-        until_all_see(&[&kafka, &other], key, told).await;
+        until_all_see(&[&kafka, &other], key, pushed).await;
     }
     let second = cluster.aggregator().await;
-    tell_all().await;
+    push_all().await;
     until_divided([&first, &second]).await;
-    let told = tell_all().await;
+    let pushed = push_all().await;
     for key in &keys {
-        until_all_see(&[&kafka, &other], key, told).await;
+        until_all_see(&[&kafka, &other], key, pushed).await;
     }
-    tell_all().await;
+    push_all().await;
     first.abort().await;
-    let told = tell_all().await;
+    let pushed = push_all().await;
     for key in &keys {
-        until_all_see(&[&kafka, &other], key, told).await;
+        until_all_see(&[&kafka, &other], key, pushed).await;
     }
     // The second one gives partitions away and gets them back. It has forgotten what it had of
     // them.
     let third = cluster.aggregator().await;
     until_divided([&second, &third]).await;
-    let told = tell_all().await;
+    let pushed = push_all().await;
     for key in &keys {
-        until_all_see(&[&kafka, &other], key, told).await;
+        until_all_see(&[&kafka, &other], key, pushed).await;
     }
     third.abort().await;
-    let told = tell_all().await;
+    let pushed = push_all().await;
     for key in &keys {
-        until_all_see(&[&kafka, &other], key, told).await;
+        until_all_see(&[&kafka, &other], key, pushed).await;
     }
-    assert_eq!(spent(&cluster.store(3).await, &keys[0]), told);
+    assert_eq!(spent(&cluster.store(3).await, &keys[0]), pushed);
 }
 
 /// Keys are removed from the topic of totals once they are like new for a while, and only by the
@@ -92,12 +92,12 @@ async fn only_keys_that_are_like_new_are_removed() {
     let kafka = cluster.store(1).await;
     let keys: Vec<String> = keys_by_partition(1).concat();
     let first = cluster.aggregator_of(settings.clone()).await;
-    let telling = tokio::spawn({
+    let pushing = tokio::spawn({
         let kafka = kafka.clone();
         async move {
             for number in 1.. {
                 for key in &keys {
-                    tell_under(&kafka, &rule, key, Batch { node: 7, number }, 1).await;
+                    push_under(&kafka, &rule, key, Batch { node: 7, number }, 1).await;
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -120,7 +120,7 @@ async fn only_keys_that_are_like_new_are_removed() {
     assert_eq!(totals.removed().await, BTreeSet::new());
     assert_eq!(kafka.keys(), 3);
 
-    telling.abort();
+    pushing.abort();
     until_keys(0).await;
     assert_eq!(totals.removed().await.len(), 3);
 }

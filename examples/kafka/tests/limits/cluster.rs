@@ -141,11 +141,11 @@ pub(crate) async fn acquire(
 }
 
 /// Produces a delta of a node, by its number.
-pub(crate) async fn tell(node: &Kafka, key: &str, batch: Batch, units: u64) {
-    tell_under(node, &rule(), key, batch, units).await;
+pub(crate) async fn push(node: &Kafka, key: &str, batch: Batch, units: u64) {
+    push_under(node, &rule(), key, batch, units).await;
 }
 
-pub(crate) async fn tell_under(node: &Kafka, rule: &AnyRule, key: &str, batch: Batch, units: u64) {
+pub(crate) async fn push_under(node: &Kafka, rule: &AnyRule, key: &str, batch: Batch, units: u64) {
     let policy = Policy::new("api");
     let delta = Delta::new(
         &policy,
@@ -154,8 +154,8 @@ pub(crate) async fn tell_under(node: &Kafka, rule: &AnyRule, key: &str, batch: B
         batch,
         (Duration::ZERO, units),
     );
-    let told = node.sync(&[delta]).unwrap();
-    told.await.unwrap();
+    let pushed = node.sync(&[delta]).unwrap();
+    pushed.await.unwrap();
 }
 
 pub(crate) fn spent(node: &Kafka, key: &str) -> u64 {
@@ -173,7 +173,7 @@ pub(crate) async fn until_all_see(nodes: &[&Kafka], key: &str, units: u64) {
     until(&format!("{units} units of {key}"), || {
         let seen: Vec<_> = nodes
             .iter()
-            .map(|node| (spent(node, key), node.untold()))
+            .map(|node| (spent(node, key), node.unsynced()))
             .collect();
         let is_so = seen.iter().all(|seen| *seen == (units, 0));
         is_so.then_some(()).ok_or(format!("{seen:?}"))

@@ -108,8 +108,8 @@ async fn servers_share_a_limit_also_after_an_aggregator_was_killed() {
         admitted
     };
     let together = admitted("alice");
-    // Two that hear nothing of each other admit 200. Each is at most 5 ahead, beside what is under
-    // way.
+    // Two that hear nothing of each other admit 200. Each has at most 5 unsynced, beside what is in
+    // flight.
     assert!((100..190).contains(&together), "{together}");
     until("a refusal of both", || {
         let refused = [&a, &b].map(|address| !is_admitted(address, "alice"));

@@ -10,7 +10,7 @@ use rdkafka::{
 use tollgate::store::driver::Batch;
 
 use crate::cluster::{
-    Cluster, PARTITIONS, SOON, acquire, spent, state_key, tell, until, until_all_see,
+    Cluster, PARTITIONS, SOON, acquire, push, spent, state_key, until, until_all_see,
 };
 
 /// A node repeats a delta whose acknowledgement it did not get: at once, and after another
@@ -22,7 +22,7 @@ async fn a_delta_that_is_told_again_counts_once() {
     let batch = |number| Batch { node: 77, number };
     let first = cluster.aggregator().await;
     for _ in 0..3 {
-        tell(&node, "alice", batch(1), 20).await;
+        push(&node, "alice", batch(1), 20).await;
     }
     until_all_see(&[&node, &other], "alice", 20).await;
     let counters = first.counters.clone();
@@ -34,8 +34,8 @@ async fn a_delta_that_is_told_again_counts_once() {
     first.end().await;
 
     let second = cluster.aggregator().await;
-    tell(&node, "alice", batch(1), 20).await;
-    tell(&node, "alice", batch(2), 5).await;
+    push(&node, "alice", batch(1), 20).await;
+    push(&node, "alice", batch(2), 5).await;
     until_all_see(&[&node, &other], "alice", 25).await;
     assert_eq!(second.counters.repeated(), 1);
     // Nor does a node that reads it all now count it twice.
@@ -52,7 +52,7 @@ async fn what_is_delivered_again_counts_once() {
     let first = cluster.aggregator().await;
     for number in 1..=9 {
         for node in [70, 71] {
-            tell(&kafka, "alice", Batch { node, number }, 2).await;
+            push(&kafka, "alice", Batch { node, number }, 2).await;
         }
     }
     until_all_see(&[&kafka], "alice", 36).await;
@@ -100,7 +100,7 @@ async fn what_is_delivered_again_counts_once() {
             .ok_or(redelivered.to_string())
     })
     .await;
-    tell(
+    push(
         &kafka,
         "alice",
         Batch {
@@ -170,9 +170,9 @@ async fn a_total_that_is_older_is_left_out() {
     let cluster = Cluster::start().await;
     let kafka = cluster.store(1).await;
     let aggregator = cluster.aggregator().await;
-    tell(&kafka, "alice", Batch { node: 7, number: 1 }, 10).await;
+    push(&kafka, "alice", Batch { node: 7, number: 1 }, 10).await;
     until_all_see(&[&kafka], "alice", 10).await;
-    tell(&kafka, "alice", Batch { node: 7, number: 2 }, 10).await;
+    push(&kafka, "alice", Batch { node: 7, number: 2 }, 10).await;
     until_all_see(&[&kafka], "alice", 20).await;
     aggregator.end().await;
 
@@ -201,6 +201,6 @@ async fn a_total_that_is_older_is_left_out() {
     assert_eq!(spent(&kafka, "alice"), 20);
     // Nor does an aggregator begin with it.
     let _aggregator = cluster.aggregator().await;
-    tell(&kafka, "alice", Batch { node: 7, number: 3 }, 1).await;
+    push(&kafka, "alice", Batch { node: 7, number: 3 }, 1).await;
     until_all_see(&[&kafka, &cluster.store(2).await], "alice", 21).await;
 }

@@ -109,9 +109,9 @@ async fn restarts_of_the_aggregator_count_nothing_twice() {
     aggregator.end().await;
 }
 
-/// The brokers are gone, and the node goes on by its part. Afterwards it tells everything, once.
+/// The brokers are gone, and the node goes on by its part. Afterwards it pushes everything, once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outage_of_the_brokers_is_told_afterwards() {
+async fn an_outage_of_the_brokers_is_pushed_afterwards() {
     let mut cluster = Cluster::start().await;
     cluster.settings.timeout = Duration::from_secs(1);
     let Some(mock) = &cluster.mock else {

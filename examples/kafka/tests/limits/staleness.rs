@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::store::driver::Batch;
 
 use crate::cluster::{
-    Cluster, PARTITIONS, keys_by_partition, spent, state_key, tell, until, until_all_see,
+    Cluster, PARTITIONS, keys_by_partition, push, spent, state_key, until, until_all_see,
 };
 
 /// Without an aggregator the age of the totals grows, and what the node keeps does not. Its view
@@ -16,10 +16,10 @@ async fn without_an_aggregator_a_node_keeps_a_bounded_number_of_changes() {
     let kafka = cluster.store(1).await;
     assert_eq!(kafka.staleness(), None);
     for number in 1..=100 {
-        tell(&kafka, "alice", Batch { node: 7, number }, 2).await;
+        push(&kafka, "alice", Batch { node: 7, number }, 2).await;
     }
     assert_eq!(spent(&kafka, "alice"), 200);
-    assert_eq!((kafka.untold(), kafka.given_up()), (16, 0));
+    assert_eq!((kafka.unsynced(), kafka.given_up()), (16, 0));
     let _aggregator = cluster.aggregator().await;
     until_all_see(&[&kafka, &cluster.store(2).await], "alice", 200).await;
     until("totals of all partitions", || {

@@ -1,6 +1,6 @@
 -- Buckets that are filled at a constant rate.
 --
--- A rule has of each bucket, from place `n` on: gain a microsecond, price of a token, burst, initial fill, and for
+-- A rule has of each bucket, from index `n` on: gain a microsecond, price of a token, burst, initial fill, and for
 -- how long that is kept. A state has its level, and the gain `from` a microsecond in whose units that is.
 
 -- `level` of `from` a microsecond, in units of `to` a microsecond, rounded down; cut to what is counted exactly.
@@ -32,7 +32,7 @@ local function starts_full(rule, n)
   return rule[n + 3] == rule[n + 2]
 end
 
--- When a bucket that was left at `level` cannot be told from a new one.
+-- When a bucket that was left at `level` cannot be distinguished from a new one.
 local function rests_at(rule, n, at, level, from)
   local lacking = rule[n + 2] * rule[n + 1] - rescaled(level, from, rule[n])
   local full = at + math.max(0, div_ceil(lacking, rule[n]))

@@ -195,11 +195,11 @@ for key, states in pairs(found) do
   for n, state in ipairs(states) do
     local parts, beside = state[1], state[2]
     value[n + 1] = { 0, unpack(parts) }
-    for place, log in pairs(beside) do
-      local part = parts[place]
+    for index, log in pairs(beside) do
+      local part = parts[index]
       local report = part and reports[part[1]]
       if report then
-        value[n + 1][place + 1] = report(part, log)
+        value[n + 1][index + 1] = report(part, log)
       end
     end
   end
@@ -257,12 +257,12 @@ end
 -- Writes the logs beside the states of a key, which are written after them. They are kept for a second longer than these.
 local function write_logs(states)
   for _, state in ipairs(states) do
-    for place, log in pairs(state.rule and state.logs or {}) do
-      local part = rules[state.rule][place]
-      local before = own(part, state.parts[place])
+    for index, log in pairs(state.rule and state.logs or {}) do
+      local part = rules[state.rule][index]
+      local before = own(part, state.parts[index])
       if before then
         local header, commands = writes[part[1]](part, before, now, log)
-        state.parts[place] = header
+        state.parts[index] = header
         local keep = div_ceil(state.stop - now, 1000) + more + 1000
         for _, command in ipairs(commands) do
           if command[1] == 'SET' then

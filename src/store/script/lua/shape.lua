@@ -5,7 +5,7 @@ local function is_natural(x)
   return type(x) == 'number' and x % 1 == 0 and x >= 0 and x < LIMIT
 end
 
--- Returns true if a level and its gain are in a state from place `n` on.
+-- Returns true if a level and its gain are in a state from index `n` on.
 local function has_level(state, n)
   local level, gain = state[n], state[n + 1]
   return type(level) == 'number' and is_natural(math.abs(level)) and is_natural(gain)
@@ -18,7 +18,7 @@ local function is_bucket(state)
     and is_natural(state[2]) and has_level(state, 3)
 end
 
--- Returns true if a list has whole numbers from place 2 on, which are at least `least`. To compare anything else with a number is an error: one call
+-- Returns true if a list has whole numbers from index 2 on, which are at least `least`. To compare anything else with a number is an error: one call
 -- notices it for all, as a log has thousands of numbers.
 local function are_whole(list, least)
   for n = 2, #list do
@@ -30,7 +30,7 @@ local function are_whole(list, least)
   return true
 end
 
--- Returns true if these are parts from place 2 on: lists of whole numbers, or false, the first one a list that begins with its kind.
+-- Returns true if these are parts from index 2 on: lists of whole numbers, or false, the first one a list that begins with its kind.
 local function has_parts(state)
   if type(state) ~= 'table' or type(state[2]) ~= 'table' or not is_natural(state[2][1]) then
     return false
@@ -52,7 +52,7 @@ end
 -- Returns true for a value that these programs write, as far as its algorithms are not needed to know; it was unpacked
 -- from `bytes`.
 --
--- These say what cannot be told from a table: whether it was a list, and one without gaps.
+-- These say what a table does not show: whether it was a list, and one without gaps.
 local function is_state(state, bytes)
   if type(state) ~= 'table' then
     return false

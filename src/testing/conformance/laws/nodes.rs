@@ -5,7 +5,7 @@ use std::{fmt::Debug, time::Duration};
 use super::super::{
     Breach,
     checker::{CheckResult, Checker, Subject},
-    store::{ErrorText, together},
+    store::{ErrorText, concurrently},
 };
 use crate::{
     algorithm::Algorithm,
@@ -69,7 +69,7 @@ impl<R: Algorithm> Checker<'_, R> {
         };
         let what = format!("{nodes} nodes count themselves");
         let counted = self
-            .with_timeout(&what, together(counting, |_| false))
+            .with_timeout(&what, concurrently(counting, |_| false))
             .await?;
         let mut all = Vec::with_capacity(nodes);
         for counts in counted.into_iter().flatten() {
@@ -184,7 +184,7 @@ impl<R: Algorithm> Checker<'_, R> {
                 })
                 .collect();
             let syncing = self.store.sync(&deltas);
-            self.with_timeout(&line, together(syncing, |_| false))
+            self.with_timeout(&line, concurrently(syncing, |_| false))
                 .await?
         };
         self.note(line.clone());
@@ -224,7 +224,7 @@ impl<R: Algorithm> Checker<'_, R> {
             .filter_map(|_| self.store.sync(std::slice::from_ref(&delta)))
             .collect();
         let synced = self
-            .with_timeout(&line, together(syncing, |_| false))
+            .with_timeout(&line, concurrently(syncing, |_| false))
             .await?;
         self.note(line.clone());
         let mut all = Vec::new();

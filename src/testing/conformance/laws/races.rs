@@ -7,7 +7,7 @@ use super::{
         Breach,
         calls::TestAsk,
         checker::{Burst, CheckResult, Checker, Subject, cost},
-        store::{Task, TaskAsk, polled, together},
+        store::{Task, TaskAsk, concurrently, polled},
     },
     Law,
 };
@@ -121,10 +121,10 @@ impl<R: Algorithm> Checker<'_, R> {
             let look = own.look(state.as_ref(), at);
             look.remaining().unwrap_or(0)
         };
-        let [each, together] = refunded(&own, burst).map(|state| remaining(state, burst.at));
+        let [each, merged] = refunded(&own, burst).map(|state| remaining(state, burst.at));
         let separate = refunded_separately(&own, burst, now).map(|state| remaining(state, now));
-        let least = separate.into_iter().fold(each.min(together), u64::min);
-        let most = each.max(together);
+        let least = separate.into_iter().fold(each.min(merged), u64::min);
+        let most = each.max(merged);
         if left > most || (left < least && raced.failed == 0) {
             return Err(self.breach(format!(
                 "{left} units are left after all were refunded, but sequential calls would leave {least} to {most}"
@@ -184,10 +184,10 @@ impl<R: Algorithm> Checker<'_, R> {
 /// Returns the states of a rule after all calls were refunded: each right after the call, or all at
 /// the end.
 fn refunded<R: Algorithm>(rule: &R, burst: &Burst) -> [Option<R::State>; 2] {
-    [1, burst.calls].map(|together| {
+    [1, burst.calls].map(|merged| {
         let mut state = None;
-        for _ in 0..burst.calls / together {
-            let charges: Vec<_> = (0..together)
+        for _ in 0..burst.calls / merged {
+            let charges: Vec<_> = (0..merged)
                 .filter_map(|_| {
                     let step = rule.step(&mut state, burst.at, cost(burst.units));
                     step.decision().charge()
@@ -313,7 +313,7 @@ impl<R: Algorithm> Checker<'_, R> {
         );
         let is_dropped = |n| n == 0 || n == 2;
         let answers = self
-            .with_timeout(&line, together(calls, is_dropped))
+            .with_timeout(&line, concurrently(calls, is_dropped))
             .await?;
         self.note(line);
         let (mut admitted, mut unknown) = (0, 0);

@@ -1,6 +1,6 @@
--- The time: what was told, or the server's.
-local is_told = second >= 0
-if not is_told then
+-- The time of the call, or the server's.
+local is_given = second >= 0
+if not is_given then
   local time = call('TIME')
   second, micros = time[1], time[2]
 end

@@ -2,14 +2,14 @@
 -- so nothing is built for a key but the bytes that are written; the driver would decide the same.
 --
 -- KEYS: where the states lie. ARGV[1]: a request, numbers in MessagePack one behind the other,
---   second, micros, the place of the first run, rules, runs
--- with the time that was told, or -1 as its second for the server's clock; of each rule the gain of a microsecond, the
--- price of a token and the burst; and of each run of equal calls the key, the place of the rule, the cost, and how many
+--   second, micros, the index of the first run, rules, runs
+-- with the time that was given, or -1 as its second for the server's clock; of each rule the gain of a microsecond, the
+-- price of a token and the burst; and of each run of equal calls the key, the index of the rule, the cost, and how many
 -- calls they are. Runs on one key are neighbours.
 --
 -- Answers, in a byte each, the number of values that could not be read, and for each key that of the calls that were admitted;
 -- for each key the state that was found, as long as all states that are written here, or zeros; as text the second and
--- microsecond, and for each key to which something was refunded its place, beginning with 1, how many microseconds, and
+-- microsecond, and for each key to which something was refunded its key index, beginning with 1, how many microseconds, and
 -- when the last charge that was moved by it has passed; and in a line of its own why nothing could be written, if that is so.
 -- include bounds
 -- include buckets/form
@@ -30,7 +30,7 @@ for n = #values + 1, #KEYS do
 end
 local key = plan[run]
 while key do
-  local name, bytes, place, admitted = KEYS[key], values[key], key, 0
+  local name, bytes, index, admitted = KEYS[key], values[key], key, 0
   -- include buckets/read
 
   repeat

@@ -3,7 +3,7 @@
 --
 -- KEYS: where the state lies. ARGV[1]: a request, numbers in MessagePack one behind the other: the second, or -1 for the
 -- server's clock; the gain of a microsecond, the price of a token and the burst; the cost of a call, and how many calls
--- they are; and the microsecond of a second that was told.
+-- they are; and the microsecond of a second that was given.
 --
 -- Answers as `many.lua`.
 -- include bounds
@@ -13,7 +13,7 @@ local second, gain, price, burst, cost, calls, micros = cmsgpack.unpack(ARGV[1])
 local name, call, put = KEYS[1], redis.call, redis.pcall
 -- include buckets/clock
 
-local admitted, healed, texts, moved, failure, place = 0, 0, nil, '', '', 1
+local admitted, healed, texts, moved, failure, index = 0, 0, nil, '', '', 1
 local bytes = redis.pcall('GET', name)
 -- include readable
 -- include buckets/read

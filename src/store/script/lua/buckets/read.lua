@@ -1,6 +1,6 @@
 -- Reads the `bytes` under a key: when it was written, its level, and the gain `from` a microsecond in whose units that is;
 -- `at` is nil where there is no bucket. Also the second at which it expires, whether all that lies at its width, and what
--- is told of it.
+-- learns of it.
 local at, level, from, expires, is_wide, found, full_at, span, before
 -- The microseconds that were refunded to the key, if any, and the end of the last charge that was moved by it; and the states
 -- of other kinds, if there are any.
@@ -38,7 +38,7 @@ if not is_wide then
       at, refunded, last, healed = nil, nil, nil, healed + 1
     end
     if last then
-      moved = string.format('%s %d %d %d', moved, place, refunded, last)
+      moved = string.format('%s %d %d %d', moved, index, refunded, last)
     end
   end
   found = at and struct.pack('>I5I8Bi8I5I5', 0x92019401d3, at, 0xd3, level, 0xce00000000 + from, 0xce00000000)

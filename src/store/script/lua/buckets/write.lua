@@ -1,9 +1,9 @@
 -- Writes what was taken.
 --
 -- An expiry is half of a write. So it is set for half as long again as it must be, and then stays until that does not
--- suffice any more, or is later than this rule sets any. A time that was told does not pass here: a minute more.
+-- suffice any more, or is later than this rule sets any. A time that was given does not pass here: a minute more.
 if full_at and failure == '' then
-  local late, state, more = nil, nil, is_told and 60000 or 0
+  local late, state, more = nil, nil, is_given and 60000 or 0
   full_at = math.max(full_at, last or 0)
   if beside then
     -- include value
@@ -11,7 +11,7 @@ if full_at and failure == '' then
     beside[#beside + 1] = { parts = { bucket }, stop = math.max(full_at, now + 1) }
     state, full_at = value_of(beside, name, now, now - more * 1000)
   end
-  if is_told then
+  if is_given then
     late, expires = string.format('%d', math.ceil((full_at - now) / 1000) + more), 0
   elseif full_at > expires * 1000000 or expires * 1000000 > full_at + 2 * span + 2000000 then
     expires = math.ceil((full_at + (full_at - now) / 2) / 1000000)
@@ -50,7 +50,7 @@ if full_at and failure == '' then
   else
     put = call
     if late then
-      call(is_told and 'PEXPIRE' or 'PEXPIREAT', name, late)
+      call(is_given and 'PEXPIRE' or 'PEXPIREAT', name, late)
     end
   end
 end
