@@ -19,7 +19,7 @@ use super::{
     asking::Asking,
     config::{Config, Disposition},
     limits::AskEach,
-    settle::{KeepBy, Kept, settle_back},
+    settle::{PendingSettlement, SettleLater, settle_back},
 };
 use crate::{
     decision::Decision,
@@ -77,7 +77,7 @@ pin_project! {
             #[pin]
             future: Svc::Future,
             annotation: Option<R::Annotation>,
-            kept: Kept<Svc::Response, Svc::Error, R::Annotation>,
+            pending: PendingSettlement<Svc::Response, Svc::Error, R::Annotation>,
         },
         Answered { answer: Option<Result<Svc::Response, Svc::Error>> },
         Pending { call: BoxedCall<Svc, Req, L, S, R> },
@@ -95,12 +95,12 @@ where
     pub(super) fn calling(
         future: Svc::Future,
         annotation: Option<R::Annotation>,
-        kept: Kept<Svc::Response, Svc::Error, R::Annotation>,
+        pending: PendingSettlement<Svc::Response, Svc::Error, R::Annotation>,
     ) -> Self {
         let state = State::Calling {
             future,
             annotation,
-            kept,
+            pending,
         };
         Self { state }
     }
@@ -123,7 +123,7 @@ where
     L: AskEach<Req, Rule: Clone>,
     S: Store<L::Rule, Error: NeverFails>,
     R: Respond<Req, Svc::Response, Svc::Error>,
-    L::Settle: KeepBy<Req, Svc::Response, Svc::Error, L, S, R>,
+    L::Settle: SettleLater<Req, Svc::Response, Svc::Error, L, S, R>,
 {
     type Output = Result<Svc::Response, Svc::Error>;
 
@@ -137,8 +137,8 @@ where
                 StateProj::Calling {
                     future,
                     annotation,
-                    kept,
-                } => return respond::<Svc, Req, R>(kept, future, annotation, cx),
+                    pending,
+                } => return respond::<Svc, Req, R>(pending, future, annotation, cx),
                 StateProj::Answered { answer } => return Poll::Ready(taken(answer)),
                 StateProj::Pending { call } => ready!(call.as_mut().poll(cx)),
             };
@@ -146,8 +146,8 @@ where
                 Resumed::Called {
                     future,
                     annotation,
-                    kept,
-                } => Self::calling(future, annotation, kept),
+                    pending,
+                } => Self::calling(future, annotation, pending),
                 Resumed::Answered(answer) => Self::answered(answer),
             };
             self.as_mut().project().state.set(next.state);
@@ -158,7 +158,7 @@ where
 /// Waits for the response, and annotates it.
 #[inline(always)]
 fn respond<Svc, Req, R>(
-    kept: &mut Kept<Svc::Response, Svc::Error, R::Annotation>,
+    pending: &mut PendingSettlement<Svc::Response, Svc::Error, R::Annotation>,
     future: Pin<&mut Svc::Future>,
     annotation: &mut Option<R::Annotation>,
     cx: &mut Context<'_>,
@@ -167,8 +167,8 @@ where
     Svc: Service<Req>,
     R: Respond<Req, Svc::Response, Svc::Error>,
 {
-    if let Some(kept) = kept {
-        return kept.poll(future, annotation, cx);
+    if let Some(pending) = pending {
+        return pending.poll(future, annotation, cx);
     }
     // A response is long to move: without an annotation it goes straight to the caller.
     if annotation.is_none() {
@@ -263,7 +263,7 @@ where
     Called {
         future: Svc::Future,
         annotation: Option<R::Annotation>,
-        kept: Kept<Svc::Response, Svc::Error, R::Annotation>,
+        pending: PendingSettlement<Svc::Response, Svc::Error, R::Annotation>,
     },
     Answered(Answer<Svc, Req>),
 }
@@ -277,7 +277,7 @@ where
     L: AskEach<Req, Rule: Clone>,
     S: Store<L::Rule, Error: NeverFails>,
     R: Respond<Req, Svc::Response, Svc::Error>,
-    L::Settle: KeepBy<Req, Svc::Response, Svc::Error, L, S, R>,
+    L::Settle: SettleLater<Req, Svc::Response, Svc::Error, L, S, R>,
 {
     /// Returns a call that waits for the store's answer. `call` holds the instance that is ready.
     pub(super) fn asking(
@@ -359,12 +359,13 @@ where
                     this.config.outcome(this.asks.parts(), &decisions)
                 });
                 let (config, asks) = (this.config, this.asks.to_list());
-                let kept = L::Settle::keep(config, &mut req, &asks, &decisions, *this.at_once);
+                let pending =
+                    L::Settle::pending(config, &mut req, &asks, &decisions, *this.at_once);
                 let future = service.call(req);
                 Some(Resumed::Called {
                     future,
                     annotation,
-                    kept,
+                    pending,
                 })
             }
             Disposition::Refuse => {
@@ -450,12 +451,12 @@ where
         let annotation = annotation.take();
         let (mut service, mut req) = taken(this.call);
         let (config, asks) = (this.config, this.asks.to_list());
-        let kept = L::Settle::keep(config, &mut req, &asks, decisions, *this.at_once);
+        let pending = L::Settle::pending(config, &mut req, &asks, decisions, *this.at_once);
         let future = service.call(req);
         Poll::Ready(Resumed::Called {
             future,
             annotation,
-            kept,
+            pending,
         })
     }
 }

@@ -13,7 +13,7 @@ use super::{
     config::{Config, Disposition, Role},
     future::{PendingCall, ResponseFuture},
     limits::AskEach,
-    settle::KeepBy,
+    settle::SettleLater,
 };
 use crate::{
     outcome::Outcome,
@@ -84,7 +84,7 @@ where
     L: AskEach<Req, Rule: Clone>,
     S: Store<L::Rule, Error: NeverFails>,
     R: Respond<Req, Svc::Response, Svc::Error>,
-    L::Settle: KeepBy<Req, Svc::Response, Svc::Error, L, S, R>,
+    L::Settle: SettleLater<Req, Svc::Response, Svc::Error, L, S, R>,
 {
     type Response = Svc::Response;
     type Error = Svc::Error;
@@ -117,7 +117,7 @@ where
     L: AskEach<Req, Rule: Clone>,
     S: Store<L::Rule, Error: NeverFails>,
     R: Respond<Req, Svc::Response, Svc::Error>,
-    L::Settle: KeepBy<Req, Svc::Response, Svc::Error, L, S, R>,
+    L::Settle: SettleLater<Req, Svc::Response, Svc::Error, L, S, R>,
 {
     /// Extracts the keys of a request, and asks the store.
     #[inline(never)]
@@ -218,7 +218,7 @@ where
         }
     }
 
-    /// Calls the inner service, and keeps what the response may settle.
+    /// Calls the inner service, and holds what the response may settle.
     #[inline(never)]
     fn admit(
         inner: &mut Svc,
@@ -230,8 +230,8 @@ where
         let annotation = config.admit(&mut req, asked(&asks), || {
             config.outcome(asked(&asks), &decisions)
         });
-        let kept = L::Settle::keep(config, &mut req, &asks, &decisions, true);
-        Self::calling(inner.call(req), annotation, kept)
+        let pending = L::Settle::pending(config, &mut req, &asks, &decisions, true);
+        Self::calling(inner.call(req), annotation, pending)
     }
 
     /// Answers a refused request.

@@ -37,15 +37,16 @@ use crate::{
     time::Timestamp,
 };
 
-/// The charges that a request keeps from the call of the inner service to its response.
+/// What is settled with the response of a request, from the call of the inner service on.
 ///
 /// Boxed, so that the future of a layer that settles nothing stays small, and has no more types
 /// than others have.
-pub(super) type Kept<Res, Err, Annotation> = Option<Box<dyn Keep<Res, Err, Annotation> + Send>>;
+pub(super) type PendingSettlement<Res, Err, Annotation> =
+    Option<Box<dyn SettleByResponse<Res, Err, Annotation> + Send>>;
 
 /// Settles the charges of a request with its response.
 #[doc(hidden)]
-pub trait Keep<Res, Err, Annotation> {
+pub trait SettleByResponse<Res, Err, Annotation> {
     /// Waits for the response, settles, and annotates it.
     fn poll(
         &mut self,
@@ -55,32 +56,32 @@ pub trait Keep<Res, Err, Annotation> {
     ) -> Poll<Result<Res, Err>>;
 }
 
-/// Decides by types what a layer keeps of a request: implemented by what the limits of a layer
-/// settle, each with the bounds that it needs.
+/// Selects by types what a layer settles later: implemented by what the limits of a layer settle,
+/// each with the bounds that it needs.
 #[doc(hidden)]
-pub trait KeepBy<Req, Res, Err, L, S, R>
+pub trait SettleLater<Req, Res, Err, L, S, R>
 where
     L: Limits,
     R: Respond<Req, Res, Err>,
 {
-    /// Each keeps for all limits of the layer. So of a pair one is asked: that of the higher rank,
-    /// which keeps what the other one needs, too.
+    /// Each settles for all limits of the layer. So of a pair one is asked: that of the higher
+    /// rank, which settles what the other one needs, too.
     const RANK: u8;
 
-    /// Hands charges over to the handler of an admitted request, and keeps those that its response
-    /// may correct.
+    /// Hands charges over to the handler of an admitted request, and returns those that its
+    /// response may correct.
     ///
     /// `at_once` is set if the store answered at once.
-    fn keep(
+    fn pending(
         config: &Arc<Config<L, S, R>>,
         req: &mut Req,
         asks: &[Ask<'_, L::Rule>],
         decisions: &Decisions,
         at_once: bool,
-    ) -> Kept<Res, Err, R::Annotation>;
+    ) -> PendingSettlement<Res, Err, R::Annotation>;
 }
 
-impl<Req, Res, Err, L, S, R> KeepBy<Req, Res, Err, L, S, R> for ()
+impl<Req, Res, Err, L, S, R> SettleLater<Req, Res, Err, L, S, R> for ()
 where
     L: Limits,
     R: Respond<Req, Res, Err>,
@@ -88,21 +89,22 @@ where
     const RANK: u8 = 0;
 
     #[inline(always)]
-    fn keep(
+    fn pending(
         _: &Arc<Config<L, S, R>>,
         _: &mut Req,
         _: &[Ask<'_, L::Rule>],
         _: &Decisions,
         _: bool,
-    ) -> Kept<Res, Err, R::Annotation> {
+    ) -> PendingSettlement<Res, Err, R::Annotation> {
         None
     }
 }
 
-/// Keeps charges, and by the further bounds what may only be kept under them.
-macro_rules! keep {
-    ([$($parameter:ident),*] $Settle:ty, $rank:literal, $Kept:ident $(, $bounded:ty: $bound:path)*) => {
-        impl<$($parameter,)* Req, Res, Err, L, S, R> KeepBy<Req, Res, Err, L, S, R> for $Settle
+/// Implements it for charges, and by the further bounds for looks.
+macro_rules! later {
+    ([$($parameter:ident),*] $Settle:ty, $rank:literal, $Pending:ident
+        $(, $bounded:ty: $bound:path)*) => {
+        impl<$($parameter,)* Req, Res, Err, L, S, R> SettleLater<Req, Res, Err, L, S, R> for $Settle
         where
             Req: 'static,
             L: AskEach<Req, Rule: Clone + Send + Sync + 'static> + SettleEach<Req, Res>,
@@ -113,56 +115,57 @@ macro_rules! keep {
         {
             const RANK: u8 = $rank;
 
-            fn keep(
+            fn pending(
                 config: &Arc<Config<L, S, R>>,
                 req: &mut Req,
                 asks: &[Ask<'_, L::Rule>],
                 decisions: &Decisions,
                 at_once: bool,
-            ) -> Kept<Res, Err, R::Annotation> {
+            ) -> PendingSettlement<Res, Err, R::Annotation> {
                 // A list of boxed limits knows only by value if one of them settles.
                 if !config.settles {
                     return None;
                 }
-                let kept = $Kept::new(config, req, asks, decisions, at_once);
-                Some(Box::new(kept))
+                let pending = $Pending::new(config, req, asks, decisions, at_once);
+                Some(Box::new(pending))
             }
         }
     };
 }
 
-keep!([F] Reserve<F>, 1, KeptCharges);
-keep!([F] HandOver<F>, 1, KeptCharges);
-keep!([F] LookFirst<F>, 2, KeptLooks, Res: Send, S::Answer: Send, R: RefuseLate<Res, Err>);
-keep!([] BoxSettle<Req, Res>, 2, KeptLooks, Res: Send, S::Answer: Send, R: RefuseLate<Res, Err>);
+later!([F] Reserve<F>, 1, PendingCharges);
+later!([F] HandOver<F>, 1, PendingCharges);
+later!([F] LookFirst<F>, 2, PendingLooks, Res: Send, S::Answer: Send, R: RefuseLate<Res, Err>);
+later!([] BoxSettle<Req, Res>, 2, PendingLooks,
+    Res: Send, S::Answer: Send, R: RefuseLate<Res, Err>);
 
-impl<A, B, Req, Res, Err, L, S, R> KeepBy<Req, Res, Err, L, S, R> for (A, B)
+impl<A, B, Req, Res, Err, L, S, R> SettleLater<Req, Res, Err, L, S, R> for (A, B)
 where
-    A: KeepBy<Req, Res, Err, L, S, R>,
-    B: KeepBy<Req, Res, Err, L, S, R>,
+    A: SettleLater<Req, Res, Err, L, S, R>,
+    B: SettleLater<Req, Res, Err, L, S, R>,
     L: Limits,
     R: Respond<Req, Res, Err>,
 {
     const RANK: u8 = if A::RANK > B::RANK { A::RANK } else { B::RANK };
 
     #[inline(always)]
-    fn keep(
+    fn pending(
         config: &Arc<Config<L, S, R>>,
         req: &mut Req,
         asks: &[Ask<'_, L::Rule>],
         decisions: &Decisions,
         at_once: bool,
-    ) -> Kept<Res, Err, R::Annotation> {
+    ) -> PendingSettlement<Res, Err, R::Annotation> {
         if A::RANK > B::RANK {
-            A::keep(config, req, asks, decisions, at_once)
+            A::pending(config, req, asks, decisions, at_once)
         } else {
-            B::keep(config, req, asks, decisions, at_once)
+            B::pending(config, req, asks, decisions, at_once)
         }
     }
 }
 
 /// The charges of a request that its handler or its response may correct.
-struct KeptCharges<Req, L: Limits, S, R> {
+struct PendingCharges<Req, L: Limits, S, R> {
     config: Arc<Config<L, S, R>>,
     asks: OwnedAsks<L::Rule>,
     by_response: SmallVec<[ChargeHandle; 1]>,
@@ -174,7 +177,7 @@ struct KeptCharges<Req, L: Limits, S, R> {
     request: PhantomData<fn(Req)>,
 }
 
-impl<Req, L: Limits, S, R> KeptCharges<Req, L, S, R> {
+impl<Req, L: Limits, S, R> PendingCharges<Req, L, S, R> {
     fn new<Res>(
         config: &Arc<Config<L, S, R>>,
         req: &mut Req,
@@ -310,7 +313,8 @@ where
     ChargeHandle::new(config, limit, charge)
 }
 
-impl<Req, Res, Err, L, S, R> Keep<Res, Err, R::Annotation> for KeptCharges<Req, L, S, R>
+impl<Req, Res, Err, L, S, R> SettleByResponse<Res, Err, R::Annotation>
+    for PendingCharges<Req, L, S, R>
 where
     L: AskEach<Req> + SettleEach<Req, Res>,
     S: Store<L::Rule, Error: NeverFails>,
@@ -335,13 +339,13 @@ where
 ///
 /// Dropped before the response, it makes them all; dropped while a store makes them, it lets the
 /// store finish.
-struct KeptLooks<Req, Res, L, S, R>
+struct PendingLooks<Req, Res, L, S, R>
 where
     L: Limits<Rule: Clone + Send + 'static>,
     S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
     Config<L, S, R>: SettleCharges + 'static,
 {
-    charges: KeptCharges<Req, L, S, R>,
+    charges: PendingCharges<Req, L, S, R>,
     /// `None` once the response is there.
     unanswered: Option<OwnedAsks<L::Rule>>,
     looked_at: Timestamp,
@@ -350,7 +354,7 @@ where
     response: Option<Res>,
 }
 
-impl<Req, Res, L, S, R> Drop for KeptLooks<Req, Res, L, S, R>
+impl<Req, Res, L, S, R> Drop for PendingLooks<Req, Res, L, S, R>
 where
     L: Limits<Rule: Clone + Send + 'static>,
     S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
@@ -367,7 +371,7 @@ where
     }
 }
 
-impl<Req, Res, L, S, R> KeptLooks<Req, Res, L, S, R>
+impl<Req, Res, L, S, R> PendingLooks<Req, Res, L, S, R>
 where
     L: SettleEach<Req, Res, Rule: Clone + Send + Sync + 'static>,
     S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
@@ -387,7 +391,7 @@ where
         let looks: SmallVec<[_; 2]> = asks.iter().filter(is_look).copied().collect();
         let looked_at = decisions.as_slice().iter().map(Decision::at).max();
         Self {
-            charges: KeptCharges::new::<Res>(config, req, asks, decisions, at_once),
+            charges: PendingCharges::new::<Res>(config, req, asks, decisions, at_once),
             unanswered: (!looks.is_empty()).then(|| OwnedAsks::new(&looks)),
             looked_at: looked_at.unwrap_or_default(),
             charging: None,
@@ -396,7 +400,8 @@ where
     }
 }
 
-impl<Req, Res, Err, L, S, R> Keep<Res, Err, R::Annotation> for KeptLooks<Req, Res, L, S, R>
+impl<Req, Res, Err, L, S, R> SettleByResponse<Res, Err, R::Annotation>
+    for PendingLooks<Req, Res, L, S, R>
 where
     L: AskEach<Req, Rule: Clone + Send + Sync + 'static> + SettleEach<Req, Res>,
     S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
