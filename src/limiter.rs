@@ -396,6 +396,8 @@ where
 }
 
 /// Refunds units to a key by a settlement, between two looks.
+// By steps, as a call with blocks: an `async` block allocates 312 bytes for each grant, takes 15 %
+// more instructions (3,580 with a check beside it), and has no name to be `NeverWaits` with.
 pub struct Grant<Rule, S> {
     limiter: Limiter<Rule, S>,
     /// The rule when the grant began: the limiter's may change between two looks.

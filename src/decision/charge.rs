@@ -81,8 +81,10 @@ pub struct Charge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Position {
     end: NonZeroU64,
-    // The highest bits are flags: a field of their own would take 8 bytes more of each decision,
-    // and a third word of each call that a lease remembers.
+    // The highest bits are flags. With a field of their own, a position takes 24 bytes instead of
+    // 16, a charge 64 instead of 56, and each decision 152 instead of 144: that of a lease computes
+    // its position from two words, and would need a third one. A decision in memory would take as
+    // many instructions as now, 269.
     refunded: u64,
 }
 
