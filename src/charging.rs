@@ -26,7 +26,7 @@ use crate::{
     decision::Charge, error::Error, key::Key, outcome::Taken, policy::Policy, store::BoxFuture,
 };
 
-/// Charges each request that is admitted, and gives back by its response. Made by
+/// Charges each request that is admitted, and refunds by its response. Made by
 /// [`Limit::charge_if`](crate::Limit::charge_if).
 ///
 /// ```
@@ -46,8 +46,8 @@ pub struct Reserve<F> {
 /// Charges each request that is admitted, and lets its handler correct the charge. Made by
 /// [`Limit::charge_handle`](crate::Limit::charge_handle).
 ///
-/// With a condition of [`charge_if`](crate::Limit::charge_if), `F`, the response may give back,
-/// too.
+/// With a condition of [`charge_if`](crate::Limit::charge_if), `F`, the response may refund
+/// the charge, too.
 ///
 /// ```
 /// use tollgate::{By, Limit, TokenBucket, HandOver, key::Global};
@@ -249,8 +249,8 @@ impl ChargeHandle {
         self
     }
 
-    /// Corrects the charge to the `actual` cost in units: less gives back, 0 everything; more is
-    /// taken, even into debt.
+    /// Corrects the charge to the `actual` cost in units: less is a refund, 0 of everything; more
+    /// is charged, even into debt.
     ///
     /// A store in memory settles at once. Others settle in the background, whether the result is
     /// awaited or not.

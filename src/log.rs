@@ -81,7 +81,7 @@ pub(crate) fn missing_key_on_dry_run(policy: &Policy, help: &OperatorHelp) {
 #[cold]
 pub(crate) fn nothing_can_wait(policy: &Policy) {
     let help = OperatorHelp::new(
-        "a rule delayed a request, and nothing could hold it: the request was refused, and its charge given back; enable tollgate's \
+        "a rule delayed a request, and nothing could hold it: the request was refused, and its charge refunded; enable tollgate's \
          feature `tokio`, and call the service within a runtime of tokio",
     );
     once(policy.name(), &help, |cause| {

@@ -69,7 +69,7 @@ use crate::{
 /// # Cancellation
 ///
 /// A request that is dropped while the store is being asked is charged at most once. A request that
-/// is dropped while it is delayed is [counted](Self::cancelled), and its charge is given back in
+/// is dropped while it is delayed is [counted](Self::cancelled), and its charge is refunded in
 /// the background. If that fails, the charge is [counted](Self::unsettled) as unsettled.
 #[doc(alias("rate limit", "throttle", "governor", "quota"))]
 #[derive(Clone)]
@@ -337,7 +337,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     }
 
     /// Returns the number of delayed requests that were dropped before their turn. Their charges
-    /// were given back.
+    /// were refunded.
     pub fn cancelled(&self) -> u64 {
         self.counts.cancelled()
     }
@@ -499,7 +499,7 @@ impl<Rule, K, C, P, T, S, R> RateLimitLayer<Limit<Rule, By<K, C, P>, T>, S, R> {
     /// [`also`](Self::also) limits that are [compared](Limit::compared_with) with this one.
     ///
     /// The candidate has one rule for all requests, even if this limit [selects](Self::rule) rules.
-    /// It gives back by the condition of `charge_if` or `charge_after`, and a handler that settles
+    /// It refunds by the condition of `charge_if` or `charge_after`, and a handler that settles
     /// the [handle](Limit::charge_handle) of this one settles it, too.
     ///
     /// ```

@@ -209,7 +209,7 @@ settings! { [K, C, P, T] By<K, C, P>, T:
     /// [`SelectRule`](crate::SelectRule). `None` is the limit's own rule.
     ///
     /// A rule that delays a request needs tokio to hold it. Without the feature `tokio`, or outside
-    /// of a runtime of tokio, the request is refused instead, its charge is given back, and
+    /// of a runtime of tokio, the request is refused instead, its charge is refunded, and
     /// `Retry-After` is the delay.
     ///
     /// A selected rule that does not [fit](crate::store::Store::fits) the layer's store is noticed
@@ -461,7 +461,7 @@ settings! { [B] B, ():
     /// Charges only requests whose response fulfils a condition: a closure `Fn(&Response) -> bool`,
     /// or any [`ChargeIf`](crate::ChargeIf).
     ///
-    /// **Reserve, then settle.** The cost is charged when the request is admitted, and given back
+    /// **Reserve, then settle.** The cost is charged when the request is admitted, and refunded
     /// if the response does not fulfil the condition. So requests in progress count against the
     /// limit: of ten concurrent logins under "3 failures", seven are refused although no login
     /// failed. Use [`charge_after`](Self::charge_after) where that is wrong.
