@@ -1,9 +1,14 @@
 //! Decisions from a lease, and of a node that pushes to the store later, beside those of the store
 //! in memory.
 //!
-//! All units were granted before the run, so that nearly every decision is made from what is here.
-//! The store behind the leases is a map in memory, and the table at the end says how often it was
-//! asked. How many round trips leases save is measured by `benches/redis`.
+//! All units were granted before the run, all states were read, and nothing is pushed during it. So
+//! every decision is made from what is here, and costs the same however slow the store is, and
+//! whatever else the processors do. How many round trips are saved is measured by `benches/redis`.
+//!
+//! A busy machine still has slower caches. To count instructions instead, run a race by its name
+//! and with `BENCH_ROUNDS=1` under `valgrind --tool=callgrind`, with
+//! `--toggle-collect='leases::Bench::decide_leases'`, `…decide_later` or `…decide_local`: each
+//! contender decides in a function of its own, twice `EACH` times and a thousand times before.
 #![allow(
     clippy::float_arithmetic,
     clippy::unwrap_used,
@@ -17,22 +22,23 @@ mod shelf;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    hint::black_box,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-use common::{
-    decider::{Decider, Part},
-    keys::{BenchKey, Keys, texts, zipf},
-};
+use common::keys::{BenchKey, Keys, texts, zipf};
 use shelf::Shelf;
 use support::{
-    bench::{Contender, Mode, Race, Reads, Table},
+    bench::{Contender, Mode, Race, Reads, Table, together},
     counting::{Counting, allocations},
 };
 use tokio::runtime::Runtime;
 use tollgate::{
-    Policy, TokenBucket,
+    Cost, Policy, TokenBucket,
     algorithm::Algorithm,
     key::Key,
     store::{
@@ -49,8 +55,17 @@ use tollgate::{
 static ALLOCATOR: Counting = Counting;
 
 const ROUNDS: usize = 21;
+/// Decisions of each thread in a turn.
+const EACH: usize = 250_000;
 /// No unit ends during a run.
-const HOLD: Duration = Duration::from_secs(60);
+const HOLD: Duration = Duration::from_secs(600);
+/// Nothing is pushed before four of these.
+const PERIOD: Duration = Duration::from_secs(60);
+/// More units than all turns spend of a key.
+const UNITS: u64 = 12_000_000;
+/// What is spent of each key at first. Otherwise the buckets would fill up between two visits, and
+/// each unit would be one to push by itself.
+const SPENT: u64 = 400_000_000;
 
 /// A limit that nobody reaches.
 fn rule() -> TokenBucket {
@@ -86,161 +101,180 @@ impl Transact<TokenBucket> for States {
 }
 
 type Node = Leased<Transactional<States>, TokenBucket>;
-/// Tells the store within a period, or four, while the run goes on.
 type Later = Synced<CasStore<Shelf, TokenBucket>, TokenBucket>;
+
+/// The limit, and the visits of its keys.
+struct Bench {
+    runtime: Runtime,
+    keys: Keys<String>,
+    policy: Policy,
+    rule: TokenBucket,
+    threads: usize,
+    each: usize,
+    /// Decisions that waited for the store.
+    waited: AtomicU64,
+}
 
 fn main() {
     let mode = Mode::from_args();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_time()
-        .build()
-        .unwrap();
     let mut table = Table::new(Reads::Time);
-    let many = mode.pick(10_000, 100);
-    let visits = mode.pick(4_000_000, 10_000);
-    for threads in [1, 2] {
-        let names = [
-            format!("10,000 keys, {threads} threads"),
-            format!("hot key, {threads} threads"),
-        ];
-        let targets: [&[_]; 2] = [&[("Local", "≤ 2.5")], &[("Local", "≤ 3.5")]];
-        for ((name, targets), count) in names.into_iter().zip(targets).zip([many, 1]) {
-            if mode.runs(&name) {
-                let order = if count == 1 {
-                    vec![0; visits]
-                } else {
-                    zipf(count, visits)
-                };
-                let keys = Keys::new(texts(count), &order);
-                let race = (&*name, targets, threads);
-                let asked = compete(&mode, &mut table, &runtime, &keys, race);
-                if mode.full {
-                    eprintln!("{name}: the store was asked for {asked:.5} of the decisions");
-                }
-            }
+    let each = mode.pick(EACH, 500);
+    for (count, threads) in [(10_000, 1), (1, 1), (10_000, 2), (1, 2)] {
+        let of = match count {
+            1 => "hot key".to_owned(),
+            _ => "10,000 keys".to_owned(),
+        };
+        let count = mode.pick(count, count.min(100));
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let bench = Bench {
+            runtime: { runtime }.enable_time().build().unwrap(),
+            keys: Keys::new(texts(count), &zipf(count, 4 * each)),
+            policy: Policy::new("bench"),
+            rule: rule(),
+            threads,
+            each,
+            waited: AtomicU64::new(0),
+        };
+        let of = format!("{of}, {threads} threads");
+        let (leases, later) = (format!("leases, {of}"), format!("pushed later, {of}"));
+        if mode.runs(&leases) {
+            bench.leases(&mode, &mut table, &leases);
+        }
+        if mode.runs(&later) {
+            bench.pushed_later(&mode, &mut table, &later);
+        }
+        let waited = bench.waited.into_inner();
+        if waited > 0 {
+            eprintln!("{of}: {waited} decisions waited for the store");
         }
     }
     table.print(&mode, mode.rounds(ROUNDS));
 }
 
-/// Lets leases run against the store in memory. Returns the part of the decisions from leases that
-/// asked the store.
-fn compete(
-    mode: &Mode,
-    table: &mut Table,
-    runtime: &Runtime,
-    keys: &Keys<String>,
-    (name, targets, threads): (&str, &'static [(&'static str, &'static str)], usize),
-) -> f64 {
-    let (rule, policy) = (rule(), Policy::new("bench"));
-    let config = LeaseConfig::new().duration(HOLD).keys(1_000_000);
-    let node: Node = Transactional::new(States::default()).leased(config);
-    let local = || -> Local<TokenBucket> { LocalBuilder::new().capacity(20_000).build() };
-    let acquired = || acquiring(keys, local(), &rule, &policy);
-    let leased = Decider::new(keys, |key: &String| {
-        let ask = Ask::new(&policy, &rule, key.ours(), tollgate::Cost::ONE);
-        match node.acquire(&[ask]) {
-            Check::Ready(answer) => answer.unwrap().is_admitted(),
-            Check::Pending(answer) => runtime.block_on(answer).unwrap().is_admitted(),
-        }
-    });
-    let decided = Decider::ours(keys, rule, local());
-    let shelf = CasStoreBuilder::new(Shelf::default()).build();
-    let config = SyncConfig::new().max_unsynced(1_000_000_000).nodes(2);
-    let later: Later = shelf.synced(config.keys(1_000_000));
-    let synced = Decider::new(keys, |key: &String| {
-        let ask = Ask::new(&policy, &rule, key.ours(), tollgate::Cost::ONE);
-        match later.acquire(&[ask]) {
-            Check::Ready(answer) => answer.unwrap().is_admitted(),
-            Check::Pending(answer) => runtime.block_on(answer).unwrap().is_admitted(),
-        }
-    });
-    let visits = keys.visits.len();
-    // So many units are asked for as were offered before: afterwards each key has more than a run
-    // spends.
-    for _ in 0..mode.pick(1000, 10) {
-        for key in &keys.all {
-            let ask = Ask::new(&policy, &rule, key.ours(), tollgate::Cost::ONE);
-            let _ = runtime.block_on(node.acquire(&[ask]).into_future());
-        }
+impl Bench {
+    fn ask<'a>(&'a self, key: &String, cost: Cost) -> Ask<'a, TokenBucket> {
+        Ask::new(&self.policy, &self.rule, key.ours(), cost)
     }
-    leased.decide(0..visits);
-    synced.decide(0..visits);
-    let before = node.stats();
-    let each = mode.pick(250_000, 500).min(visits / threads);
-    // The first one is compared with all others.
-    let contenders = [
-        contender("leases", leased, visits, threads, each),
-        contender("Local", acquired(), visits, threads, each),
-        contender("Local::decide", decided, visits, threads, each),
-    ];
-    table.race(
-        mode,
-        mode.rounds(ROUNDS),
-        Race {
+
+    fn leases(&self, mode: &Mode, table: &mut Table, name: &str) {
+        let config = LeaseConfig::new().duration(HOLD).keys(1_000_000);
+        let node: Node = Transactional::new(States::default()).leased(config);
+        self.runtime.block_on(async {
+            for key in &self.keys.all {
+                // The second call begins a lease, and the third one is granted what both cost.
+                for units in [1, UNITS, UNITS] {
+                    let ask = self.ask(key, Cost::new(units).unwrap());
+                    assert!(node.acquire(&[ask]).await.unwrap().is_admitted());
+                }
+            }
+        });
+        let ours = self.contender("leases", |visits| self.decide_leases(&node, visits));
+        self.race(mode, table, (name, &[("Local", "≤ 2.6")]), ours);
+    }
+
+    fn pushed_later(&self, mode: &Mode, table: &mut Table, name: &str) {
+        let config = SyncConfig::new().max_unsynced(1_000_000_000).nodes(2);
+        let config = config.period(PERIOD).keys(1_000_000);
+        let later: Later = CasStoreBuilder::new(Shelf::default())
+            .build()
+            .synced(config);
+        let spent = Cost::new(SPENT).unwrap();
+        self.runtime.block_on(async {
+            for key in &self.keys.all {
+                let decisions = later.acquire(&[self.ask(key, spent)]).await;
+                assert!(decisions.unwrap().is_admitted());
+            }
+        });
+        let ours = self.contender("pushed later", |visits| self.decide_later(&later, visits));
+        self.race(mode, table, (name, &[("Local", "≤ 3.0")]), ours);
+    }
+
+    fn race(
+        &self,
+        mode: &Mode,
+        table: &mut Table,
+        (name, targets): (&str, &'static [(&'static str, &'static str)]),
+        ours: Contender<'_>,
+    ) {
+        let local: Local<TokenBucket> = LocalBuilder::new().capacity(20_000).build();
+        for key in &self.keys.all {
+            let _ = local.acquire(&[self.ask(key, Cost::new(SPENT).unwrap())]);
+        }
+        let local = self.contender("Local", |visits| self.decide_local(&local, visits));
+        let race = Race {
             name,
             bare: None,
-            contenders: contenders.into(),
+            contenders: vec![ours, local],
             targets,
-        },
-    );
-    let name = format!("pushed later, {name}");
-    table.race(
-        mode,
-        mode.rounds(ROUNDS),
-        Race {
-            name: &name,
-            bare: None,
-            contenders: vec![
-                contender("pushed later", synced, visits, threads, each),
-                contender("Local", acquired(), visits, threads, each),
-            ],
-            targets: &[("Local", "≤ 2")],
-        },
-    );
-    let after = node.stats();
-    let asked = (after.asked - before.asked) as f64;
-    asked / (asked + (after.admitted - before.admitted) as f64)
-}
-
-/// Asks the store in memory as a wrapper is asked.
-fn acquiring<'a>(
-    keys: &'a Keys<String>,
-    store: Local<TokenBucket>,
-    rule: &'a TokenBucket,
-    policy: &'a Policy,
-) -> Decider<'a> {
-    Decider::new(keys, move |key: &String| {
-        let ask = Ask::new(policy, rule, key.ours(), tollgate::Cost::ONE);
-        match store.acquire(&[ask]) {
-            Check::Ready(Ok(decisions)) => decisions.is_admitted(),
-            Check::Pending(_) => unreachable!("the store in memory never waits"),
-        }
-    })
-}
-
-fn contender<'a>(
-    name: &'static str,
-    decider: Decider<'a>,
-    visits: usize,
-    threads: usize,
-    each: usize,
-) -> Contender<'a> {
-    let (allocations, _) = allocations(|| decider.decide(0..each.min(1000)));
-    let turn = move |round: usize| {
-        let part = Part {
-            visits: 0..visits,
-            threads,
-            each,
         };
-        let (cost, passed) = decider.turn(&part, round);
-        assert_eq!(passed, threads * each, "{name} passed");
-        cost
-    };
-    Contender {
-        name,
-        allocations: allocations as f64 / each.min(1000) as f64,
-        turn: Box::new(turn),
+        table.race(mode, mode.rounds(ROUNDS), race);
+    }
+
+    /// A contender. `decide` returns the number of admitted visits.
+    fn contender<'a>(
+        &'a self,
+        name: &'static str,
+        decide: impl Fn(&[String]) -> usize + Sync + 'a,
+    ) -> Contender<'a> {
+        let (visits, each) = (&self.keys.visits, self.each);
+        let few = each.min(1000);
+        let (allocations, _) = allocations(|| decide(&visits[..few]));
+        let turn = move |round: usize| {
+            let share = visits.len() / self.threads;
+            together(self.threads, each, |thread| {
+                let begin = thread * share + round * each % (share - each + 1);
+                let passed = decide(&visits[begin..begin + each]);
+                assert_eq!(passed, each, "{name} passed");
+            })
+        };
+        Contender {
+            name,
+            allocations: allocations as f64 / few as f64,
+            turn: Box::new(turn),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_leases(&self, node: &Node, visits: &[String]) -> usize {
+        self.admitted(visits, |ask| node.acquire(&[ask]))
+    }
+
+    #[inline(never)]
+    fn decide_later(&self, later: &Later, visits: &[String]) -> usize {
+        self.admitted(visits, |ask| later.acquire(&[ask]))
+    }
+
+    /// Asks the store in memory as a wrapper is asked.
+    #[inline(never)]
+    fn decide_local(&self, local: &Local<TokenBucket>, visits: &[String]) -> usize {
+        let admitted = visits.iter().filter(|key| {
+            match local.acquire(&[self.ask(black_box(key), Cost::ONE)]) {
+                Check::Ready(Ok(decisions)) => black_box(decisions).is_admitted(),
+                Check::Pending(_) => unreachable!("the store in memory never waits"),
+            }
+        });
+        admitted.count()
+    }
+
+    #[inline]
+    fn admitted<F>(
+        &self,
+        visits: &[String],
+        acquire: impl Fn(Ask<'_, TokenBucket>) -> Check<F>,
+    ) -> usize
+    where
+        F: Future<Output = Result<Decisions, StoreError>>,
+    {
+        let admitted = visits.iter().filter(|key| {
+            let decisions = match acquire(self.ask(black_box(key), Cost::ONE)) {
+                Check::Ready(decisions) => decisions,
+                Check::Pending(decisions) => {
+                    self.waited.fetch_add(1, Ordering::Relaxed);
+                    self.runtime.block_on(decisions)
+                }
+            };
+            black_box(decisions.unwrap()).is_admitted()
+        });
+        admitted.count()
     }
 }
