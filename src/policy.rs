@@ -114,8 +114,10 @@ impl Policy {
     }
 
     /// Returns `true` if this is such a policy.
+    #[inline]
     pub(crate) fn is_of_blocks(&self) -> bool {
-        self.name().ends_with(Self::OF_BLOCKS)
+        // Of bytes: a name that is text takes longer to make than to compare.
+        self.name.as_bytes().ends_with(Self::OF_BLOCKS.as_bytes())
     }
 
     fn unchecked(name: &str) -> Self {

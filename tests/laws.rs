@@ -340,6 +340,7 @@ fn what_nodes_decide_alone_is_pure() {
         "fleet::keys",
         "fleet::sync",
         "algorithm::FleetRule",
+        "algorithm::Step",
         "algorithm::Syncable",
         "decision",
         "error",

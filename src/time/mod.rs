@@ -157,6 +157,7 @@ impl Timestamp {
     }
 
     /// Returns the instant `wait` later, or [`MAX`](Self::MAX).
+    #[inline]
     #[must_use]
     pub fn saturating_add(self, wait: Duration) -> Self {
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
@@ -164,6 +165,7 @@ impl Timestamp {
     }
 
     /// Returns the instant `wait` earlier, or the first one.
+    #[inline]
     #[must_use]
     pub fn saturating_sub(self, wait: Duration) -> Self {
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! Units that a node has admitted and not pushed.
+//! Units that a node has admitted and not pushed, and what is read of a view when they are pushed.
 //!
 //! A delta from which units are taken back counts from its last unit on. It may have begun with
 //! those units; from the first one on, the store would refill the others before they were spent.
@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 
-use crate::time::Timestamp;
+use super::{estimates::Traffic, offline::OfflineShare};
+use crate::{algorithm::Syncable, time::Timestamp};
 
 /// Units that were admitted here, and that the store does not know yet. They are pushed to it as
 /// one delta.
@@ -41,4 +42,21 @@ impl<Rule> Unsent<Rule> {
         self.at = self.at.max(self.last);
         taken
     }
+}
+
+/// The part of a view that is read when units are pushed, and while the node is offline.
+#[derive(Clone)]
+pub(super) struct PushState<Rule: Syncable> {
+    /// That of the last call.
+    pub(super) rule: Arc<Rule>,
+    /// Units that were sent. Whether the store has them is not known before an answer, so they are
+    /// sent again with the same numbers.
+    pub(super) in_flight: Vec<Unsent<Rule>>,
+    /// The latest instant of the charges that were sent.
+    pub(super) sent_until: Timestamp,
+    /// `None` while the node is not offline, and if it has no share of the limit then.
+    pub(super) offline: Option<OfflineShare<Rule>>,
+    pub(super) traffic: Traffic,
+    /// When a refusal was pushed last.
+    pub(super) refusal_pushed: Option<Timestamp>,
 }

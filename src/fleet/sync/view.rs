@@ -32,10 +32,10 @@ use super::{
     estimates::{StoreClock, Traffic, remaining},
     offline::OfflineShare,
     schedule::Pressure,
-    unsent::Unsent,
+    unsent::{PushState, Unsent},
 };
 use crate::{
-    algorithm::Syncable,
+    algorithm::{Step, Syncable},
     decision::{Charge, Cost, Decision},
     time::Timestamp,
 };
@@ -58,10 +58,8 @@ pub(crate) enum ViewOutcome {
 /// The view is the state that the store returned last, with all units that this node admitted and
 /// the store had not taken in. The rule itself decides on it, at the time of the store as this node
 /// knows it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct KeyView<Rule: Syncable> {
-    /// Behind a pointer: calls bring their rule, and this one is read when units are pushed.
-    rule: Arc<Rule>,
     /// That of the bound that came with the rule.
     number: u64,
     state: Option<Rule::State>,
@@ -70,15 +68,10 @@ pub(crate) struct KeyView<Rule: Syncable> {
     clock: StoreClock,
     /// Units that were not sent yet, oldest first.
     fresh: SmallVec<[Unsent<Rule>; 1]>,
-    /// Units that were sent. Whether the store has them is not known before an answer, so they are
-    /// sent again with the same numbers.
-    in_flight: Vec<Unsent<Rule>>,
     /// The units of both.
     unsynced: u64,
     /// The latest instant of a charge by the clock of the store, as it was estimated.
     charged_at: Timestamp,
-    /// The latest instant of the charges that were sent.
-    sent_until: Timestamp,
     /// `true` if the next unit begins a delta of its own.
     begins_anew: bool,
     /// `true` if the last call was refused.
@@ -94,16 +87,15 @@ pub(crate) struct KeyView<Rule: Syncable> {
     /// Until then the store decides all calls, because it cannot take in the units of this key.
     left_until: Timestamp,
     is_unreachable: bool,
-    offline: Option<Box<OfflineShare<Rule>>>,
-    traffic: Traffic,
     last_used: Timestamp,
     due: Timestamp,
     /// The pressure by which it is due.
     pressure: Pressure,
     /// `true` if a call was refused since the key was sent last.
     has_refused: bool,
-    /// When a refusal was pushed last.
-    refusal_pushed: Option<Timestamp>,
+    /// What most calls do not read lies elsewhere, so that the rest takes few lines of the cache.
+    /// It is shared only with a former view that may be restored.
+    push: Arc<PushState<Rule>>,
 }
 
 /// Deltas of more windows or rules than this are added up, and count as of the later one.
@@ -113,16 +105,13 @@ impl<Rule: Syncable> KeyView<Rule> {
     /// A key of which nothing is known.
     pub(crate) fn new(rule: Rule, now: Timestamp) -> Self {
         Self {
-            rule: Arc::new(rule),
             number: u64::MAX,
             state: None,
             is_known: false,
             clock: StoreClock::default(),
             fresh: SmallVec::new(),
-            in_flight: Vec::new(),
             unsynced: 0,
             charged_at: Timestamp::default(),
-            sent_until: Timestamp::default(),
             begins_anew: true,
             is_refusing: false,
             is_used: false,
@@ -131,13 +120,18 @@ impl<Rule: Syncable> KeyView<Rule> {
             in_store: 0,
             left_until: Timestamp::default(),
             is_unreachable: false,
-            offline: None,
-            traffic: Traffic::default(),
             last_used: now,
             due: Timestamp::MAX,
             pressure: Pressure::Low,
             has_refused: false,
-            refusal_pushed: None,
+            push: Arc::new(PushState {
+                rule: Arc::new(rule),
+                in_flight: Vec::new(),
+                sent_until: Timestamp::default(),
+                offline: None,
+                traffic: Traffic::default(),
+                refusal_pushed: None,
+            }),
         }
     }
 
@@ -153,7 +147,7 @@ impl<Rule: Syncable> KeyView<Rule> {
 
     /// Returns the instant of the first unit that the store may not know yet.
     pub(crate) fn oldest(&self) -> Option<Timestamp> {
-        let first = self.in_flight.first().or(self.fresh.first());
+        let first = self.push.in_flight.first().or(self.fresh.first());
         first.map(|unsent| unsent.at)
     }
 
@@ -175,7 +169,7 @@ impl<Rule: Syncable> KeyView<Rule> {
     /// Returns `true` if the store cannot be reached.
     #[inline]
     pub(crate) fn is_offline(&self) -> bool {
-        self.offline.is_some() || self.is_unreachable
+        self.is_unreachable
     }
 
     /// Decides a call, if that is possible without the store. A call that has waited long must ask
@@ -188,7 +182,7 @@ impl<Rule: Syncable> KeyView<Rule> {
         (cost, must_ask): (Cost, bool),
         bound: &Bound,
     ) -> ViewOutcome {
-        if now.saturating_add(bound.period) < self.last_used {
+        if now < self.last_used && now.saturating_add(bound.period) < self.last_used {
             self.clock_stepped_back(now);
         }
         self.last_used = now;
@@ -220,25 +214,27 @@ impl<Rule: Syncable> KeyView<Rule> {
             return self.refuse_or_ask((now, at), (cost, must_ask), bound);
         }
         let begins = self.begins_at(rule, now, at);
-        let decision = rule.step(&mut self.state, at, cost).decision();
+        // A decision is large, so it is copied once.
+        let step = rule.step(&mut self.state, at, cost);
+        let (Step::Wrote(decision) | Step::Kept(decision)) = &step;
         if decision.is_admitted() {
             self.admitted((now, at), cost, begins);
             if self.unsynced.saturating_mul(2) >= bound.most {
                 self.is_due_by(now);
             } else {
-                self.is_due_by_pressure(&decision, now, bound);
+                self.is_due_by_pressure(decision, now, bound);
             }
         } else {
             self.refused(now, bound);
         }
-        ViewOutcome::Decided(decision)
+        ViewOutcome::Decided(*decision)
     }
 
     /// Forgets instants of before the clock of this node stepped back, which now lie in its future,
     /// and has the store asked for the time.
     #[cold]
     fn clock_stepped_back(&mut self, now: Timestamp) {
-        self.refusal_pushed = None;
+        self.push_mut().refusal_pushed = None;
         self.left_until = self.left_until.min(now);
         self.is_due_by(now);
     }
@@ -246,17 +242,17 @@ impl<Rule: Syncable> KeyView<Rule> {
     #[cold]
     fn come_under(&mut self, rule: &Rule, bound: &Bound) {
         self.number = bound.number;
-        if *self.rule != *rule {
-            self.rule = Arc::new(rule.clone());
+        if *self.push.rule != *rule {
+            let push = self.push_mut();
+            (push.rule, push.offline) = (Arc::new(rule.clone()), None);
             self.begins_anew = true;
-            self.offline = None;
             self.left_until = Timestamp::default();
         }
     }
 
     /// Returns how the key stands, as this node knows it; `None` if it does not know enough.
     pub(crate) fn look(&self, rule: &Rule, now: Timestamp) -> Option<Decision> {
-        if let Some(offline) = &self.offline {
+        if let Some(offline) = &self.push.offline {
             return Some(offline.look(self.clock.at(now)));
         }
         let is_known = self.is_known && self.in_store == 0 && !self.is_unreachable;
@@ -270,7 +266,11 @@ impl<Rule: Syncable> KeyView<Rule> {
         (cost, must_ask): (Cost, bool),
         bound: &Bound,
     ) -> ViewOutcome {
-        let decision = self.rule.step(&mut self.state.clone(), at, cost).decision();
+        let decision = self
+            .push
+            .rule
+            .step(&mut self.state.clone(), at, cost)
+            .decision();
         if !decision.is_admitted() {
             self.refused(now, bound);
             return ViewOutcome::Decided(decision);
@@ -290,20 +290,21 @@ impl<Rule: Syncable> KeyView<Rule> {
         if bound.is_closed {
             return ViewOutcome::Unreachable;
         }
-        if self.offline.is_none() {
+        if self.push.offline.is_none() {
             self.go_offline(at, bound);
         }
-        let Some(offline) = &mut self.offline else {
+        let mut state = self.state.clone();
+        let PushState { offline, rule, .. } = Arc::make_mut(&mut self.push);
+        let Some(offline) = offline else {
             return ViewOutcome::Unreachable;
         };
-        let mut state = self.state.clone();
-        let by_rule = self.rule.step(&mut state, at, cost).decision();
+        let by_rule = rule.step(&mut state, at, cost).decision();
         if !by_rule.is_admitted() {
             return ViewOutcome::Decided(by_rule);
         }
         let decision = offline.acquire(at, cost);
         if decision.is_admitted() {
-            let begins = self.begins_at(&self.rule, now, at);
+            let begins = self.begins_at(&self.push.rule, now, at);
             self.state = state;
             self.admitted((now, at), cost, begins);
         }
@@ -312,8 +313,14 @@ impl<Rule: Syncable> KeyView<Rule> {
 
     fn go_offline(&mut self, at: Timestamp, bound: &Bound) {
         let Some(nodes) = bound.nodes else { return };
-        let known = (&*self.rule, self.state.as_ref());
-        self.offline = OfflineShare::new(known, at, nodes).ok().map(Box::new);
+        let known = (&*self.push.rule, self.state.as_ref());
+        let share = OfflineShare::new(known, at, nodes).ok();
+        self.push_mut().offline = share;
+    }
+
+    #[cold]
+    fn push_mut(&mut self) -> &mut PushState<Rule> {
+        Arc::make_mut(&mut self.push)
     }
 
     /// Returns `true` if a unit of this instant begins a delta.
@@ -348,7 +355,7 @@ impl<Rule: Syncable> KeyView<Rule> {
     fn begin_delta(&mut self, (now, at): (Timestamp, Timestamp), cost: Cost) {
         self.begins_anew = false;
         self.fresh.push(Unsent {
-            rule: Arc::clone(&self.rule),
+            rule: Arc::clone(&self.push.rule),
             at: now,
             first: now,
             store_at: at,
@@ -373,6 +380,7 @@ impl<Rule: Syncable> KeyView<Rule> {
         // Others may have less room, too: they should know. A key whose calls are admitted and
         // refused by turns is not pushed each time.
         let earliest = self
+            .push
             .refusal_pushed
             .map(|pushed| pushed.saturating_add(wait));
         self.is_due_by(earliest.map_or(now, |earliest| earliest.max(now)));
@@ -430,7 +438,7 @@ impl<Rule: Syncable> KeyView<Rule> {
         // The store need not hear of what it does not know yet. What may have been sent is none of
         // that, although clocks that step may let it seem later.
         let mut less = charge.cost - actual;
-        let is_fresh = charge.at > self.sent_until;
+        let is_fresh = charge.at > self.push.sent_until;
         for unsent in self.fresh.iter_mut().rev().filter(|_| is_fresh) {
             if rule.can_merge(unsent.store_at, charge.at) && charge.at >= unsent.store_at {
                 let taken = unsent.refund(less);
@@ -451,25 +459,26 @@ impl<Rule: Syncable> KeyView<Rule> {
         now: Timestamp,
         mut number: impl FnMut() -> u64,
     ) -> &[Unsent<Rule>] {
+        let push = Arc::make_mut(&mut self.push);
         if std::mem::take(&mut self.has_refused) {
-            self.refusal_pushed = Some(now);
+            push.refusal_pushed = Some(now);
         }
         (self.due, self.is_sending, self.is_used) = (Timestamp::MAX, true, false);
         self.is_outdated = self.in_store > 0;
-        if self.in_flight.is_empty() {
-            self.in_flight.extend(self.fresh.drain(..));
-            self.sent_until = self.charged_at;
+        if push.in_flight.is_empty() {
+            push.in_flight.extend(self.fresh.drain(..));
+            push.sent_until = self.charged_at;
             self.begins_anew = true;
-            for unsent in &mut self.in_flight {
+            for unsent in &mut push.in_flight {
                 unsent.number = number();
             }
         }
-        &self.in_flight
+        &push.in_flight
     }
 
     /// Returns the rule of the last call.
     pub(crate) fn rule(&self) -> &Rule {
-        &self.rule
+        &self.push.rule
     }
 
     /// Takes in the state of the key at an instant of the store's clock, which contains all that
@@ -481,8 +490,9 @@ impl<Rule: Syncable> KeyView<Rule> {
         bound: &Bound,
     ) -> u64 {
         self.clock.note(sent, at, now);
-        let (at, rule) = (self.clock.at(now), Arc::clone(&self.rule));
-        let own: u64 = self.in_flight.drain(..).map(|unsent| unsent.units).sum();
+        let push = Arc::make_mut(&mut self.push);
+        let (at, rule) = (self.clock.at(now), Arc::clone(&push.rule));
+        let own: u64 = push.in_flight.drain(..).map(|unsent| unsent.units).sum();
         self.unsynced = self.unsynced.saturating_sub(own);
         let before = remaining(&*rule, self.state.as_ref(), at) + i128::from(self.unsynced);
         let others = match self.is_known {
@@ -494,7 +504,8 @@ impl<Rule: Syncable> KeyView<Rule> {
         let limit = rule.look(None, at).limit().unwrap_or(0);
         let shows_all = self.is_known && before + i128::from(own) < i128::from(limit);
         let units = shows_all.then_some((own, others));
-        self.traffic.note(now, units, bound.period);
+        push.traffic.note(now, units, bound.period);
+        push.offline = None;
         self.state = state;
         for unsent in &mut self.fresh {
             // If the clock of this node has stepped back, units of before lie in its future, where
@@ -507,7 +518,7 @@ impl<Rule: Syncable> KeyView<Rule> {
                 .settle(&mut self.state, &charge, at, unsent.units);
         }
         self.is_known = !self.is_outdated;
-        (self.is_sending, self.is_unreachable, self.offline) = (false, false, None);
+        (self.is_sending, self.is_unreachable) = (false, false);
         if self.unsynced.saturating_mul(2) >= bound.most && self.unsynced > 0 {
             self.is_due_by(now);
         } else if self.is_used || self.unsynced > 0 {
@@ -539,10 +550,11 @@ impl<Rule: Syncable> KeyView<Rule> {
     /// Returns the units that were not taken in.
     pub(crate) fn leave_to_store(&mut self, until: Timestamp) -> u64 {
         self.fresh.clear();
-        self.in_flight.clear();
-        self.sent_until = self.charged_at;
+        let push = Arc::make_mut(&mut self.push);
+        push.in_flight.clear();
+        (push.sent_until, push.offline) = (self.charged_at, None);
         (self.state, self.is_known, self.is_sending) = (None, false, false);
-        (self.is_unreachable, self.offline) = (false, None);
+        self.is_unreachable = false;
         (self.left_until, self.begins_anew) = (until, true);
         std::mem::take(&mut self.unsynced)
     }
@@ -584,12 +596,15 @@ impl<Rule: Syncable> KeyView<Rule> {
     /// Returns how many units of the key this node may add to what others admit while it is cut
     /// off; 0 if it is not, or has no share.
     pub(crate) fn offline_bound(&self) -> u64 {
-        self.offline.as_ref().map_or(0, |offline| offline.most())
+        self.push
+            .offline
+            .as_ref()
+            .map_or(0, |offline| offline.most())
     }
 
     /// Returns the share of what all nodes admitted lately that this one admitted, in thousandths;
     /// `None` if it is not known.
     pub(crate) fn share_permille(&self) -> Option<u64> {
-        self.traffic.share_permille()
+        self.push.traffic.share_permille()
     }
 }

@@ -54,7 +54,7 @@ impl<S, Rule: Syncable, C> Drop for InStore<S, Rule, C> {
         for fingerprint in &self.fingerprints {
             let mut shard = self.inner.keys.table.shard(*fingerprint);
             if let Some(known) = shard.views.end_in_store(*fingerprint) {
-                known.waiting.wake(&Ok(()));
+                known.behind.waiting.wake(&Ok(()));
             }
         }
     }
@@ -211,7 +211,9 @@ where
             }
         };
         let call = (ask.cost(), must_ask);
-        let tried = known.with(*fingerprint, |view| view.acquire(rule, now, call, &bound));
+        // Not by `with`: it would copy the decision.
+        let tried = known.view.acquire(rule, now, call, &bound);
+        known.reschedule(*fingerprint);
         match tried {
             ViewOutcome::Decided(decision) => {
                 let is_served = known.schedule.task.is_running();
@@ -289,7 +291,7 @@ where
                 let shard = shards.of(asked.fingerprint);
                 match (shard.get(asked.fingerprint), former) {
                     (Some(known), Some(former)) => known.view.undo(former, now),
-                    (Some(known), None) if known.waiting.is_empty() => {
+                    (Some(known), None) if known.behind.waiting.is_empty() => {
                         shard.remove(asked.fingerprint);
                     }
                     _ => {}

@@ -80,13 +80,18 @@ pub(super) struct SyncCounts {
 
 /// The view of a key under rules of one kind, and the calls that wait for it.
 pub(super) struct KeyEntry<Rule: Syncable> {
-    pub(super) owner: Box<(Policy, Key)>,
     pub(super) view: KeyView<Rule>,
-    /// Calls that wait for the store.
-    pub(super) waiting: Waiting,
+    /// Behind a pointer, because most calls do not read it.
+    pub(super) behind: Box<EntryBehind>,
     pub(super) schedule: Arc<ShardSchedule>,
     /// When it is due, as the schedule knows it.
     noted: Due,
+}
+
+/// The limit and the key of an entry, and the calls that wait for the store.
+pub(super) struct EntryBehind {
+    pub(super) owner: (Policy, Key),
+    pub(super) waiting: Waiting,
 }
 
 /// The rule of the last call, and what a node may do alone under it. Most keys come under few
@@ -303,7 +308,7 @@ impl<Rule: Syncable> ViewEntry<Rule> for KeyEntry<Rule> {
     }
 
     fn is_settled(&self) -> bool {
-        self.view.is_settled() && self.waiting.is_empty()
+        self.view.is_settled() && self.behind.waiting.is_empty()
     }
 
     fn removed(&mut self, fingerprint: u64) {
@@ -319,29 +324,35 @@ impl<Rule: Syncable> KeyEntry<Rule> {
         schedule: Arc<ShardSchedule>,
     ) -> Self {
         Self {
-            owner: Box::new((ask.policy().clone(), *ask.key())),
             view: KeyView::new(rule.clone(), now),
-            waiting: Waiting::default(),
+            behind: Box::new(EntryBehind {
+                owner: (ask.policy().clone(), *ask.key()),
+                waiting: Waiting::default(),
+            }),
             schedule,
             noted: Due::NEVER,
         }
     }
 
-    /// Does something with the view. Notes in the schedule if it is due at another instant than
-    /// before.
-    #[inline]
+    /// Does something with the view, and notes when it is due.
     pub(super) fn with<T>(
         &mut self,
         fingerprint: u64,
         change: impl FnOnce(&mut KeyView<Rule>) -> T,
     ) -> T {
         let result = change(&mut self.view);
+        self.reschedule(fingerprint);
+        result
+    }
+
+    /// Notes in the schedule if the view is due at another instant than before.
+    #[inline]
+    pub(super) fn reschedule(&mut self, fingerprint: u64) {
         let at = self.view.due();
         let is_write = self.view.unsynced() > 0;
         if self.noted.at != at || self.noted.is_write != is_write {
             self.note(fingerprint, Due { at, is_write });
         }
-        result
     }
 
     #[inline(never)]
@@ -368,7 +379,7 @@ impl<Rule: Syncable> KeyEntry<Rule> {
     /// Waits for the store.
     pub(super) fn wait(&mut self) -> Answered {
         self.schedule.hurry.notify_one();
-        self.waiting.wait()
+        self.behind.waiting.wait()
     }
 }
 

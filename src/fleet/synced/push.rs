@@ -233,7 +233,7 @@ where
             if known.view.due() != due {
                 continue;
             }
-            let (policy, key) = &*known.owner;
+            let (policy, key) = &known.behind.owner;
             let at = self.schedule(policy, key);
             if !Arc::ptr_eq(&at, schedule) {
                 // The store has moved the key.
@@ -246,8 +246,8 @@ where
             let pushed = KeyPush {
                 fingerprint,
                 generation,
-                policy: known.owner.0.clone(),
-                key: known.owner.1,
+                policy: known.behind.owner.0.clone(),
+                key: known.behind.owner.1,
                 rule: known.view.rule().clone(),
                 // The store keeps the last number of a node and key, and kinds of rules are told
                 // apart from each other.
@@ -382,7 +382,7 @@ where
             let others = known.with(pushed.fingerprint, |view| {
                 view.answered((sent, at, now), state, &bound)
             });
-            known.waiting.wake(&Ok(()));
+            known.behind.waiting.wake(&Ok(()));
             self.drift().note(others, now);
             self.keys.counters.pushed.add(taken_in);
         }
@@ -398,7 +398,7 @@ where
         };
         let until = now.saturating_add(self.config.idle());
         let unsynced = known.view.leave_to_store(until);
-        known.waiting.wake(&Ok(()));
+        known.behind.waiting.wake(&Ok(()));
         self.keys.counters.pushed.add(taken_in);
         self.keys
             .counters
@@ -429,7 +429,7 @@ where
         known.with(fingerprint, |view| {
             view.failed(now, is_unreachable, &bound);
         });
-        known.waiting.wake(result);
+        known.behind.waiting.wake(result);
     }
 }
 
