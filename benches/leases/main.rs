@@ -7,8 +7,9 @@
 //!
 //! A busy machine still has slower caches. To count instructions instead, run a race by its name
 //! and with `BENCH_ROUNDS=1` under `valgrind --tool=callgrind`, with
-//! `--toggle-collect='leases::Bench::decide_leases'`, `…decide_later` or `…decide_local`: each
-//! contender decides in a function of its own, twice `EACH` times and a thousand times before.
+//! `--toggle-collect='leases::Bench::decide_later'` or `…decide_local`: each contender decides in a
+//! function of its own, twice `EACH` times and a thousand times before. Leases read a clock that
+//! valgrind does not have.
 #![allow(
     clippy::float_arithmetic,
     clippy::unwrap_used,
