@@ -55,7 +55,7 @@ pub(super) struct PushState<Rule: Syncable> {
     /// The latest instant of the charges that were sent.
     pub(super) sent_until: Timestamp,
     /// `None` while the node is not offline, and if it has no share of the limit then.
-    pub(super) offline: Option<OfflineShare<Rule>>,
+    pub(super) offline: Option<Box<OfflineShare<Rule>>>,
     pub(super) traffic: Traffic,
     /// When a refusal was pushed last.
     pub(super) refusal_pushed: Option<Timestamp>,

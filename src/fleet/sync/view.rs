@@ -315,7 +315,7 @@ impl<Rule: Syncable> KeyView<Rule> {
         let Some(nodes) = bound.nodes else { return };
         let known = (&*self.push.rule, self.state.as_ref());
         let share = OfflineShare::new(known, at, nodes).ok();
-        self.push_mut().offline = share;
+        self.push_mut().offline = share.map(Box::new);
     }
 
     #[cold]
