@@ -432,6 +432,7 @@ const RINGS: [(&str, &[&str]); 5] = [
             "store::engine",
             "store::error",
             "store::local",
+            "store::names",
             "store::node_counts",
             "store::traits",
             "striped",

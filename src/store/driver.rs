@@ -54,9 +54,10 @@
 )]
 
 pub use super::{
-    ask::{Ask, OwnedAsks, Settlement, StateKey},
+    ask::{Ask, OwnedAsks, Settlement},
     check::{Check, Never, NeverWaits},
     delta::{Batch, Delta, Pulled},
+    names::StateKey,
     node_counts::NodeCounts,
     traits::{FleetStore, StoreId},
     transactional::{Change, Transact, Transaction, Transactional},

@@ -66,6 +66,7 @@ mod error;
 pub(crate) mod local;
 #[cfg(feature = "memcached")]
 mod memcached;
+mod names;
 mod node_counts;
 #[cfg(feature = "redis")]
 mod redis;

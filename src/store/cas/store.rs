@@ -16,8 +16,9 @@ use crate::{
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Settlement,
         Store, StoreError, StoreId, SyncFuture,
-        ask::{ResolvedAsk, key_name, nodes_name, policies},
+        ask::{ResolvedAsk, policies},
         engine::{Answers, spawn_detached},
+        names::{key_name, nodes_name},
     },
     time::{Clock, SystemClock},
 };

@@ -16,8 +16,8 @@ use crate::{
     algorithm::{Algorithm, Codec, StateKind, put_number, take_number},
     error,
     store::{
-        Batch, Delta, NodeCounts, Pulled, StoreError, SyncFuture, ask::key_name,
-        delta::ResolvedDelta, engine::each_delta, node_counts::CountedNodes,
+        Batch, Delta, NodeCounts, Pulled, StoreError, SyncFuture, delta::ResolvedDelta,
+        engine::each_delta, names::key_name, node_counts::CountedNodes,
     },
     time::{Clock, Timestamp},
 };

@@ -22,7 +22,7 @@ use crate::{
     error::Error,
     key::Key,
     policy::Policy,
-    store::ask::{ResolvedAsk, key_name},
+    store::{ask::ResolvedAsk, names::key_name},
     time::Timestamp,
 };
 

@@ -18,9 +18,8 @@ use crate::{
     stats::stats,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Settlement,
-        Store, StoreError, StoreId, SyncFuture,
-        ask::{nodes_name, policies},
-        engine::spawn_detached,
+        Store, StoreError, StoreId, SyncFuture, ask::policies, engine::spawn_detached,
+        names::nodes_name,
     },
     time::{Clock, SystemClock},
 };

@@ -67,8 +67,9 @@ use crate::{
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Settlement,
         Store, StoreError, StoreId, SyncFuture,
-        ask::{key_name, nodes_name, policies},
+        ask::policies,
         engine::{runtime, spawn_detached},
+        names::{key_name, nodes_name},
     },
 };
 

@@ -76,7 +76,8 @@ use crate::{
     error::Error,
     store::{
         Ask, Spend,
-        ask::{ResolvedAsk, key_name, log_name},
+        ask::ResolvedAsk,
+        names::{key_name, log_name},
     },
     time::Timestamp,
 };

@@ -27,8 +27,8 @@ use crate::{
     policy::Policy,
     store::{
         Batch, Delta, NodeCounts, Pulled, Settlement, StoreError, SyncFuture,
-        ask::key_name,
         engine::{SettlementGuard, Unsettled, concurrently, each_delta},
+        names::key_name,
         node_counts::CountedNodes,
     },
     time::Timestamp,

@@ -71,9 +71,13 @@ pub mod policy {
 #[path = "../../../src/store"]
 pub mod store {
     mod ask;
+    mod names;
 
     pub(crate) use self::ask::Spend;
-    pub use self::ask::{Ask, Settlement, StateKey};
+    pub use self::{
+        ask::{Ask, Settlement},
+        names::StateKey,
+    };
     pub use crate::decision::Decisions;
 
     pub(crate) mod engine {
