@@ -6,10 +6,12 @@
 //! | `store` | the store and its counters; calls about several keys |
 //! | `builder` | its settings |
 //! | `worker` | the queue of each key, and its worker, which loads, decides and swaps |
+//! | `cached` | the value of a key as this process knows it |
 //! | `frame` | the value of a key: a state of each kind of rule, and the work on them |
 //! | `sync` | deltas of nodes that decide by themselves, and the count of nodes |
 
 mod builder;
+mod cached;
 mod frame;
 mod store;
 mod sync;
