@@ -277,11 +277,12 @@ step_quick_tests() {
   local -x TOLLGATE_TEST_SERVERS=none
   # A sixteenth of the random cases.
   local -x PROPTEST_CASES=16
-  # Without what takes longest: proofs, threads that race, and fleets of mixed settings.
+  # Without what takes longest: proofs, threads that race, the suite on each class of stores, and fleets of mixed settings. Two
+  # threads wait while two compute.
   timed --locked --all-features --lib --test core --test local --test grpc --test observe --test laws --test waiting \
-    --example recipes --example limits_file -- --skip ::proof:: --skip stress::
+    --example recipes --example limits_file -- --test-threads=4 --skip ::proof:: --skip stress::
   timed --locked --all-features --test stores --test wrappers --test http --test charges --test fleet \
-    -- --skip redis --skip memcached --skip processes:: --skip mixed::
+    -- --test-threads=4 --skip redis --skip memcached --skip processes:: --skip conformance:: --skip mixed::
 }
 
 step_slow_faults() {
