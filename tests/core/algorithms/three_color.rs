@@ -9,14 +9,16 @@ use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
 use support::rational::whole;
 use tollgate::{
-    AnyRule, Cascade, Charge, Decision, Quota, ThreeColor, Verdict,
+    AnyRule, Cascade, Charge, Decision, Quota, ThreeColor, Timestamp, Verdict,
     algorithm::{Algorithm, Codec, Step},
 };
 
 use crate::algorithms::{
     answer::{Answer, rounded},
-    cascade::common::{Bucket, Oracle, SECOND, at, bears, bucket, equals, put_number, span, units},
-    laws::{Keeps, beginnings, hold, ops},
+    cascade::common::{
+        Bucket, DAY, Oracle, SECOND, at, bears, bucket, equals, put_number, span, units,
+    },
+    laws::{Keeps, Op, beginnings, hold, ops},
 };
 
 type ThreeColorState = <ThreeColor as Algorithm>::State;
@@ -184,6 +186,8 @@ impl Oracle<Setting> for Fillings {
         // Both buckets are written at the later of the two instants.
         let later = at_p.max(at_c);
         let filled = |bucket: &Bucket, tokens: BigRational, at: u64| {
+            // A debt saturates where it was made, and is filled from there on.
+            let tokens = tokens.max(bucket.longest_debt() / bucket.interval());
             (tokens + whole(later - at) / bucket.interval()).min(whole(bucket.burst))
         };
         let (tc, tp) = (
@@ -228,6 +232,27 @@ const TEXTS: [&str; 7] = [
 
 fn rules() -> Vec<ThreeColor> {
     TEXTS.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// One bucket is corrected where it was charged, the other one, which has filled up, half a second
+/// later.
+#[test]
+fn a_debt_that_saturates_is_filled_up_to_the_later_correction() {
+    let bucket = |amount, period| Bucket {
+        amount,
+        period,
+        burst: 2,
+        initial: 2,
+        keep: 0,
+    };
+    let setting = Setting {
+        committed: bucket(4, 8760 * DAY),
+        peak: bucket(1, 34),
+        given: None,
+    };
+    let ops = [Op::Spend(1), Op::Advance(SECOND / 2), Op::Settle(40)];
+    let begin = Timestamp::from_nanos(1_767_235_685_123_456_789);
+    equals(&[setting], Setting::rule, Fillings::default(), begin, &ops);
 }
 
 proptest! {
