@@ -64,8 +64,8 @@ const HOLD: Duration = Duration::from_secs(600);
 const PERIOD: Duration = Duration::from_secs(60);
 /// More units than all turns spend of a key.
 const UNITS: u64 = 12_000_000;
-/// What is spent of each key at first. Otherwise the buckets would fill up between two visits, and
-/// each unit would be one to push by itself.
+/// Units that are spent of each key at first. Otherwise buckets would fill up between two visits,
+/// and each unit would begin a delta.
 const SPENT: u64 = 400_000_000;
 
 /// A limit that nobody reaches.

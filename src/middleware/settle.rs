@@ -37,7 +37,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// What is settled with the response of a request, from the call of the inner service on.
+/// The charges that a response settles, from the call of the inner service on.
 ///
 /// Boxed, so that the future of a layer that settles nothing stays small, and has no more types
 /// than others have.

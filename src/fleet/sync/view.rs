@@ -93,7 +93,7 @@ pub(crate) struct KeyView<Rule: Syncable> {
     pressure: Pressure,
     /// `true` if a call was refused since the key was sent last.
     has_refused: bool,
-    /// What most calls do not read lies elsewhere, so that the rest takes few lines of the cache.
+    /// Fields that most calls do not read, kept apart so that the others take few cache lines.
     /// It is shared only with a former view that may be restored.
     push: Arc<PushState<Rule>>,
 }
@@ -182,6 +182,7 @@ impl<Rule: Syncable> KeyView<Rule> {
         (cost, must_ask): (Cost, bool),
         bound: &Bound,
     ) -> ViewOutcome {
+        // The first comparison is cheap, and most calls end there.
         if now < self.last_used && now.saturating_add(bound.period) < self.last_used {
             self.clock_stepped_back(now);
         }

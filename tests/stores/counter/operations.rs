@@ -181,7 +181,7 @@ async fn a_cost_above_the_limit_adds_nothing() {
     );
 }
 
-/// A cost that can never pass says nothing of lower ones.
+/// A cost that can never pass leaves what is known about lower costs.
 #[tokio::test]
 async fn a_cost_above_the_limit_leaves_the_refusal_of_its_key() {
     let clock = ManualClock::default();

@@ -1,9 +1,6 @@
 //! The promises of each architecture, exactly where they are known.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::time::Duration;
 
 use figures::architectures::{FleetSettings, Kind, Score, run};
 
@@ -260,7 +257,7 @@ fn a_synced_node_alone_is_exact() {
 fn small_fleets_are_those_that_are_checked_in() {
     let mut played = 0;
     for (name, rule) in [("fleet.csv", BUCKET), ("fleet_windows.csv", WINDOW)] {
-        let table = drawn::read_table(&folder(), name);
+        let table = drawn::read_table(&drawn::checked_in(), name);
         let small =
             |row: &drawn::Row<'_>| row.text("sweep") == "nodes" && row.number("nodes") <= 5.;
         for row in table.rows().filter(small) {
@@ -291,14 +288,10 @@ fn small_fleets_are_those_that_are_checked_in() {
     assert!(played > 60, "{played} fleets");
 }
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../figures")
-}
-
 /// The rows of a kind in each sweep of the tables that are checked in, in order. Other tests play
 /// and draw them again.
 fn checked_in(kind: Kind) -> Vec<Point> {
-    let read = |name| drawn::read_table(&folder(), name);
+    let read = |name| drawn::read_table(&drawn::checked_in(), name);
     let tables = ["fleet.csv", "fleet_windows.csv"].map(read);
     let rows = tables.iter().flat_map(drawn::Table::rows);
     rows.filter(|row| row.text("architecture") == kind.name())

@@ -4,7 +4,7 @@ use std::{collections::HashSet, fs, path::Path, time::Duration};
 
 use figures::contention::{BackoffKind, Contenders, Exponent, simulate, trial};
 
-use crate::drawn::{draw, files, run};
+use crate::drawn::{checked_in, draw, files, run};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -109,11 +109,10 @@ fn the_means_are_those_of_a_model_of_its_own() {
 #[test]
 fn races_of_few_clients_are_those_that_are_checked_in() {
     let drawn = draw("contention --clients 60 --over-time 60");
-    let checked_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../figures");
     for name in ["contention", "contention_intervals", "contention_other"] {
         let name = format!("{name}.csv");
         let read = |folder: &Path| fs::read_to_string(folder.join(&name)).expect("a table");
-        let (again, all) = (read(drawn.path()), read(&checked_in));
+        let (again, all) = (read(drawn.path()), read(&checked_in()));
         let all: HashSet<_> = all.lines().collect();
         // A header; and one, two, five, and six tens of clients with each kind of delays.
         assert_eq!(again.lines().count(), 1 + 9 * BackoffKind::ALL.len());

@@ -1,7 +1,7 @@
 //! Figures that the program draws, and their tables.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Output},
 };
 
@@ -39,6 +39,11 @@ impl Drawn {
     pub(crate) fn table(&self, name: &str) -> Table {
         read_table(self.path(), name)
     }
+}
+
+/// The folder of the figures that are checked in.
+pub(crate) fn checked_in() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../figures")
 }
 
 /// Reads a CSV file of a folder.

@@ -1,8 +1,8 @@
 //! The files of figures: equal bytes, those that are checked in, and bad input.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
-use crate::drawn::{draw, files, run};
+use crate::drawn::{checked_in, draw, files, run};
 
 #[test]
 fn equal_seeds_draw_equal_bytes() {
@@ -36,10 +36,9 @@ fn is_long(table: &str) -> bool {
 
 /// Asserts that figures draw those of the tables that are checked in.
 fn assert_drawn_again(figures: &[&str], which: fn(&str) -> bool) {
-    let checked_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../figures");
     let drawn: Vec<_> = figures.iter().flat_map(|name| draw(name).files()).collect();
     let mut compared = 0;
-    for (name, bytes) in files(&checked_in) {
+    for (name, bytes) in files(&checked_in()) {
         if name.ends_with(".csv") && which(&name) {
             let again = drawn.iter().find(|(drawn, _)| *drawn == name);
             let (_, again) = again.unwrap_or_else(|| panic!("{name}: no figure draws it"));
