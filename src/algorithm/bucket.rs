@@ -18,6 +18,13 @@
 //! open. Cascades, markers and several rules on one key have no room for positions, and use the
 //! last bound alone.
 //!
+//! # Tokens kept free
+//!
+//! The tokens that a rule keeps free are a floor below which no call of it takes the level. Only
+//! admission knows the floor: what a call may pay, and the numbers of its decision, are counted
+//! from there. Refill, the cut to the burst, corrections and expiry are those of the whole bucket,
+//! so a state means the same to rules with other floors.
+//!
 //! # Grants by an operator
 //!
 //! A grant is a settlement of a charge that is made up (`Algorithm::grant_at`, `grant_slack`), so
@@ -169,26 +176,39 @@ impl Bucket<'_> {
         Timestamp::from_nanos(state.written_at.as_nanos().saturating_add(wait))
     }
 
-    /// Returns the level after `cost` is paid, if the bucket holds that much.
+    /// Returns the level after `cost` is paid, if the bucket holds that much beside what is
+    /// kept free.
     #[inline]
     pub(super) fn pay(&self, level: i64, cost: u64) -> Option<i64> {
-        if cost > self.rule.burst.get() {
+        if cost > self.rule.most.get() {
             return None;
         }
         let rest = level - self.rule.rate.price_of(cost);
-        (rest >= 0).then_some(rest)
+        (rest >= self.rule.floor).then_some(rest)
     }
 
     /// Returns the greatest cost that the bucket can pay.
     #[inline]
     pub(super) fn tokens(&self, level: i64) -> u64 {
-        level.min(self.full()).max(0) as u64 / self.rule.rate.price as u64
+        let [level, price, _] = self.above_floor(level.min(self.full()));
+        (level as i64).max(0) as u64 / price
     }
 
     /// Returns the nanoseconds of filling until the bucket can pay `cost`; `None` is never.
     #[inline]
     pub(super) fn until(&self, level: i64, cost: u64) -> Option<u128> {
-        (cost <= self.rule.burst.get()).then(|| self.wait(level, self.rule.rate.price_of(cost)))
+        let TokenBucket {
+            rate, floor, most, ..
+        } = self.rule;
+        (cost <= most.get()).then(|| self.wait(level, floor + rate.price_of(cost)))
+    }
+
+    /// Returns the beginning of a deferred state, counted from the level that is kept free: the
+    /// level, the price of a token and the level of a full bucket.
+    #[inline]
+    pub(super) fn above_floor(&self, level: i64) -> [u64; 3] {
+        let (rate, floor) = (&self.rule.rate, self.rule.floor);
+        [level - floor, rate.price, rate.full - floor].map(|ticks| ticks as u64)
     }
 
     /// Returns the nanoseconds of filling until the bucket is full.
@@ -321,7 +341,8 @@ pub(super) struct Corrected {
 /// Returns the tokens of a bucket that is counted in ticks.
 ///
 /// Its deferred state begins with the level, the price of a token and the level of a full bucket,
-/// in ticks, and the nanoseconds until the clock has caught up with the last write.
+/// in ticks [from the floor on](Bucket::above_floor), and the nanoseconds until the clock has
+/// caught up with the last write.
 #[inline]
 pub(super) fn remaining(&[level, price, ..]: &DeferredState) -> u64 {
     (level as i64).max(0) as u64 / price

@@ -9,7 +9,7 @@ use std::{fmt, time::Duration};
 
 use super::{
     Algorithm, All, AnyRule, Counted, CountedRule, FixedWindow, SlidingLog, SlidingWindow,
-    TokenBucket, Validity, any::Own,
+    TokenBucket, Validity, any::Own, packed::InMemory,
 };
 use crate::{
     decision::Decision,
@@ -137,6 +137,13 @@ pub trait FleetRule: Algorithm + PartialEq {
     /// at the first. By default, if they are equal.
     fn can_merge(&self, first: Timestamp, later: Timestamp) -> bool {
         first == later
+    }
+
+    /// Returns `true` if units of both rules are the same: a delta and a share go on when calls
+    /// under them take turns.
+    #[doc(hidden)]
+    fn has_units_of(&self, other: &Self) -> bool {
+        self.is_same_bucket(other)
     }
 
     /// Returns `true` if nothing of a key is used at an instant, under any of the rules of which
@@ -329,12 +336,19 @@ impl FleetRule for TokenBucket {
     }
 
     fn tightened(&self, lease: Duration, max_cost: u64) -> Result<Self, Error> {
-        let burst = self.capacity();
+        let (burst, kept) = (self.capacity(), self.kept_free());
         let refilled = self.refilled_within(lease);
         let left = burst.saturating_sub(refilled);
-        if left < max_cost.max(1) {
+        if left.saturating_sub(kept) < max_cost.max(1) {
+            let burst = match kept {
+                0 => format!("its burst of {burst}"),
+                _ => format!(
+                    "the {} of its burst that it does not keep free",
+                    burst - kept
+                ),
+            };
             return Err(Error::new(format!(
-                "`{self}` with leases of {}: expected at least {max_cost} of its burst of {burst} to be left, but {refilled} are refilled \
+                "`{self}` with leases of {}: expected at least {max_cost} of {burst} to be left, but {refilled} are refilled \
                  during that time, and the burst pays for them; choose shorter leases, a larger burst or a smaller `max_cost`",
                 Written(lease)
             )));
@@ -370,6 +384,15 @@ impl FleetRule for TokenBucket {
 
     fn node_share(&self, numerator: u64, denominator: u64) -> Result<Self, Error> {
         self.try_scaled(numerator, denominator)
+    }
+
+    /// Those of the whole bucket: calls under other rules spend from the same share.
+    fn used_of_share(&self, state: Option<&Self::State>, at: Timestamp, nodes: u64) -> u64 {
+        let (whole, nodes) = (self.whole(), nodes.max(1));
+        let left = |rule: &Self, state| rule.look(state, at).remaining().unwrap_or(0);
+        whole.node_share(1, nodes).map_or(u64::MAX, |share| {
+            left(&share, None).saturating_sub(left(&whole, state) / nodes)
+        })
     }
 }
 

@@ -418,6 +418,21 @@ pub trait InMemory: Algorithm {
         }
     }
 
+    /// Returns `true` if both rules are the same token bucket, of which each may [keep
+    /// free](TokenBucket::keep_free) another part.
+    fn is_same_bucket(&self, other: &Self) -> bool {
+        match (self.built_in().form, other.built_in().form) {
+            (Form::Bucket(a), Form::Bucket(b)) => a.whole() == b.whole(),
+            _ => false,
+        }
+    }
+
+    /// Returns `true` for a token bucket that keeps some tokens free: calls under another rule may
+    /// pass while those under this one are refused.
+    fn keeps_free(&self) -> bool {
+        matches!(self.built_in().form, Form::Bucket(rule) if rule.kept_free() > 0)
+    }
+
     /// Packs a state into a packed state, without loss; `None` if it does not fit.
     #[inline]
     fn pack(&self, state: &Self::State, now: StoreTime) -> Option<PackedState> {

@@ -103,7 +103,7 @@ impl Rate {
 
     /// Returns the price of a number of tokens that the bucket can hold.
     #[inline]
-    pub(super) fn price_of(&self, tokens: u64) -> i64 {
+    pub(super) const fn price_of(&self, tokens: u64) -> i64 {
         tokens as i64 * self.price
     }
 

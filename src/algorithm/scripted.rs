@@ -26,14 +26,14 @@ use crate::{
 /// script are exact.
 pub(crate) type ScriptTuple = Vec<i64>;
 
-/// Returns the gain of a microsecond, the price of a token and the burst, if the rule is a single
-/// token bucket that starts full.
+/// Returns the gain of a microsecond, the price of a token, the burst and the tokens that it
+/// keeps free, if the rule is a single token bucket that starts full.
 #[cfg(feature = "redis")]
-pub(crate) fn lone_bucket(parts: &[ScriptTuple]) -> Option<[i64; 3]> {
+pub(crate) fn lone_bucket(parts: &[ScriptTuple]) -> Option<[i64; 4]> {
     let [part] = parts else { return None };
     match part[..] {
-        [TokenBucket::KIND, gain, price, burst, initial, _] if initial == burst => {
-            Some([gain, price, burst])
+        [TokenBucket::KIND, gain, price, burst, initial, _, kept] if initial == burst => {
+            Some([gain, price, burst, kept])
         }
         _ => None,
     }

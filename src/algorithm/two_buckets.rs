@@ -126,7 +126,7 @@ impl<'a> TwoBuckets<'a> {
             return (None, self.refuse_both(levels, now, cost));
         };
         let ([a, b], levels) = (self.buckets, [in_a, in_b]);
-        let limit = |bucket: &TokenBucket| RuleLimit::new(bucket.burst, bucket.quota());
+        let limit = |bucket: &TokenBucket| RuleLimit::new(bucket.most, bucket.quota());
         let decision = Decision::new(Verdict::Allow, now.at(), cost.get())
             .with_rule_limit(Some(limit(a).and(limit(b))))
             .with_deferred(self.deferred(levels, &OF_BOTH));
@@ -174,10 +174,7 @@ impl<'a> TwoBuckets<'a> {
 
     #[inline(always)]
     fn deferred(self, levels: [i64; 2], compute: &'static Compute) -> Deferred {
-        let numbers = |n: usize| {
-            let rate = &self.buckets[n].rate;
-            [levels[n], rate.price, rate.full].map(|ticks| ticks as u64)
-        };
+        let numbers = |n: usize| self.bucket(n).above_floor(levels[n]);
         let ([a, b, c], [d, e, f]) = (numbers(0), numbers(1));
         let state = [a, b, c, d, e, f];
         Deferred { state, compute }
@@ -271,10 +268,12 @@ mod tests {
 
     fn bucket() -> impl Strategy<Value = TokenBucket> {
         let periods = prop_oneof![Just(1_000_000_000_u64), 1..100_000_000_000_u64];
-        (1..50_u64, periods, 1..20_u64)
-            .prop_map(|(amount, period, burst)| {
+        (1..50_u64, periods, 1..20_u64, 0..10_u64)
+            .prop_map(|(amount, period, burst, kept)| {
                 let quota = Quota::new(amount, Duration::from_nanos(period));
-                TokenBucket::new(quota).burst(burst)
+                TokenBucket::new(quota)
+                    .burst(burst)
+                    .keep_free(kept.min(burst - 1))
             })
             .prop_filter("packed states", TokenBucket::is_packed)
     }

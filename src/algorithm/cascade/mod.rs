@@ -86,7 +86,7 @@ impl Cascade {
     pub fn new(first: TokenBucket) -> Self {
         Self {
             buckets: Box::new([first]),
-            capacity: first.burst,
+            capacity: first.most,
             quota: first.quota(),
             starts_full: first.starts_full(),
         }
@@ -118,7 +118,7 @@ impl Cascade {
         let mut buckets = Vec::from(self.buckets);
         buckets.push(next);
         Ok(Self {
-            capacity: self.capacity.max(next.burst),
+            capacity: self.capacity.max(next.most),
             starts_full: self.starts_full && next.starts_full(),
             quota: sum(&buckets).unwrap_or_else(|| fastest(next.quota(), &buckets)),
             buckets: buckets.into_boxed_slice(),
@@ -135,7 +135,8 @@ impl Cascade {
         self.quota
     }
 
-    /// Returns the capacity of the largest bucket, in tokens.
+    /// Returns the greatest cost that a bucket can pay: its capacity, without what it [keeps
+    /// free](TokenBucket::keep_free).
     pub const fn capacity(&self) -> u64 {
         self.capacity.get()
     }

@@ -1,7 +1,7 @@
 -- Sections, which programs are assembled from: `Lua` in `registry.rs` names their duties.
 
 --- section: step
--- rule: kind, and five numbers for each bucket
+-- rule: kind, and six numbers for each bucket
 -- state: kind, and for each bucket written at, level, gain
 local MOST = 8
 
@@ -18,11 +18,11 @@ end
 -- that time.
 local function first(rule, state)
   local known, last = { KIND }, 0
-  for n = 2, math.min(#state, 1 + (#rule - 1) / 5 * 3), 3 do
+  for n = 2, math.min(#state, 1 + (#rule - 1) / 6 * 3), 3 do
     known[n], known[n + 1], known[n + 2] = state[n], state[n + 1], state[n + 2]
     last = math.max(last, state[n])
   end
-  for n = #known + 1, 1 + (#rule - 1) / 5 * 3, 3 do
+  for n = #known + 1, 1 + (#rule - 1) / 6 * 3, 3 do
     known[n], known[n + 1], known[n + 2] = last, 0, 1
   end
   return known, last
@@ -30,22 +30,22 @@ end
 
 ends[KIND] = function(rule, state)
   local known, last = first(rule, state)
-  for bucket = 0, (#rule - 1) / 5 - 1 do
+  for bucket = 0, (#rule - 1) / 6 - 1 do
     local n = 2 + 3 * bucket
-    last = math.max(last, rests_at(rule, 2 + 5 * bucket, known[n], known[n + 1], known[n + 2]))
+    last = math.max(last, rests_at(rule, 2 + 6 * bucket, known[n], known[n + 1], known[n + 2]))
   end
   return last
 end
 
 steps[KIND] = function(rule, state, now, cost)
-  local buckets = (#rule - 1) / 5
+  local buckets = (#rule - 1) / 6
   local capacity = 0
-  for n = 2, #rule, 5 do
-    capacity = math.max(capacity, rule[n + 2])
+  for n = 2, #rule, 6 do
+    capacity = math.max(capacity, rule[n + 2] - rule[n + 5])
   end
   -- include cascade/known
   for bucket = 0, buckets - 1 do
-    local n, own = 2 + 3 * bucket, 2 + 5 * bucket
+    local n, own = 2 + 3 * bucket, 2 + 6 * bucket
     local level = new[n + 1]
     if state then
       level = filled(rule, own, level, new[n + 2], at - new[n])
@@ -67,7 +67,7 @@ end
 -- Reads the `state` of a key `now`, nil if it is forgotten: its buckets as `new`, which begin afresh without a state, and the instant `at`, which
 -- is never before the last write. Also whether a new key is at rest.
 local at_rest = true
-for n = 2, #rule, 5 do
+for n = 2, #rule, 6 do
   at_rest = at_rest and starts_full(rule, n)
 end
 if state and not at_rest and now >= ends[KIND](rule, state) then
@@ -78,7 +78,7 @@ if state then
   new, at = first(rule, state)
   at = math.max(now, at)
 else
-  for n = 2, #rule, 5 do
+  for n = 2, #rule, 6 do
     local last = #new
     new[last + 1], new[last + 2], new[last + 3] = now, rule[n + 3] * rule[n + 1], rule[n]
   end
@@ -87,7 +87,7 @@ end
 --- section: settle
 -- Corrects the bucket that paid.
 settles[KIND] = function(rule, state, now, charge)
-  local n, own = 2 + 3 * charge.class, 2 + 5 * charge.class
+  local n, own = 2 + 3 * charge.class, 2 + 6 * charge.class
   if not rule[own] then
     return nil
   end

@@ -3,7 +3,7 @@
 --- section: step
 -- rule: kind, colour that was given before (0 green, 1 yellow, 2 red), and the committed and the peak bucket
 -- state: kind, written at, level and gain of the committed bucket, and of the peak one
-local COMMITTED, PEAK = 3, 8
+local COMMITTED, PEAK = 3, 9
 
 shapes[KIND] = function(state)
   return #state == 6 and is_natural(state[2]) and has_level(state, 3) and has_level(state, 5)

@@ -71,6 +71,40 @@ use crate::{
 /// the last call, which counts as now. To settle several buckets exactly, make them limits of their
 /// own ([`Limit`](crate::Limit) and `.also(…)`).
 ///
+/// # Tokens kept free
+///
+/// A rule that [keeps tokens free](Self::keep_free) refuses a call if fewer than these would be
+/// left. It is the same bucket with the same state, and takes nothing of it but the costs of its
+/// calls. So important calls of a key can be given the bucket itself by a [rule per
+/// request](crate::RateLimitLayer::rule), and others this rule ([recipe]).
+///
+/// ```
+/// use tollgate::{Cost, Timestamp, TokenBucket, algorithm::Algorithm};
+///
+/// let bucket = TokenBucket::per_second(10);
+/// let keeping = bucket.keep_free(4);
+/// assert_eq!(keeping.to_string(), "token-bucket 10/1s keep-free=4");
+///
+/// let (mut state, now) = (None, Timestamp::default());
+/// let mut admits = |rule: TokenBucket| {
+///     let mut call = || rule.step(&mut state, now, Cost::ONE).decision();
+///     (0..20).filter(|_| call().is_admitted()).count()
+/// };
+/// assert_eq!((admits(keeping), admits(bucket)), (6, 4));
+/// ```
+///
+/// - The limit, the remaining units and the waits of a decision, and so the headers, are those of
+///   its caller: of the part that is not kept free. The quota is as written.
+/// - Refill, corrections, grants and expiry are those of the whole bucket. A correction to a higher
+///   cost may take tokens that are kept free.
+/// - [Leased](crate::store::StoreExt::leased) units are spent under the rule that they were granted
+///   under. Between [synchronisations](crate::store::StoreExt::synced), nodes may take up to their
+///   overshoot of what is kept free.
+/// - Each bucket of a [`Cascade`](crate::Cascade) may keep tokens free. Windows cannot: counters,
+///   which run them too, add a call before they know what is left.
+///
+/// [recipe]: crate::recipes#important-calls-among-others
+///
 /// # When the rule changes
 ///
 /// Credit carries over as time: a bucket that was emptied half a minute ago holds what the new
@@ -101,10 +135,14 @@ use crate::{
 pub struct TokenBucket {
     quota: Quota,
     pub(super) burst: NonZeroU64,
+    /// The greatest cost that passes: the burst without what is kept free.
+    pub(super) most: NonZeroU64,
     pub(super) initial: u64,
     /// In nanoseconds.
     pub(super) keep: u64,
     pub(super) rate: Rate,
+    /// The level of what is kept free, in ticks.
+    pub(super) floor: i64,
 }
 
 const DAY: u64 = 86_400_000_000_000;
@@ -136,26 +174,29 @@ impl TokenBucket {
         let Some(burst) = NonZeroU64::new(quota.amount()) else {
             unreachable!()
         };
-        Self::with(quota, burst, quota.amount(), DAY)
+        Self::with(quota, burst, burst, quota.amount(), DAY)
     }
 
     const fn with(
         quota: Quota,
         burst: NonZeroU64,
+        most: NonZeroU64,
         initial: u64,
         keep: u64,
     ) -> Result<Self, Misfit> {
-        let most = if initial > burst.get() {
+        let most_held = if initial > burst.get() {
             initial
         } else {
             burst.get()
         };
-        match Rate::of(quota, most, burst.get()) {
+        match Rate::of(quota, most_held, burst.get()) {
             Ok(rate) => Ok(Self {
                 quota,
                 burst,
+                most,
                 initial,
                 keep,
+                floor: rate.price_of(burst.get() - most.get()),
                 rate,
             }),
             Err(misfit) => Err(misfit),
@@ -178,14 +219,48 @@ impl TokenBucket {
     ///
     /// # Errors
     ///
-    /// When `tokens` is 0 or above 2⁴⁰, or such a bucket takes more than 24 years to fill.
+    /// When `tokens` is 0 or above 2⁴⁰, is no more than the bucket [keeps free](Self::keep_free),
+    /// or such a bucket takes more than 24 years to fill.
     pub fn try_burst(self, tokens: u64) -> Result<Self, Error> {
         let burst = NonZeroU64::new(tokens).ok_or_else(|| {
             Error::new("a burst of 0: expected at least 1; nothing could ever pass")
         })?;
         fits(tokens, "burst")?;
-        Self::with(self.quota, burst, tokens, self.keep)
+        let most = not_kept(burst, self.kept_free())?;
+        Self::with(self.quota, burst, most, tokens, self.keep)
             .map_err(|misfit| misfit.of(self.quota, "burst", tokens))
+    }
+
+    /// Keeps some tokens free: calls under this rule leave that many in the bucket, for calls under
+    /// [another rule](#tokens-kept-free).
+    ///
+    /// 0 by default. The order of the settings does not matter, but each of them is checked: a
+    /// reserve of the quota's amount or more needs a larger [burst](Self::burst) before it.
+    ///
+    /// # Panics
+    ///
+    /// When [`try_keep_free`](Self::try_keep_free) fails; meant for literals.
+    #[must_use]
+    #[track_caller]
+    #[doc(alias("reserve", "priority", "headroom"))]
+    pub fn keep_free(self, tokens: u64) -> Self {
+        self.try_keep_free(tokens)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Keeps some tokens [free](#tokens-kept-free).
+    ///
+    /// # Errors
+    ///
+    /// When `tokens` is the whole burst or more.
+    pub fn try_keep_free(self, tokens: u64) -> Result<Self, Error> {
+        let most = not_kept(self.burst, tokens)?;
+        let floor = self.rate.price_of(tokens);
+        Ok(Self {
+            most,
+            floor,
+            ..self
+        })
     }
 
     /// Sets the initial fill of a new key's bucket, in tokens.
@@ -210,7 +285,7 @@ impl TokenBucket {
     /// When `tokens` is above 2⁴⁰, or takes more than 24 years to refill.
     pub fn try_initial(self, tokens: u64) -> Result<Self, Error> {
         fits(tokens, "initial fill")?;
-        Self::with(self.quota, self.burst, tokens, self.keep)
+        Self::with(self.quota, self.burst, self.most, tokens, self.keep)
             .map_err(|misfit| misfit.of(self.quota, "initial fill", tokens))
     }
 
@@ -235,9 +310,23 @@ impl TokenBucket {
         self.quota
     }
 
-    /// Returns its capacity in tokens.
+    /// Returns its capacity in tokens, including those that are [kept free](Self::keep_free).
     pub const fn capacity(&self) -> u64 {
         self.burst.get()
+    }
+
+    /// Returns the tokens that it [keeps free](Self::keep_free).
+    pub const fn kept_free(&self) -> u64 {
+        self.burst.get() - self.most.get()
+    }
+
+    /// Returns the bucket itself, of which nothing is kept free.
+    pub(super) const fn whole(&self) -> Self {
+        Self {
+            most: self.burst,
+            floor: 0,
+            ..*self
+        }
     }
 
     /// Returns the tokens that a new key's bucket holds.
@@ -263,6 +352,17 @@ impl TokenBucket {
     }
 }
 
+/// Returns the part of a burst that is not kept free.
+fn not_kept(burst: NonZeroU64, kept: u64) -> Result<NonZeroU64, Error> {
+    let left = burst.get().checked_sub(kept).and_then(NonZeroU64::new);
+    left.ok_or_else(|| {
+        Error::new(format!(
+            "{kept} tokens kept free of a burst of {burst}: expected less than the burst; nothing could ever pass; keep fewer free, \
+             or set a larger burst before"
+        ))
+    })
+}
+
 /// Checks a number of tokens.
 fn fits(tokens: u64, what: &str) -> Result<(), Error> {
     if tokens > Quota::MAX_AMOUNT {
@@ -282,11 +382,11 @@ of_quota!(
 );
 
 impl TokenBucket {
-    /// Scales the rate, the burst, and the initial fill by `numerator / denominator`.
+    /// Scales all amounts of tokens by `numerator / denominator`.
     ///
     /// The rate is exact if a [`Quota`] can express it, as `100/3m` is a third of `100/1m`, and
-    /// else a little lower. Burst and initial fill are rounded down to whole tokens. So the shares
-    /// of all nodes never exceed the whole.
+    /// else a little lower. Burst and initial fill are rounded down to whole tokens, and
+    /// those that are kept free are rounded up. So the shares of all nodes never exceed the whole.
     ///
     /// # Panics
     ///
@@ -311,15 +411,18 @@ impl TokenBucket {
     ///
     /// # Errors
     ///
-    /// When `numerator` or `denominator` is 0, when less than one token would be left of the burst,
-    /// or when a bucket of these numbers is refused.
+    /// When `numerator` or `denominator` is 0, when less than one token would be left of the burst
+    /// or beside those that are kept free, or when a bucket of these numbers is refused.
     pub fn try_scaled(self, numerator: u64, denominator: u64) -> Result<Self, Error> {
         let burst = share_of(("burst", self.burst.get()), numerator, denominator)?;
-        let initial = u128::from(self.initial) * u128::from(numerator) / u128::from(denominator);
+        let scaled = |tokens: u64| u128::from(tokens) * u128::from(numerator);
+        let initial = scaled(self.initial) / u128::from(denominator);
+        let kept = scaled(self.kept_free()).div_ceil(denominator.into());
         let quota = scaled_quota(self.quota, numerator, denominator)?;
         let bucket = Self::try_new(quota)?
             .try_burst(burst)?
-            .try_initial(u64::try_from(initial).unwrap_or(u64::MAX))?;
+            .try_initial(u64::try_from(initial).unwrap_or(u64::MAX))?
+            .try_keep_free(u64::try_from(kept).unwrap_or(u64::MAX))?;
         Ok(bucket.keep(Duration::from_nanos(self.keep)))
     }
 }
@@ -357,6 +460,9 @@ impl TokenBucket {
         if self.burst.get() != self.quota.amount() {
             write!(f, " burst={}", self.burst)?;
         }
+        if self.kept_free() > 0 {
+            write!(f, " keep-free={}", self.kept_free())?;
+        }
         if !self.starts_full() {
             write!(f, " initial={}", self.initial)?;
         }
@@ -371,7 +477,7 @@ impl TokenBucket {
     /// Parses a quota and settings, without the name before them.
     pub(super) fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {
         let mut bucket = words.bucket(Self::try_new)?;
-        let settings = words.settings(&["burst", "initial", "keep"])?;
+        let settings = words.settings(&["burst", "initial", "keep", "keep-free"])?;
         if let Some(word) = settings[0] {
             bucket = word.apply(word.number()?, |burst| bucket.try_burst(burst))?;
         }
@@ -381,12 +487,15 @@ impl TokenBucket {
         if let Some(word) = settings[2] {
             bucket = bucket.keep(word.duration()?);
         }
+        if let Some(word) = settings[3] {
+            bucket = word.apply(word.number()?, |tokens| bucket.try_keep_free(tokens))?;
+        }
         Ok(bucket)
     }
 }
 
 text! {
-    /// Parses `token-bucket 100/1m burst=150 initial=300 keep=24h`; all but the quota may be left
-    /// out.
+    /// Parses `token-bucket 100/1m burst=150 keep-free=20 initial=300 keep=24h`; all but the quota
+    /// may be left out.
     TokenBucket
 }

@@ -16,7 +16,7 @@ ends[KIND] = function(rule, state)
 end
 
 steps[KIND] = function(rule, state, now, cost)
-  local gain, price, burst, initial = rule[2], rule[3], rule[4], rule[5]
+  local gain, price, burst, initial, kept = rule[2], rule[3], rule[4], rule[5], rule[7]
   local refunded, last = state and state[5], state and state[6]
   -- include token_bucket/level
   -- Once all charges have passed, nobody asks what was refunded.
@@ -28,7 +28,7 @@ steps[KIND] = function(rule, state, now, cost)
     return true, { KIND, at, rest, gain, refunded, last }
   end
   -- The first sight of a key that does not start at rest is remembered: from here on it fills.
-  if cost <= burst and not state and not starts_full(rule, 2) then
+  if cost <= burst - kept and not state and not starts_full(rule, 2) then
     return false, { KIND, at, level, gain, refunded, last }
   end
   return false
@@ -100,7 +100,7 @@ end
 
 --- section: remaining
 remainders[KIND] = function(rule, state, now)
-  local price, burst, initial = rule[3], rule[4], rule[5]
+  local price, burst, initial, kept = rule[3], rule[4], rule[5], rule[7]
   -- include token_bucket/level
-  return div_floor(math.max(0, math.min(level, burst * price)), price)
+  return div_floor(math.max(0, math.min(level, burst * price) - kept * price), price)
 end

@@ -6,7 +6,7 @@
 //!
 //! A bucket whose initial fill is not its burst is forgotten a day after it was full, and only then
 //! gets its initial fill again. Until then `reset_after` counts. `remaining` never exceeds the
-//! capacity, also of an overfull bucket, because a cost above the capacity is always refused.
+//! greatest cost that is not always refused, also of an overfull bucket.
 
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ use crate::{
         Algorithm, StateKind, Step,
         bucket::{Bucket, BucketLevel, Fill, more_after, remaining},
         packed::{BuiltIn, Form, InWords, PackedKind, PackedState, StepPacked, StoreTime},
-        rate::Rate,
         ticks::{PER_MICRO, PER_NANO, after, after_ticks, nanos_up},
     },
     decision::{
@@ -121,12 +120,11 @@ impl Bucket<'_> {
         refunded: u64,
     ) -> Decision {
         let rule = self.rule;
-        let decision = Decision::new(verdict, now, cost).with_limit(rule.burst, rule.quota);
+        let decision = Decision::new(verdict, now, cost).with_limit(rule.most, rule.quota);
         if !self.starts_full {
             return self.with_numbers(decision, fill, refunded);
         }
-        let Rate { price, full, .. } = rule.rate;
-        let [level, price, full] = [fill.level, price, full].map(|ticks| ticks as u64);
+        let [level, price, full] = self.above_floor(fill.level);
         decision.with_deferred(Deferred {
             state: [level, price, full, fill.at.nanos_since(now), refunded, 0],
             compute: &DEFERRED,
@@ -171,7 +169,7 @@ impl Bucket<'_> {
             return Step::Wrote(decision);
         }
         let is_new = fill.full_for.is_none() && !self.starts_full;
-        if !is_new || cost.get() > self.rule.burst.get() {
+        if !is_new || cost.get() > self.rule.most.get() {
             return Step::Kept(decision);
         }
         // From here on the key fills up: the one refusal that must be remembered.

@@ -79,9 +79,9 @@ const FOR_EVER: u64 = 1 << 52;
 
 impl TokenBucket {
     /// Returns the bucket in the numbers of a script, alone or as a part of `rule`: gain of a
-    /// microsecond, price of a token, burst, initial fill, and the time for which a full key is
-    /// kept.
-    pub(crate) fn numbers(&self, rule: &impl Display) -> Result<[i64; 5], Error> {
+    /// microsecond, price of a token, burst, initial fill, the time for which a full key is kept,
+    /// and the tokens that it keeps free.
+    pub(crate) fn numbers(&self, rule: &impl Display) -> Result<[i64; 6], Error> {
         let (burst, initial) = (self.burst.get(), self.initial);
         let ScriptRate { gain, price } = ScriptRate::of(&self.rate);
         // One microsecond's gain more than there ever is.
@@ -96,7 +96,8 @@ impl TokenBucket {
         } else {
             FOR_EVER as i64
         };
-        Ok([gain, price, burst as i64, initial as i64, keep])
+        let [burst, initial, kept] = [burst, initial, self.kept_free()].map(|tokens| tokens as i64);
+        Ok([gain, price, burst, initial, keep, kept])
     }
 
     /// Returns the span of `level` units of a `gain` a microsecond.

@@ -26,8 +26,10 @@ use crate::{
 /// only in part, and shares that nodes measure at different times may add up to more than all.
 #[derive(Clone, Debug)]
 pub(super) struct OfflineShare<Rule: Syncable> {
-    part: Rule,
+    /// `None` if the last rule has no share.
+    part: Option<Rule>,
     state: Option<Rule::State>,
+    nodes: u64,
     /// That of the whole rule, which clients see.
     limit: Option<RuleLimit>,
 }
@@ -48,28 +50,36 @@ impl<Rule: Syncable> OfflineShare<Rule> {
         let mut state = None;
         part.settle(&mut state, &Charge::new(at, 0), at, used);
         Ok(Self {
-            part,
+            part: Some(part),
             state,
+            nodes,
             limit: rule.look(state_of_key, at).rule_limit(),
         })
     }
 
-    pub(super) fn acquire(&mut self, at: Timestamp, cost: Cost) -> Decision {
-        let decision = self.part.step(&mut self.state, at, cost).decision();
-        decision.with_rule_limit(self.limit)
+    /// Goes on under a rule of the same bucket, which keeps another part of it free. What was spent
+    /// of the share stays spent.
+    pub(super) fn come_under(&mut self, rule: &Rule) {
+        self.part = rule.node_share(1, self.nodes.max(1)).ok();
+        self.limit = rule.look(None, Timestamp::default()).rule_limit();
     }
 
-    /// Returns the decision of a call of one unit.
-    pub(super) fn look(&self, at: Timestamp) -> Decision {
-        self.part
-            .look(self.state.as_ref(), at)
-            .with_rule_limit(self.limit)
+    /// Decides a call; `None` without a share.
+    pub(super) fn acquire(&mut self, at: Timestamp, cost: Cost) -> Option<Decision> {
+        let step = self.part.as_ref()?.step(&mut self.state, at, cost);
+        Some(step.decision().with_rule_limit(self.limit))
+    }
+
+    /// Returns the decision of a call of one unit; `None` without a share.
+    pub(super) fn look(&self, at: Timestamp) -> Option<Decision> {
+        let look = self.part.as_ref()?.look(self.state.as_ref(), at);
+        Some(look.with_rule_limit(self.limit))
     }
 
     /// Returns how many units of the key this node may add to what all others admit, beside what is
     /// refilled.
     pub(super) fn most(&self) -> u64 {
-        let whole = self.part.look(None, Timestamp::default());
-        whole.limit().unwrap_or(0)
+        let whole = |part: &Rule| part.look(None, Timestamp::default()).limit();
+        self.part.as_ref().and_then(whole).unwrap_or(0)
     }
 }

@@ -243,18 +243,28 @@ impl<Rule: Syncable> KeyView<Rule> {
     #[cold]
     fn come_under(&mut self, rule: &Rule, bound: &Bound) {
         self.number = bound.number;
-        if *self.push.rule != *rule {
-            let push = self.push_mut();
-            (push.rule, push.offline) = (Arc::new(rule.clone()), None);
-            self.begins_anew = true;
-            self.left_until = Timestamp::default();
+        if *self.push.rule == *rule {
+            return;
         }
+        let goes_on = rule.has_units_of(&self.push.rule);
+        let push = self.push_mut();
+        push.rule = Arc::new(rule.clone());
+        if goes_on {
+            // Calls under both rules take turns.
+            if let Some(offline) = &mut push.offline {
+                offline.come_under(rule);
+            }
+            return;
+        }
+        push.offline = None;
+        self.begins_anew = true;
+        self.left_until = Timestamp::default();
     }
 
     /// Returns how the key stands, as this node knows it; `None` if it does not know enough.
     pub(crate) fn look(&self, rule: &Rule, now: Timestamp) -> Option<Decision> {
         if let Some(offline) = &self.push.offline {
-            return Some(offline.look(self.clock.at(now)));
+            return offline.look(self.clock.at(now));
         }
         let is_known = self.is_known && self.in_store == 0 && !self.is_unreachable;
         is_known.then(|| rule.look(self.state.as_ref(), self.clock.at(now)))
@@ -303,7 +313,9 @@ impl<Rule: Syncable> KeyView<Rule> {
         if !by_rule.is_admitted() {
             return ViewOutcome::Decided(by_rule);
         }
-        let decision = offline.acquire(at, cost);
+        let Some(decision) = offline.acquire(at, cost) else {
+            return ViewOutcome::Unreachable;
+        };
         if decision.is_admitted() {
             let begins = self.begins_at(&self.push.rule, now, at);
             self.state = state;

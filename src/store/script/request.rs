@@ -14,7 +14,7 @@
 //! GRANT       as SETTLE; each ask has `most`                        list; `admitted` has units
 //! SYNC        as SETTLE; no calls, each correction is a delta       list
 //! BUCKETS     second micros runs bucket.. run..                     bytes
-//! ONE_BUCKET  second gain price burst cost count micros             bytes
+//! ONE_BUCKET  second gain price burst kept cost count micros        bytes
 //! RESET       none                                                  "1", or the server's error
 //! COUNT_NODE  [ period, milliseconds to keep, seconds a period ]    [ current, previous ]
 //!
@@ -33,7 +33,7 @@
 //! Argument of buckets: bare numbers without a list around them.
 //!   second      seconds of Unix time, with micros beyond them; -1 for the server's clock
 //!   runs        position of the first run among all these numbers, from 1 on
-//!   bucket      gain price burst
+//!   bucket      gain price burst kept
 //!   run         key position-of-bucket cost count; `count` equal calls about one key
 //!
 //! Reply as a list
@@ -173,7 +173,7 @@ pub(super) struct EncodedRule {
     /// Index in the list of algorithms, if the rule is one algorithm alone.
     algorithm: Option<usize>,
     /// Gain, price and burst, if the rule is one token bucket that starts full.
-    bucket: Option<[i64; 3]>,
+    bucket: Option<[i64; 4]>,
     /// `true` if units can be granted ahead of their use.
     grants: bool,
     /// The logs beside its states.
@@ -501,7 +501,7 @@ const MOST_CALLS: usize = u8::MAX as usize;
 /// may change their order.
 fn of_buckets(
     now: Option<u64>,
-    buckets: &[[i64; 3]],
+    buckets: &[[i64; 4]],
     mut items: Vec<EncodedAsk>,
 ) -> (Program, Vec<u8>) {
     // Stable: those on one key stay in their order.
@@ -524,7 +524,7 @@ fn of_buckets(
         return (Program::ONE_BUCKET, bytes);
     }
     // From 1 on, as Lua counts; the first bucket begins at the fourth number.
-    let offset = |rule: usize| 4 + 3 * rule as i64;
+    let offset = |rule: usize| 4 + 4 * rule as i64;
     put(&[micros, offset(buckets.len())]);
     put(buckets.as_flattened());
     for run in runs {

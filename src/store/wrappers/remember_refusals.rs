@@ -14,7 +14,7 @@ use pin_project_lite::pin_project;
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::Algorithm,
+    algorithm::{Algorithm, packed::InMemory},
     decision::{Cost, Decision, Numbers, RuleLimit, Verdict},
     key::Key,
     policy::Policy,
@@ -198,7 +198,7 @@ impl<S: Backend, Rule, C> Backend for RememberRefusals<S, Rule, C> {
 impl<S, Rule, C> Store<Rule> for RememberRefusals<S, Rule, C>
 where
     S: Store<Rule>,
-    Rule: Clone + PartialEq,
+    Rule: Algorithm + PartialEq,
     C: Clock + Clone,
 {
     type Answer = RememberFuture<S::Answer, Rule, C>;
@@ -227,9 +227,12 @@ where
                 is_same_rule.then(|| refusal.decision(ask.cost(), now, left))?
             },
         );
-        // A refusal of a blocked key has no consequences in the store.
+        // A refusal of a blocked key, or of a call that leaves tokens to others, has no
+        // consequences in the store.
         if let Some(refusal) = refusal
-            && (refusal.is_of_block() || !self.store.note_refusal(policy, key))
+            && (refusal.is_of_block()
+                || ask.rule().keeps_free()
+                || !self.store.note_refusal(policy, key))
         {
             self.cache.count_hit(lookup);
             return Check::Ready(Ok(refusal.into()));

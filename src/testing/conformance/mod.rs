@@ -249,6 +249,7 @@ where
             Law::Settle => checker.settles().await,
             Law::Reset => checker.resets().await,
             Law::Change => checker.change().await,
+            Law::Reserve => checker.reserves().await,
             Law::Kinds => checker.kinds().await,
             Law::Race => checker.race().await,
             Law::Cancel => checker.cancel().await,
@@ -323,8 +324,9 @@ impl<R> SuiteSettings<R> {
 
 /// Rules of each algorithm: slow ones, whose calls can be counted, and fast ones, whose waits are
 /// short.
-const RULES: [&str; 18] = [
+const RULES: [&str; 20] = [
     "token-bucket 5/1h",
+    "token-bucket 5/1h keep-free=2",
     "token-bucket 20/1s burst=3",
     "token-bucket 100/1m burst=150",
     "token-bucket 30/1s burst=4 initial=0",
@@ -340,6 +342,7 @@ const RULES: [&str; 18] = [
     "warm-up 6/s over=2s",
     "warm-up-spaced 20/s over=4s max-wait=1s",
     "cascade 4/1h > 3/1d",
+    "cascade 4/1h keep-free=1 > 3/1d keep-free=2",
     "three-color 4/1h burst=4 peak=6/1h peak-burst=6 aware",
     "token-bucket 6/1h & fixed-window 4/1d",
 ];

@@ -27,7 +27,7 @@ type AnyState = <AnyRule as Algorithm>::State;
 type CascadeState = <Cascade as Algorithm>::State;
 
 /// Includes costs that some buckets can never pay.
-const AT_REST: [&str; 7] = [
+const AT_REST: [&str; 8] = [
     "cascade 100/1m > 7/1s burst=3",
     "cascade 3/1s burst=30 > 1/365d > 5/10s burst=1",
     "cascade 5/10s",
@@ -35,6 +35,7 @@ const AT_REST: [&str; 7] = [
     "cascade 7/1s burst=2 > 3/1s burst=50 > 1/60s burst=5 > 100/1m",
     "cascade 60/1m burst=100 > 60/1m burst=100",
     "cascade 1/365d > 9/1h > 9/1h > 9/1h > 9/1h > 9/1h > 9/1h > 2/1s burst=80",
+    "cascade 60/1m burst=100 keep-free=40 > 7/1s keep-free=2",
 ];
 
 fn parsed(texts: &[&str]) -> Vec<Cascade> {
@@ -52,7 +53,7 @@ proptest! {
     #[test]
     fn laws_hold_with_other_initial_fills(begin in beginnings(), first in 0..4_usize, ops in ops(10 * SECOND, 8)) {
         let mut rules = parsed(&[
-            "cascade 5/10s initial=0 > 8/20s",
+            "cascade 5/10s keep-free=2 initial=0 > 8/20s",
             "cascade 5/10s > 3/10s burst=8 initial=12 keep=1h",
             "cascade 5/10s initial=9 > 7/1s burst=3 initial=0 keep=0s > 1/1m initial=2",
             "cascade 8/10s initial=0",

@@ -6,9 +6,11 @@ use tollgate::{AnyRule, Error};
 use crate::algorithms::spelling::{derived, written};
 
 /// Every documented form.
-const FORMS: [&str; 16] = [
+const FORMS: [&str; 18] = [
     "token-bucket 100/1m burst=150 initial=300 keep=1h",
     "token-bucket 100/1m keep=1h",
+    "token-bucket 1000/1s keep-free=200",
+    "token-bucket 100/1m burst=150 keep-free=149 initial=300 keep=1h",
     "token-bucket 100/1m burst=150 initial=0",
     "leaky-bucket 10/s queue=50 max-wait=2s",
     "fixed-window 100/1m offset=10s",

@@ -202,9 +202,10 @@ impl Oracle<Setting> for Fillings {
 fn setting(whole_intervals: bool) -> impl Strategy<Value = Setting> {
     let given = prop::sample::select(vec![None, None, Some(0), Some(1), Some(2), Some(255)]);
     (bucket(whole_intervals), bucket(whole_intervals), given).prop_map(|(a, b, given)| {
-        // Both start full.
+        // Both start full, and keep nothing free.
         let [a, b] = [a, b].map(|bucket| Bucket {
             initial: bucket.burst,
+            kept_free: 0,
             ..bucket
         });
         let (committed, peak) = if a.exact_interval() < b.exact_interval() {
@@ -244,6 +245,7 @@ fn a_debt_that_saturates_is_filled_up_to_the_later_correction() {
         burst: 2,
         initial: 2,
         keep: 0,
+        kept_free: 0,
     };
     let setting = Setting {
         committed: bucket(4, 8760 * DAY),

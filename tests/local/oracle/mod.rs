@@ -326,6 +326,7 @@ fn buckets() -> Vec<TokenBucket> {
         TokenBucket::per_second(4).burst(11),
         TokenBucket::per_minute(13).burst(5),
         TokenBucket::per_second(5).burst(7),
+        TokenBucket::per_second(5).burst(7).keep_free(3),
     ]
 }
 
@@ -333,7 +334,7 @@ fn buckets() -> Vec<TokenBucket> {
 fn other_starts() -> Vec<TokenBucket> {
     vec![
         TokenBucket::per_second(2).burst(4).initial(1),
-        TokenBucket::per_minute(20).burst(3).initial(5),
+        TokenBucket::per_minute(20).burst(3).keep_free(1).initial(5),
         TokenBucket::per_second(1)
             .burst(3)
             .initial(0)
@@ -456,10 +457,12 @@ fn all_kinds() -> Vec<AnyRule> {
 
 /// Rules of two buckets, whose states are in two words of the table; and some of the same kinds
 /// whose states are in the map.
-const TWO_BUCKETS: [&str; 8] = [
+const TWO_BUCKETS: [&str; 10] = [
     "token-bucket 3/1s & token-bucket 9/1m",
     "token-bucket 7/1s burst=2 & token-bucket 5/1m burst=4",
     "cascade 3/1s > 9/1m",
+    "cascade 3/1s keep-free=1 > 9/1m keep-free=4",
+    "token-bucket 3/1s & token-bucket 9/1m keep-free=4",
     "cascade 5/1m burst=2 > 2/1s burst=3",
     "cascade 2/1s > 1/365d burst=4",
     "three-color 2/1s burst=2 peak=5/1s peak-burst=4",

@@ -25,13 +25,17 @@ pub(super) const GRANTING: [&str; 4] = [
 pub(super) const GRANTED: [(&str, &[&str]); 8] = [
     (
         "large buckets",
-        &["token-bucket 70/1s burst=90", "token-bucket 70/2s burst=40"],
+        &[
+            "token-bucket 70/1s burst=90",
+            "token-bucket 70/1s burst=90 keep-free=30",
+            "token-bucket 70/2s burst=40",
+        ],
     ),
     (
         "large buckets that start otherwise",
         &[
             "token-bucket 50/1s initial=0 keep=2s",
-            "token-bucket 50/1s initial=990 keep=1s",
+            "token-bucket 50/1s keep-free=20 initial=990 keep=1s",
         ],
     ),
     (
@@ -82,13 +86,18 @@ pub(super) const GRANTED: [(&str, &[&str]); 8] = [
 pub(super) const RULES: [(&str, &[&str]); 19] = [
     (
         "token bucket",
-        &["token-bucket 7/1s burst=9", "token-bucket 7/2s burst=4"],
+        &[
+            "token-bucket 7/1s burst=9",
+            "token-bucket 7/1s burst=9 keep-free=4",
+            "token-bucket 7/2s burst=4",
+        ],
     ),
     (
         "token bucket that starts otherwise",
         &[
             "token-bucket 5/1s initial=0 keep=2s",
             "token-bucket 5/1s initial=9 keep=1s",
+            "token-bucket 5/1s keep-free=2 initial=1 keep=1s",
         ],
     ),
     (
@@ -122,6 +131,7 @@ pub(super) const RULES: [(&str, &[&str]); 19] = [
         "cascade",
         &[
             "cascade 3/1s > 7/2s burst=5",
+            "cascade 3/1s keep-free=1 > 7/2s burst=5 keep-free=2",
             "cascade 3/1s burst=2 > 7/2s > 1/1s burst=9",
             "cascade 3/1s",
         ],
@@ -130,7 +140,7 @@ pub(super) const RULES: [(&str, &[&str]); 19] = [
         "cascade that starts otherwise",
         &[
             "cascade 3/1s initial=0 keep=1s > 7/2s initial=6 keep=2s",
-            "cascade 3/1s initial=4 keep=1s > 7/2s",
+            "cascade 3/1s keep-free=1 initial=4 keep=1s > 7/2s",
         ],
     ),
     (
@@ -228,6 +238,7 @@ pub(super) const UNEVEN: [(&str, &[&str]); 4] = [
         "token bucket",
         &[
             "token-bucket 7/5us burst=9",
+            "token-bucket 7/5us burst=9 keep-free=4",
             "token-bucket 11/3us burst=4 initial=20 keep=9us",
             "token-bucket 10/7us burst=6",
         ],

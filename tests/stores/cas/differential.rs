@@ -146,7 +146,11 @@ where
 
 /// The rules of one line take turns on the same keys.
 const RULES: [&[&str]; 12] = [
-    &["token-bucket 5/1s", "token-bucket 7/2s burst=9"],
+    &[
+        "token-bucket 5/1s",
+        "token-bucket 5/1s keep-free=2",
+        "token-bucket 7/2s burst=9",
+    ],
     &[
         "token-bucket 30/1s burst=4 initial=0",
         "token-bucket 4/1s burst=6 initial=2 keep=3s",
@@ -161,7 +165,7 @@ const RULES: [&[&str]; 12] = [
     &["sliding-log 4/1s", "sliding-log 6/3s"],
     &["warm-up 6/s over=2s"],
     &["warm-up-spaced 20/s over=4s max-wait=1s"],
-    &["cascade 4/1s > 7/3s", "cascade 3/1s"],
+    &["cascade 4/1s > 7/3s", "cascade 3/1s keep-free=1"],
     &["three-color 4/1s burst=4 peak=6/1s peak-burst=6 aware"],
     &[
         "token-bucket 6/1s & fixed-window 4/2s offset=spread",

@@ -83,6 +83,7 @@ async fn each_flaw_breaks_its_law() {
         (Flaw::ResetDoesNothing, Law::Reset),
         (Flaw::ResetsAllPolicies, Law::Reset),
         (Flaw::MintsOnChange, Law::Change),
+        (Flaw::RemembersRefusalsOfKeys, Law::Reserve),
         (Flaw::OneKindAtATime, Law::Kinds),
         (Flaw::ResetsOneKind, Law::Kinds),
         (Flaw::SettlesBack, Law::Race),
@@ -145,7 +146,7 @@ async fn a_message_contains_the_expectation_and_the_timeline() {
     let broken = suite(Flaw::AdmitsOneMore).run().await.unwrap_err();
     let text = broken.to_string();
     let begin = "\
-16 of 17 laws do not hold
+17 of 18 laws do not hold
 
 limit: a rule admits exactly its limit
   under AnyRule(token-bucket 5/1h): the store answers
@@ -215,6 +216,7 @@ async fn a_store_may_declare_a_tolerance() {
         Law::Never,
         Law::Keys,
         Law::Reset,
+        Law::Reserve,
         Law::Race,
         Law::Cancel,
         Law::Fault,

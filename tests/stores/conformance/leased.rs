@@ -44,6 +44,7 @@ async fn a_duration_of_zero_keeps_all_laws() {
 async fn with_a_hold_no_law_finds_a_unit_too_many() {
     for rules in [
         ["token-bucket 100/1s", "token-bucket 70/1m burst=40"],
+        ["token-bucket 60/1h keep-free=20", "token-bucket 60/1h"],
         ["fixed-window 50/1s", "fixed-window 20/1d"],
         ["sliding-window 40/1s slices=4", "sliding-window 20/1d"],
         ["sliding-log 30/1s", "sliding-log 60/1m"],
@@ -75,7 +76,14 @@ async fn with_a_hold_no_law_finds_a_unit_too_many() {
                 suite.without(Law::Reset)
             };
             let report = suite.run().await.unwrap();
-            for law in [Law::Limit, Law::Never, Law::Keys, Law::Race, Law::Cancel] {
+            for law in [
+                Law::Limit,
+                Law::Never,
+                Law::Keys,
+                Law::Reserve,
+                Law::Race,
+                Law::Cancel,
+            ] {
                 assert!(report.kept().contains(&law), "{law:?}: {report}");
             }
             assert_eq!(report.kept().contains(&Law::Reset), nodes == 1);

@@ -53,6 +53,7 @@ async fn two_nodes_that_may_not_be_ahead_are_one_store() {
         let (one, other) = (node(1), node(2));
         let rules = [
             "token-bucket 6/1h",
+            "token-bucket 6/1h keep-free=2",
             "fixed-window 4/1d",
             "sliding-window 6/1d slices=4",
             "token-bucket 6/1h & fixed-window 4/1d",

@@ -111,6 +111,7 @@ fn buckets_are_bounded() {
     for (amount, capacity, percent) in [(10, 20, 16), (100, 50, 8), (3, 100, 6)] {
         let (rule, meter) = bucket(amount, capacity);
         is_bounded(&[rule, bucket(amount, capacity / 2).0], &meter, percent);
+        is_bounded(&[rule, rule.keep_free(capacity / 3)], &meter, percent);
     }
 }
 

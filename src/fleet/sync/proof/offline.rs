@@ -44,15 +44,16 @@ fn rate(meter: &Meter) -> u64 {
 }
 
 /// Plays an outage of random length for all nodes, under a load of random rate, half of which comes
-/// to one node. Before it, each node hears what the others pushed, or does not.
+/// to one node. Before it, each node hears what the others pushed, or does not. The rules take
+/// turns at random.
 fn outage<R: Syncable>(
-    (rule, meter): &(R, Meter),
+    (rules, meter): (&[R], &Meter),
     seed: u64,
     is_known: bool,
     broken: Broken,
 ) -> Outcome {
     let mut random = Random::new(seed);
-    let (limit, span) = span(rule);
+    let (limit, span) = span(&rules[0]);
     let rate = rate(meter);
     let mut network = Network::random(&mut random, span, limit);
     network.simplify();
@@ -66,7 +67,6 @@ fn outage<R: Syncable>(
     network.broken = broken;
     let near = 2 * network.delay + network.timeout;
     let (nodes, most) = (network.nodes, network.most);
-    let rules = std::slice::from_ref(rule);
     let mut fleet = Fleet::new(rules, network, random.next());
     let (start, before, length) = (fleet.now, random.up_to(SECOND), random.up_to(4 * SECOND));
     let gap = 1 + SECOND / (rate / 2 + random.up_to(8 * rate));
@@ -90,7 +90,9 @@ fn outage<R: Syncable>(
             0 => favourite,
             _ => random.up_to(nodes - 1) as usize,
         };
-        fleet.offer(node, at, Call::new(0, 1));
+        let mut call = Call::new(0, 1);
+        call.rule = random.up_to(rules.len() as u64 - 1) as usize;
+        fleet.offer(node, at, call);
         fleet.until(at);
         at += gap;
     }
@@ -202,28 +204,34 @@ fn published_shares_are_right() {
     assert!(published >= 12, "{published}");
 }
 
-fn is_right<R: Syncable>(rule: &(R, Meter), percent: u64) {
+fn is_right<R: Syncable>(rules: &[R], meter: &Meter, percent: u64) {
     for seed in 0..schedules(percent) / 10 {
         for is_known in [true, false] {
-            let outcome = outage(rule, seed, is_known, Broken::Nothing);
-            assert_eq!(outcome, RIGHT, "{:?}: seed {seed}, {is_known}", rule.1);
+            let outcome = outage((rules, meter), seed, is_known, Broken::Nothing);
+            assert_eq!(outcome, RIGHT, "{meter:?}: seed {seed}, {is_known}");
         }
     }
 }
 
 #[test]
 fn all_nodes_alone_admit_what_the_rule_does() {
-    is_right(&bucket(100, 200), 10);
-    is_right(&calendar(200, 2), 5);
-    is_right(&sliding(200, 2, 4), 5);
-    is_right(&pair(bucket(100, 200), calendar(300, 2)), 3);
+    let (rule, meter) = bucket(100, 200);
+    is_right(&[rule], &meter, 10);
+    // The share of a node is one for both, whatever each of them keeps free.
+    is_right(&[rule, rule.keep_free(50), rule.keep_free(120)], &meter, 10);
+    let (rule, meter) = calendar(200, 2);
+    is_right(&[rule], &meter, 5);
+    let (rule, meter) = sliding(200, 2, 4);
+    is_right(&[rule], &meter, 5);
+    let (rule, meter) = pair(bucket(100, 200), calendar(300, 2));
+    is_right(&[rule], &meter, 3);
 }
 
 #[test]
 fn each_law_of_an_outage_is_needed() {
-    let rule = bucket(100, 200);
+    let (rule, meter) = bucket(100, 200);
     let found = |broken, is_wrong: fn(Outcome) -> bool| {
-        (0..300).any(|seed| is_wrong(outage(&rule, seed, true, broken)))
+        (0..300).any(|seed| is_wrong(outage((&[rule], &meter), seed, true, broken)))
     };
     assert!(
         found(Broken::WholePart, |outcome| outcome.is_over),

@@ -1,7 +1,7 @@
 -- Buckets that are filled at a constant rate.
 --
--- A rule has of each bucket, from index `n` on: gain a microsecond, price of a token, burst, initial fill, and for
--- how long that is kept. A state has its level, and the gain `from` a microsecond in whose units that is.
+-- A rule has of each bucket, from index `n` on: gain a microsecond, price of a token, burst, initial fill, for how
+-- long that is kept, and the tokens that it keeps free. A state has its level, and the gain `from` a microsecond in whose units that is.
 
 -- `level` of `from` a microsecond, in units of `to` a microsecond, rounded down; cut to what is counted exactly.
 local function rescaled(level, from, to)
@@ -39,9 +39,10 @@ local function rests_at(rule, n, at, level, from)
   return starts_full(rule, n) and full or full + rule[n + 4]
 end
 
--- Returns the level after `cost` is paid; nil if the level is too low.
+-- Returns the level after `cost` is paid; nil if fewer tokens would be left than are kept free.
 local function paid(rule, n, level, cost)
-  if cost <= rule[n + 2] and level >= cost * rule[n + 1] then
+  local kept = rule[n + 5]
+  if cost <= rule[n + 2] - kept and level >= (cost + kept) * rule[n + 1] then
     return level - cost * rule[n + 1]
   end
 end

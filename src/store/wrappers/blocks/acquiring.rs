@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::{BlockCounters, Blocks};
 use crate::{
-    algorithm::{Algorithm, Block, Blockable, SlidingLog},
+    algorithm::{Algorithm, Block, Blockable, SlidingLog, packed::InMemory},
     decision::{Cost, Decision, Decisions, Verdict},
     error::Error,
     key::Key,
@@ -119,7 +119,7 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Acquiring<Rul
         if let Some(after) = self.blocks.after() {
             let asks = self.asks.iter().zip(decisions.as_slice());
             for (index, (ask, decision)) in asks.enumerate() {
-                if is_refused(&ask, decision) {
+                if is_refused(&ask, decision) && !ask.rule().keeps_free() {
                     let counters = self.blocks.counters();
                     let offender = after.refused(ask.policy(), ask.key(), counters);
                     offenders.extend(offender.map(|offender| (index, offender)));

@@ -129,9 +129,11 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
     /// same time: also those by leases, by a view, by [remembered
     /// refusals](crate::store::StoreExt::remember_refusals) around this wrapper, and by the look of
     /// a [charge after the response](crate::Limit::charge_after). A refusal of a blocked key, and a
-    /// look of a [`Limiter`](crate::Limiter), do not count. Only the block itself is written to the
-    /// store, and one that another node made meanwhile stays as it is. The request that is refused
-    /// last waits for that. Other nodes see the block, but not the count.
+    /// look of a [`Limiter`](crate::Limiter), do not count; neither does one under a token bucket
+    /// that [keeps tokens free](crate::TokenBucket::keep_free), because other calls of the key may
+    /// pass. Only the block itself is written to the store, and one that another node made
+    /// meanwhile stays as it is. The request that is refused last waits for that. Other nodes see
+    /// the block, but not the count.
     ///
     /// ```
     /// use std::time::Duration;

@@ -3,14 +3,18 @@
 
 use std::net::IpAddr;
 
-use super::super::{
-    calls::TestAsk,
-    checker::{CheckResult, Checker, Subject},
+use super::{
+    super::{
+        calls::{TestAsk, TestSettlement},
+        checker::{Burst, CheckResult, Checker, MAX_CALLS, Subject},
+    },
+    Law,
 };
 use crate::{
-    algorithm::Algorithm,
+    algorithm::{Algorithm, packed::InMemory},
     key::Key,
     policy::{Policy, Unit},
+    time::Timestamp,
 };
 
 /// The number of keys in a flood.
@@ -233,6 +237,79 @@ impl<R: Algorithm> Checker<'_, R> {
                 self.look(subject, old).await?;
                 self.acquire(subject, old, 1).await?;
                 self.acquire(subject, new, 1).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks of rules that keep tokens free for others.
+impl<R: Algorithm> Checker<'_, R> {
+    pub(crate) async fn reserves(&mut self) -> CheckResult {
+        let limit = |rule: &R| rule.look(None, Timestamp::default()).limit();
+        for keeping in &self.suite.rules {
+            for other in &self.suite.rules {
+                if keeping.is_same_bucket(other) && limit(keeping) < limit(other) {
+                    self.begin(keeping);
+                    self.count_kept(keeping, other).await?;
+                    self.take_turns(keeping, other).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the calls that pass under a rule, and then those under another one that keeps less.
+    async fn count_kept(&mut self, keeping: &R, other: &R) -> CheckResult {
+        let alice = self.subject("alice");
+        let Some(burst) = self.burst(&alice, keeping, 1).await? else {
+            return Ok(());
+        };
+        let passed = self.count_admitted(&alice, keeping, &burst).await?;
+        self.counted(&burst, passed, 0)?;
+        let fresh = other.look(None, burst.at).remaining().unwrap_or(0);
+        let kept = Burst {
+            units: 1,
+            calls: fresh.saturating_sub(burst.units * passed),
+            left: Vec::new(),
+            at: burst.at,
+        };
+        if kept.calls > MAX_CALLS {
+            return Ok(());
+        }
+        let passed = self.count_admitted(&alice, other, &kept).await?;
+        self.counted(&kept, passed, 0)
+    }
+
+    /// Calls both rules in turn, while the level is below what the first one keeps free, and above.
+    async fn take_turns(&mut self, keeping: &R, other: &R) -> CheckResult {
+        let bob = self.subject("bob");
+        for _ in 0..2 {
+            self.exhaust(&bob, keeping).await?;
+            let asks = [TestAsk::new(&bob, other, 1), TestAsk::new(&bob, keeping, 1)];
+            self.several(&asks).await?;
+            let charge = self.acquire(&bob, other, 1).await?.charge();
+            self.acquire(&bob, keeping, 1).await?;
+            self.look(&bob, other).await?;
+            if let Some(charge) = charge.filter(|_| !self.suite.leaves_out(Law::Settle)) {
+                let settled = TestSettlement {
+                    subject: &bob,
+                    rule: other,
+                    charge,
+                    actual: 0,
+                };
+                self.settle(&[settled]).await?;
+                self.acquire(&bob, keeping, 1).await?;
+            }
+            self.exhaust(&bob, other).await?;
+            let refused = self.acquire(&bob, keeping, 1).await?;
+            let look = self.look(&bob, other).await?;
+            for wait in [Some(look.more_after()), refused.retry_after()] {
+                if let Some(wait) = wait.filter(|wait| self.moves_time() && self.can_wait(*wait)) {
+                    self.pass(wait).await;
+                }
+                self.acquire(&bob, keeping, 1).await?;
+                self.acquire(&bob, other, 1).await?;
             }
         }
         Ok(())

@@ -51,6 +51,10 @@ pub enum Law {
     Reset,
     /// A change of the rule creates no units.
     Change,
+    /// Tokens that a rule [keeps free](crate::TokenBucket::keep_free) are left to the other rules
+    /// of its bucket, and its refusals refuse none of their calls. Nothing is checked without a
+    /// rule that keeps tokens free and one of the same bucket that keeps fewer.
+    Reserve,
     /// Rules of several [kinds](crate::algorithm::Algorithm::state_kind) on one key have one limit
     /// each, in any order of calls, and a reset clears the states of all kinds.
     Kinds,
@@ -73,7 +77,7 @@ pub enum Law {
 
 impl Law {
     /// All laws, in the order in which they are checked.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Limit,
         Self::Refusal,
         Self::Never,
@@ -84,6 +88,7 @@ impl Law {
         Self::Settle,
         Self::Reset,
         Self::Change,
+        Self::Reserve,
         Self::Kinds,
         Self::Race,
         Self::Cancel,
@@ -106,6 +111,7 @@ impl Law {
             Self::Settle => "settle",
             Self::Reset => "reset",
             Self::Change => "change",
+            Self::Reserve => "reserve",
             Self::Kinds => "kinds",
             Self::Race => "race",
             Self::Cancel => "cancel",
@@ -133,6 +139,7 @@ impl Law {
             Self::Settle => "a settled charge costs its actual cost, and is not counted as failed",
             Self::Reset => "a reset key is like a new one, and other keys are unaffected",
             Self::Change => "a change of the rule creates no units",
+            Self::Reserve => "tokens that a rule keeps free are left to other rules of its bucket",
             Self::Kinds => {
                 "rules of several kinds have one limit each, and a reset clears all of them"
             }
@@ -158,6 +165,7 @@ impl Law {
                 | Self::Never
                 | Self::Keys
                 | Self::Reset
+                | Self::Reserve
                 | Self::Race
                 | Self::Cancel
                 | Self::Fault

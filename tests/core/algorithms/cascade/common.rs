@@ -20,6 +20,7 @@ pub(crate) struct Bucket {
     pub(crate) burst: u64,
     pub(crate) initial: u64,
     pub(crate) keep: u64,
+    pub(crate) kept_free: u64,
 }
 
 impl Bucket {
@@ -32,6 +33,7 @@ impl Bucket {
             .burst(self.burst)
             .initial(self.initial)
             .keep(Duration::from_nanos(self.keep))
+            .keep_free(self.kept_free)
     }
 
     /// Nanoseconds per token of the quota, before rounding.
@@ -47,6 +49,11 @@ impl Bucket {
     /// The lower bound of the filling: a forced debt saturates at 2^62 ticks, which is 48 years.
     pub(crate) fn longest_debt(&self) -> BigRational {
         ratio(-(1_i64 << 62), 3)
+    }
+
+    /// The greatest cost that it pays.
+    pub(super) fn limit(&self) -> u64 {
+        self.burst - self.kept_free
     }
 
     pub(super) fn at_rest(&self) -> bool {
@@ -161,8 +168,9 @@ pub(crate) fn bucket(whole_intervals: bool) -> impl Strategy<Value = Bucket> {
     let initials =
         prop_oneof![6 => Just(None), 1 => (0..50_u64).prop_map(Some), 1 => Just(Some(0))];
     let keeps = prop::sample::select(vec![0, SECOND, DAY]);
-    (amounts, periods, bursts, initials, keeps)
-        .prop_map(move |(amount, period, burst, initial, keep)| Bucket {
+    let kept = prop_oneof![2 => Just(0), 1 => 0..30_u64];
+    (amounts, periods, bursts, initials, keeps, kept)
+        .prop_map(move |(amount, period, burst, initial, keep, kept)| Bucket {
             amount,
             period: if whole_intervals {
                 (period / amount).max(1).saturating_mul(amount)
@@ -172,6 +180,7 @@ pub(crate) fn bucket(whole_intervals: bool) -> impl Strategy<Value = Bucket> {
             burst,
             initial: initial.unwrap_or(burst),
             keep,
+            kept_free: kept.min(burst - 1),
         })
         .prop_filter("a bucket that can be", Bucket::can_be)
 }

@@ -88,14 +88,15 @@ impl Fillings {
             whole(at - now) + lacking * bucket.interval()
         };
         let soonest = |wanted: u64| {
-            let could = both().filter(|(bucket, _)| bucket.burst >= wanted);
+            let could = both().filter(|(bucket, _)| bucket.limit() >= wanted);
             could
-                .map(|(bucket, tokens)| until(bucket, tokens, wanted))
+                .map(|(bucket, tokens)| until(bucket, tokens, wanted + bucket.kept_free))
                 .min()
         };
         let held = |(bucket, tokens): (&Bucket, &BigRational)| {
-            let tokens = tokens.floor().max(BigRational::zero()).to_integer();
-            tokens.to_u64().unwrap_or(u64::MAX).min(bucket.burst)
+            let tokens = (tokens.floor() - whole(bucket.kept_free)).max(BigRational::zero());
+            let tokens = tokens.to_integer().to_u64().unwrap_or(u64::MAX);
+            tokens.min(bucket.limit())
         };
         let remaining = both().map(held).max().unwrap();
         let fillings = self.known(buckets, now).unwrap_or_default();
@@ -113,7 +114,7 @@ impl Fillings {
         Answer {
             admitted: class.is_some(),
             class: class.unwrap_or(0) as u8,
-            limit: buckets.iter().map(|bucket| bucket.burst).max().unwrap(),
+            limit: buckets.iter().map(Bucket::limit).max().unwrap(),
             remaining,
             retry: match class {
                 Some(_) => Some(BigInt::zero()),
@@ -127,7 +128,9 @@ impl Fillings {
 
     fn payer(buckets: &[Bucket], view: &View, cost: u64) -> Option<usize> {
         let mut both = buckets.iter().zip(&view.tokens);
-        both.position(|(bucket, tokens)| cost <= bucket.burst && *tokens >= whole(cost))
+        both.position(|(bucket, tokens)| {
+            cost <= bucket.limit() && *tokens >= whole(cost) + whole(bucket.kept_free)
+        })
     }
 }
 
@@ -136,7 +139,7 @@ impl Oracle<Vec<Bucket>> for Fillings {
         let view = self.view(buckets, now);
         let class = Self::payer(buckets, &view, cost);
         let begins = !buckets.iter().all(Bucket::at_rest)
-            && buckets.iter().any(|bucket| cost <= bucket.burst);
+            && buckets.iter().any(|bucket| cost <= bucket.limit());
         if class.is_some() || (begins && !view.known) {
             let known = self.known(buckets, now);
             self.0 = known.unwrap_or_else(|| Self::fresh(buckets, now));

@@ -15,6 +15,8 @@ fn rules() -> Vec<TokenBucket> {
         "1/365d",
         "30000000/s",
         "5/10s burst=1",
+        "100/1m keep-free=30",
+        "100/1m keep-free=99",
     ]
     .map(|text| format!("token-bucket {text}").parse().unwrap())
     .to_vec()
@@ -22,7 +24,7 @@ fn rules() -> Vec<TokenBucket> {
 
 proptest! {
     #[test]
-    fn laws_hold(begin in beginnings(), first in 0..6_usize, ops in ops(60_000_000_000, 100)) {
+    fn laws_hold(begin in beginnings(), first in 0..8_usize, ops in ops(60_000_000_000, 100)) {
         let mut rules = rules();
         rules.rotate_left(first);
         hold(&rules, Keeps::ALL, begin, &ops);
@@ -30,7 +32,10 @@ proptest! {
 
     #[test]
     fn laws_hold_with_another_initial_fill(begin in beginnings(), ops in ops(10_000_000_000, 5)) {
-        let rules: [TokenBucket; 2] = ["token-bucket 5/10s initial=0", "token-bucket 5/10s initial=12"].map(|text| text.parse().unwrap());
+        let rules: [TokenBucket; 4] = [
+            "token-bucket 5/10s initial=0", "token-bucket 5/10s initial=12",
+            "token-bucket 5/10s keep-free=2 initial=1", "token-bucket 5/10s keep-free=2 initial=12",
+        ].map(|text| text.parse().unwrap());
         // It is forgotten a day after it was full, and then starts over.
         let keeps = Keeps { starts_at_rest: false, never_shrinks: false, ..Keeps::ALL };
         for rule in rules {

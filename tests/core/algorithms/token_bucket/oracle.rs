@@ -39,6 +39,7 @@ struct Setting {
     period: u64,
     burst: u64,
     initial: u64,
+    kept: u64,
 }
 
 impl Setting {
@@ -46,6 +47,21 @@ impl Setting {
         TokenBucket::new(Quota::new(self.amount, Duration::from_nanos(self.period)))
             .burst(self.burst)
             .initial(self.initial)
+            .keep_free(self.kept)
+    }
+
+    /// The same bucket, of which this or that is kept free.
+    fn keeping(&self, part: u64) -> Self {
+        let kept = [0, 1, self.burst / 3, self.burst - 1][part as usize % 4];
+        Self {
+            kept: kept.min(self.burst - 1),
+            ..*self
+        }
+    }
+
+    /// The greatest cost that passes.
+    fn limit(&self) -> u64 {
+        self.burst - self.kept
     }
 
     fn most(&self) -> u64 {
@@ -107,10 +123,10 @@ impl Oracle {
         };
         let retry = if admitted {
             Some(BigInt::zero())
-        } else if cost > rule.burst {
+        } else if cost > rule.limit() {
             None
         } else {
-            Some(rounded(until(whole(cost))))
+            Some(rounded(until(whole(cost + rule.kept))))
         };
         let reset = if self.written.is_none() || self.forgotten(rule, now) {
             BigInt::zero()
@@ -122,18 +138,19 @@ impl Oracle {
         } else {
             rounded(until(whole(rule.burst)))
         };
-        let remaining = tokens.floor().max(BigRational::zero()).to_integer();
-        let remaining = remaining.to_u64().unwrap_or(u64::MAX).min(rule.burst);
+        let remaining = (tokens.floor() - whole(rule.kept)).max(BigRational::zero());
+        let remaining = remaining.to_integer().to_u64().unwrap_or(u64::MAX);
+        let remaining = remaining.min(rule.limit());
         Answer {
             admitted,
-            limit: rule.burst,
+            limit: rule.limit(),
             remaining,
             retry,
             reset,
-            more: if remaining == rule.burst {
+            more: if remaining == rule.limit() {
                 BigInt::zero()
             } else {
-                rounded(until(whole(remaining + 1)))
+                rounded(until(whole(remaining + 1 + rule.kept)))
             },
             ..Answer::default()
         }
@@ -141,10 +158,10 @@ impl Oracle {
 
     fn step(&mut self, rule: &Setting, now: u64, cost: u64) -> Answer {
         let (tokens, at) = self.tokens(rule, now);
-        let admitted = cost <= rule.burst && tokens >= whole(cost);
+        let admitted = cost <= rule.limit() && tokens >= whole(cost) + whole(rule.kept);
         if admitted {
             self.written = Some(((tokens - whole(cost)) * rule.interval(), at));
-        } else if cost <= rule.burst && rule.initial != rule.burst {
+        } else if cost <= rule.limit() && rule.initial != rule.burst {
             let unknown = self.written.is_none() || self.forgotten(rule, now);
             if unknown {
                 self.written = Some((self.initial(rule), now));
@@ -155,7 +172,8 @@ impl Oracle {
 
     fn look(&self, rule: &Setting, now: u64) -> Answer {
         let (tokens, _) = self.tokens(rule, now);
-        self.answer(rule, now, tokens >= BigRational::one(), 1)
+        let admitted = tokens >= BigRational::one() + whole(rule.kept);
+        self.answer(rule, now, admitted, 1)
     }
 }
 
@@ -191,6 +209,7 @@ fn settings() -> impl Strategy<Value = Setting> {
             period,
             burst,
             initial: initial.unwrap_or(burst),
+            kept: 0,
         })
         .prop_filter("a bucket that can be", |setting| {
             can_be(setting.amount, setting.period, setting.most())
@@ -199,10 +218,15 @@ fn settings() -> impl Strategy<Value = Setting> {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Spend { wait: Wait, cost: RequestCost },
+    Spend {
+        wait: Wait,
+        cost: RequestCost,
+    },
     Look(Wait),
     Back(u64),
     Rule(Setting),
+    /// A rule of the same bucket, which keeps something else free.
+    Keep(u64),
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -211,6 +235,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => Wait::any().prop_map(Op::Look),
         1 => (0..5_000_000_000_u64).prop_map(Op::Back),
         1 => settings().prop_map(Op::Rule),
+        3 => (0..4_u64).prop_map(Op::Keep),
     ];
     prop::collection::vec(op, 1..60)
 }
@@ -263,6 +288,10 @@ proptest! {
                     oracle = Oracle::default();
                 }
                 Op::Rule(_) => {}
+                Op::Keep(part) => {
+                    setting = setting.keeping(part);
+                    rule = setting.rule();
+                }
             }
             forgetting_changes_no_decision(&rule, state)?;
         }
@@ -353,7 +382,7 @@ proptest! {
             let before = rule.look(state.as_ref(), Timestamp::from_nanos(now)).remaining().unwrap();
             rule.settle(&mut state, &charge, Timestamp::from_nanos(now), actual);
             let after = rule.look(state.as_ref(), Timestamp::from_nanos(now)).remaining().unwrap();
-            prop_assert!(after <= setting.burst);
+            prop_assert!(after <= setting.limit());
             if actual >= cost {
                 prop_assert!(after <= before);
             } else {

@@ -151,8 +151,19 @@ impl Flawed {
             }
             _ => ask.cost,
         };
+        let place = self.place(&ask.policy, &ask.key, &ask.rule);
+        if self.has(Flaw::RemembersRefusalsOfKeys)
+            && let Some((refusal, end)) = self.refused.lock().unwrap().get(&place)
+            && now < *end
+        {
+            return *refusal;
+        }
         let decision = rule.step(state, now, cost).decision();
         match self.flaw {
+            Flaw::RemembersRefusalsOfKeys if !decision.is_admitted() => {
+                let end = now.saturating_add(decision.retry_after().unwrap_or_default());
+                self.refused.lock().unwrap().insert(place, (decision, end));
+            }
             Flaw::ChargesRefusals if !decision.is_admitted() => {
                 for _ in 0..cost.get().min(20) {
                     rule.step(state, now, Cost::ONE);

@@ -45,6 +45,8 @@ pub(crate) enum Flaw {
     ResetDoesNothing,
     ResetsAllPolicies,
     MintsOnChange,
+    /// A refusal under one rule refuses the key under others, until it ends.
+    RemembersRefusalsOfKeys,
     /// Keeps one state per key: a rule of another kind finds none and replaces it.
     OneKindAtATime,
     /// A reset clears only the state of the kind that wrote last.

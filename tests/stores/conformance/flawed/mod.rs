@@ -13,7 +13,7 @@ use std::{
 
 use tokio::task::yield_now;
 use tollgate::{
-    AnyRule, Charge, Cost, Policy, Timestamp,
+    AnyRule, Charge, Cost, Decision, Policy, Timestamp,
     algorithm::{Algorithm, StateKind},
     future::{BoxFuture, SyncFuture},
     key::Key,
@@ -54,6 +54,8 @@ pub(super) struct Flawed {
     synced: Arc<Mutex<HashMap<(Entry, u64), u64>>>,
     /// The keys that were admitted once too often.
     favoured: Arc<Mutex<HashSet<Entry>>>,
+    /// The last refusal of each key, and its end.
+    refused: Arc<Mutex<HashMap<Entry, (Decision, Timestamp)>>>,
     pub(super) is_faulty: Arc<AtomicBool>,
     was_faulty: Arc<AtomicBool>,
 }
@@ -77,6 +79,7 @@ impl Flawed {
             counted: Arc::default(),
             synced: Arc::default(),
             favoured: Arc::default(),
+            refused: Arc::default(),
             is_faulty: Arc::default(),
             was_faulty: Arc::default(),
         }

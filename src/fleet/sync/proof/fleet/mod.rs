@@ -129,7 +129,8 @@ impl<R: Syncable> ViewEntry<R> for KeyView<R> {
 pub(super) struct Call {
     pub(super) key: usize,
     pub(super) cost: u64,
-    rule: usize,
+    /// The index of its rule.
+    pub(super) rule: usize,
     waits: usize,
 }
 

@@ -4,7 +4,7 @@
 -- KEYS: where the states lie. ARGV[1]: a request, numbers in MessagePack one behind the other,
 --   second, micros, the index of the first run, rules, runs
 -- with the time that was given, or -1 as its second for the server's clock; of each rule the gain of a microsecond, the
--- price of a token and the burst; and of each run of equal calls the key, the index of the rule, the cost, and how many
+-- price of a token, the burst and the tokens that it keeps free; and of each run of equal calls the key, the index of the rule, the cost, and how many
 -- calls they are. Runs on one key are neighbours.
 --
 -- Answers, in a byte each, the number of values that could not be read, and for each key that of the calls that were admitted;
@@ -35,7 +35,7 @@ while key do
 
   repeat
     local rule, cost, calls = plan[run + 1], plan[run + 2], plan[run + 3]
-    local gain, price, burst = plan[rule], plan[rule + 1], plan[rule + 2]
+    local gain, price, burst, kept = plan[rule], plan[rule + 1], plan[rule + 2], plan[rule + 3]
     -- include buckets/step
     run = run + 4
   until plan[run] ~= key

@@ -1,6 +1,6 @@
--- Takes `calls` of a `cost` each from what was read, as many as it holds. If that is any, it is what is to be written, and
+-- Takes `calls` of a `cost` each from what was read, as many as it holds above what the rule keeps free. If that is any, it is what is to be written, and
 -- `full_at` the time from which on it says no more, `span` after a rule's bucket was empty.
-local full, each = burst * price, cost * price
+local full, each, floor = burst * price, cost * price, kept * price
 local since, left = now, full
 if at then
   left = level
@@ -18,10 +18,10 @@ if at then
     left = full
   end
 end
-if cost <= burst and left >= each then
+if cost <= burst and left - floor >= each then
   local passed = 1
   if calls > 1 then
-    passed = (left - left % each) / each
+    passed = (left - floor - (left - floor) % each) / each
     if passed > calls then
       passed = calls
     end
