@@ -19,6 +19,7 @@ mod dry_run;
 mod failed_logins;
 mod failed_logins_form;
 mod grpc_methods;
+mod important_calls;
 mod leased_fleet;
 mod live_rule;
 mod llm_tokens;
@@ -43,6 +44,7 @@ macro_rules! recipes {
 /// The names and sources, in the order of the page.
 const RECIPES: &[(&str, &str)] = recipes![
     plans,
+    important_calls,
     body_size,
     routes,
     grpc_methods,
