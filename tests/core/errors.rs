@@ -65,6 +65,14 @@ fn settings() -> Vec<(tollgate::Error, Parts)> {
             ],
         ),
         (
+            rule("token-bucket 5/1s keep-free=5"),
+            [
+                "5 tokens kept free of a burst of 5",
+                "expected less than the burst",
+                "keep fewer free",
+            ],
+        ),
+        (
             rule("token-bucket 104857600/s"),
             [
                 "above 30000000 units a second",

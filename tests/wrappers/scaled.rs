@@ -30,10 +30,12 @@ fn buckets() -> impl Strategy<Value = TokenBucket> {
         period,
         prop_oneof![1..100_u64, 1..=1_u64 << 40],
         0..100_u64,
+        prop_oneof![2 => Just(0), 1 => 0..100_u64],
     )
-        .prop_filter_map("cannot be", |(amount, period, burst, initial)| {
+        .prop_filter_map("cannot be", |(amount, period, burst, initial, kept)| {
             let quota = Quota::try_new(amount, Duration::from_nanos(period)).ok()?;
             let bucket = TokenBucket::try_new(quota).ok()?.try_burst(burst).ok()?;
+            let bucket = bucket.keep_free(kept.min(burst - 1));
             if initial % 3 == 0 {
                 bucket.try_initial(initial).ok()
             } else {
@@ -82,7 +84,8 @@ proptest! {
                 // A share is an error only if it is impossible.
                 let amount = ratio(bucket.quota().amount(), 1) * &share > ratio(1_u64 << 40, 1);
                 let slow = error.to_string().contains("more than 24 years");
-                prop_assert!(none_left || too_fast || too_large || too_many || amount || slow, "{}", error);
+                let all_kept = (ratio(bucket.kept_free(), 1) * &share).ceil() >= whole_tokens(bucket.capacity());
+                prop_assert!(none_left || all_kept || too_fast || too_large || too_many || amount || slow, "{}", error);
             }
         }
     }
@@ -92,6 +95,7 @@ proptest! {
     fn shares_of_all_nodes_sum_to_at_most_the_whole(bucket in buckets(), nodes in 1..50_u64) {
         let Ok(share) = bucket.try_scaled(1, nodes) else { return Ok(()) };
         prop_assert!(share.capacity() * nodes <= bucket.capacity());
+        prop_assert!(share.kept_free() * nodes >= bucket.kept_free());
         prop_assert!(rate(share.quota()) * ratio(nodes, 1) <= rate(bucket.quota()));
         prop_assert_eq!(bucket.try_scaled(1, 1).unwrap(), bucket);
     }
@@ -107,6 +111,7 @@ fn shares_print_as_expected() {
         ("10/s initial=5 keep=1h", (1, 2), "5/s initial=2 keep=1h"),
         ("10/s initial=0", (1, 10), "1/s initial=0"),
         ("10/s", (3, 2), "15/s"),
+        ("10/s keep-free=3", (1, 2), "5/s keep-free=2"),
     ] {
         let whole: TokenBucket = format!("token-bucket {whole}").parse().unwrap();
         let scaled = format!("token-bucket {scaled}");

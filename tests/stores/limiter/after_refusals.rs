@@ -311,3 +311,30 @@ async fn a_remembered_refusal_holds_in_an_outage() {
     // The second time the block was made.
     assert_eq!((blocks.made(), blocks.failed()), (1, 0));
 }
+
+/// While calls that leave tokens to others are refused, other calls of the key may pass.
+#[tokio::test]
+async fn refusals_under_a_rule_that_keeps_tokens_free_do_not_count() {
+    for text in ["3/1h keep-free=2", "3/1h burst=9 keep-free=8"] {
+        let (store, clock) = local();
+        let blocks = store.with_blocks().clock(clock.clone());
+        let blocks = blocks.block_after(3, 60 * SECOND, 600 * SECOND);
+        let store = blocks.clone().remember_refusals().clock(clock);
+        let keeping: TokenBucket = format!("token-bucket {text}").parse().unwrap();
+        let limiter = |rule| Limiter::new(policy(), rule, store.clone());
+        let others = limiter(keeping);
+        let important = limiter(keeping.keep_free(0));
+        assert!(others.check("alice", cost(1)).await.is_admitted());
+        for _ in 0..10 {
+            assert!(!others.check("alice", cost(1)).await.is_admitted());
+        }
+        for _ in 0..keeping.kept_free() {
+            assert!(important.check("alice", cost(1)).await.is_admitted());
+        }
+        assert_eq!(blocks.made(), 0);
+        for _ in 0..3 {
+            assert!(!important.check("alice", cost(1)).await.is_admitted());
+        }
+        assert_eq!(blocks.made(), 1);
+    }
+}

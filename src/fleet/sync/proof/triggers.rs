@@ -43,6 +43,25 @@ fn known(rule: &TokenBucket, used: u64, most: u64) -> KeyView<TokenBucket> {
     view
 }
 
+/// Rules that keep other parts of a bucket free take turns on a key.
+#[test]
+fn rules_of_one_bucket_are_pushed_as_one_delta() {
+    let (rule, _) = bucket(10, 1000);
+    let mut view = known(&rule, 50, 10_000);
+    for n in 0..40 {
+        let own = rule.keep_free(100 * (n % 3));
+        let bound = Bound {
+            number: n,
+            ..bound(10_000)
+        };
+        let tried = view.acquire(&own, at(n), (Cost::ONE, false), &bound);
+        assert!(matches!(tried, ViewOutcome::Decided(decision) if decision.is_admitted()));
+    }
+    let sent = view.send(at(40), || 2);
+    let units: Vec<_> = sent.iter().map(|unsent| unsent.units).collect();
+    assert_eq!(units, [40]);
+}
+
 /// Pressure that rises moves the date forward: a key that comes from 5 to 90 percent is pushed
 /// within half a period, and never later than before.
 #[test]

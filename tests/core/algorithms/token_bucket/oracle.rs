@@ -807,6 +807,13 @@ fn invalid_texts_are_errors_with_a_column_and_a_reason() {
         ),
         ("token-bucket 5/1s burst=0", 25, "burst of 0"),
         ("token-bucket 5/1s burst=x", 25, "no value for `burst`"),
+        ("token-bucket 5/1s keep-free=5", 29, "kept free"),
+        ("token-bucket 9/1s keep-free=5 burst=5", 29, "kept free"),
+        (
+            "token-bucket 5/1s keep-free=-1",
+            29,
+            "no value for `keep-free`",
+        ),
         ("token-bucket 5/1s burst=1 burst=2", 27, "set twice"),
         ("token-bucket 5/1s brust=1", 19, "unknown setting `brust`"),
         ("token-bucket 5/1s & token-bucket 5/1", 37, "no unit"),
@@ -865,6 +872,46 @@ fn a_literal_quota_of_zero_panics() {
 #[should_panic(expected = "burst of 0")]
 fn a_literal_burst_of_zero_panics() {
     let _ = TokenBucket::per_second(1).burst(0);
+}
+
+#[test]
+fn less_than_the_burst_can_be_kept_free() {
+    let bucket = TokenBucket::per_second(10);
+    for kept in [10, 11, u64::MAX] {
+        assert!(bucket.try_keep_free(kept).is_err());
+    }
+    assert!(bucket.keep_free(9).try_burst(9).is_err());
+    let keeping = bucket.keep_free(4);
+    assert_eq!(keeping.burst(20), bucket.burst(20).keep_free(4));
+    assert_eq!(keeping.initial(1), bucket.initial(1).keep_free(4));
+    assert_eq!((keeping.capacity(), keeping.kept_free()), (10, 4));
+    assert_eq!(keeping.keep_free(0), bucket);
+    let third = keeping.scaled(1, 3).to_string();
+    assert_eq!(third, "token-bucket 10/3s burst=3 keep-free=2");
+    assert!(bucket.keep_free(8).try_scaled(1, 5).is_err());
+}
+
+/// Corrections know nothing of what is kept free.
+#[test]
+fn corrections_are_those_of_the_whole_bucket() {
+    let bucket = TokenBucket::per_second(10);
+    let keeping = bucket.keep_free(4);
+    let left = |rule: TokenBucket, state: &Option<TokenBucketState>| {
+        rule.look(state.as_ref(), at(0)).remaining().unwrap()
+    };
+    let mut state = None;
+    let charge = step(&keeping, &mut state, 0, 6).take_charge().unwrap();
+    keeping.settle(&mut state, &charge, at(0), 9);
+    assert_eq!((left(bucket, &state), left(keeping, &state)), (1, 0));
+    let refused = step(&keeping, &mut state, 0, 1);
+    assert_eq!(refused.retry_after(), Some(Duration::from_millis(400)));
+    assert_eq!(refused.reset_after(), Duration::from_millis(900));
+    assert!(step(&bucket, &mut state, 0, 1).is_admitted());
+
+    let mut state = None;
+    let charge = step(&bucket, &mut state, 0, 10).take_charge().unwrap();
+    keeping.settle(&mut state, &charge, at(0), 0);
+    assert_eq!((left(bucket, &state), left(keeping, &state)), (10, 6));
 }
 
 /// Guards the sign of the state where a debt crosses zero.
