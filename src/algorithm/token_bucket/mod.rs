@@ -83,7 +83,7 @@ use crate::{
 ///
 /// let bucket = TokenBucket::per_second(10);
 /// let keeping = bucket.keep_free(4);
-/// assert_eq!(keeping.to_string(), "token-bucket 10/1s keep-free=4");
+/// assert_eq!(keeping.to_string(), "token-bucket 10/s keep-free=4");
 ///
 /// let (mut state, now) = (None, Timestamp::default());
 /// let mut admits = |rule: TokenBucket| {
