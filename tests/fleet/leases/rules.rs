@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use support::Random;
 use tollgate::{
     Charge, Cost, Decision, Error, Policy, Timestamp, TokenBucket,
     algorithm::{Algorithm, FleetRule, Leasable, StateKind, Step, Validity},
     store::{LeaseConfig, Store, driver::Ask},
-    time::ManualClock,
+    time::{Clock, ManualClock},
 };
 
 use crate::leases::{
@@ -131,4 +132,73 @@ async fn rules_that_alternate_keep_a_lease_each() {
     let stats = node.stats();
     // Two seconds are twenty holds, for each rule.
     assert!(stats.asked < 4 * 20 * 2, "{stats:?}");
+}
+
+/// An exact bucket that never refuses what a rule admits, at one token in ten milliseconds.
+struct Meter {
+    burst: u64,
+    full_at: u64,
+}
+
+impl Meter {
+    const INTERVAL: u64 = 10_000_000;
+
+    /// Spends, and returns whether it holds that much.
+    fn spend(&mut self, now: Timestamp) -> bool {
+        let now = now.as_nanos();
+        self.full_at = self.full_at.max(now) + Self::INTERVAL;
+        self.full_at - now <= self.burst * Self::INTERVAL
+    }
+}
+
+/// Plays calls of two nodes under a rule that keeps 30 tokens free, and then also under the bucket
+/// itself. Returns whether all of them stay within the limit of each, and the calls that pass under
+/// the bucket once the others are refused.
+async fn with_tokens_kept_free(seed: u64, is_alike: bool) -> (bool, u64) {
+    let bucket = TokenBucket::per_second(100);
+    let [bucket, keeping] = [bucket, bucket.keep_free(30)].map(|rule| Bucket { rule, is_alike });
+    let (clock, states) = (ManualClock::default(), MapStore::default());
+    clock.advance(Duration::from_secs(1_000_000));
+    let config = LeaseConfig::new().duration(Duration::from_millis(100));
+    let nodes = [(); 2].map(|()| node(&states, &clock, config.clone().seed(seed)));
+    let meter = |burst| Meter { burst, full_at: 0 };
+    let (mut of_all, mut of_keeping) = (meter(100), meter(70));
+    let (mut random, mut is_within) = (Random::new(seed), true);
+    let mut left_to_others = 0;
+    for turn in 0..2 {
+        for _ in 0..300 {
+            clock.advance(Duration::from_micros(random.below(9_000)));
+            let node = &nodes[random.below(2) as usize];
+            let is_keeping = turn == 0 || random.below(3) > 0;
+            let rule = if is_keeping { &keeping } else { &bucket };
+            if admitted(node, rule, 1).await == 1 {
+                let now = clock.now();
+                is_within &= of_all.spend(now);
+                is_within &= !is_keeping || of_keeping.spend(now);
+            }
+        }
+        if turn == 0 {
+            for _ in 0..admitted(&nodes[0], &keeping, 100).await {
+                let now = clock.now();
+                is_within &= of_all.spend(now) && of_keeping.spend(now);
+            }
+            left_to_others = admitted(&nodes[0], &bucket, 200).await;
+            (0..left_to_others).for_each(|_| is_within &= of_all.spend(clock.now()));
+        }
+    }
+    (is_within, left_to_others)
+}
+
+/// Units that were granted under one rule are not spent under another one.
+#[tokio::test]
+async fn leases_leave_what_a_rule_keeps_free() {
+    for seed in 0..support::cases(40).max(8) {
+        let (is_within, left) = with_tokens_kept_free(seed, false).await;
+        assert!(is_within, "seed {seed}");
+        // A node that found less than is refilled during a lease refuses for a while.
+        assert!((20..=60).contains(&left), "seed {seed}: {left}");
+    }
+    // The test would notice if leases did not belong to their rule.
+    let (_, left) = with_tokens_kept_free(0, true).await;
+    assert!(left < 20, "{left}");
 }
