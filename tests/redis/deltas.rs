@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use support::{Random, servers::Reply};
 use tollgate::{
-    AnyRule, Cost, TokenBucket,
+    AnyRule, Cost, Timestamp, TokenBucket,
     key::Key,
     store::{
         Redis, Store, StoreExt, SyncConfig,
         driver::{Ask, Batch, Delta, FleetStore, Pulled, Settlement},
     },
+    time::{Clock, SystemClock},
 };
 
 use super::{callers::url_of, only, policy, servers};
@@ -231,82 +232,178 @@ async fn a_reset_forgets_the_numbers() {
     assert_eq!(spent(&store, &rule, 7).await, 3);
 }
 
-/// The first units of a bucket take a way of their own through the program, unless there are other
-/// deltas of their key.
+/// Deltas of keys with a token bucket alone take a way of their own through the program. Beside a
+/// delta of another rule, all deltas of a key take the way of all rules. What is written and
+/// answered is the same, whatever wrote the keys before.
 #[tokio::test]
-async fn first_units_are_written_as_all_others() {
-    const NODE: u64 = 1 << 52;
+async fn both_ways_of_a_bucket_write_the_same() {
+    // Levels of the second pair are in different units.
+    const RULES: [[&str; 2]; 4] = [
+        [
+            "token-bucket 100/1s burst=1000",
+            "token-bucket 100/1s burst=700",
+        ],
+        [
+            "token-bucket 1/1h burst=10000",
+            "token-bucket 1/1h burst=1000",
+        ],
+        ["token-bucket 7/1m burst=3", "token-bucket 7/1m burst=3"],
+        [
+            "token-bucket 10/10s burst=10 initial=2",
+            "token-bucket 10/10s",
+        ],
+    ];
+    const STEPS: u64 = 60;
+    let window: AnyRule = "fixed-window 10/10s".parse().unwrap();
     let server = servers::Redis::start();
     let store: Server = Redis::connect(server.url()).await.unwrap();
-    let value = |name: &[u8]| match server.reply(&[&b"GET"[..], name]) {
-        Reply::Bytes(value) => value,
-        reply => panic!("there is no value: {reply:?}"),
-    };
-    for (text, units, age) in [
-        ("token-bucket 100/1s burst=1000", 1, 0),
-        ("token-bucket 100/1s burst=1000", 70_000, 400),
-        ("token-bucket 7/1m burst=3", 2, 250),
-        ("token-bucket 1/1h burst=10000", 10_000, 100),
-        ("token-bucket 10/10s", 5, 60_000),
-        ("token-bucket 10/10s burst=10 initial=2", 5, 10),
-    ] {
-        let (rule, age) = (text.parse().unwrap(), Duration::from_millis(age));
-        let first = |client| delta(&rule, NODE, (client, 1, units), age);
-        let read = |client| delta(&rule, NODE, (client, 2, 0), Duration::ZERO);
+    let mut random = Random::new(5);
+    let mut written = 0;
+    for round in 0..24 {
+        let rules: [AnyRule; 2] = RULES[round % RULES.len()].map(|text| text.parse().unwrap());
         server.command(&["FLUSHALL"]);
-        let alone = sync(&store, &[first(1)]).await;
-        let beside = sync(&store, &[first(2), read(2), read(3)]).await;
-        assert!(beside[2].state.is_none());
-        let remaining = |pulled: &Pulled<_>| {
-            let look =
-                tollgate::algorithm::Algorithm::look(&rule, pulled.state.as_ref(), pulled.at);
-            (look.remaining(), look.reset_after())
-        };
-        assert_eq!(remaining(&alone[0]), remaining(&beside[0]), "{text}");
-        let mut names = server.keys();
-        names.sort();
-        let values: Vec<_> = names
-            .iter()
-            .map(|name| without_times(value(name)))
-            .collect();
-        let [one, other] = &values[..] else {
-            panic!("two keys were written: {names:?}");
-        };
-        assert_eq!(one, other, "{text}");
+        let keys = [1_u64, 2];
+        for number in 2..STEPS {
+            let rule = &rules[usize::from(random.once_in(4))];
+            match random.below(8) {
+                0 => {
+                    let asks = keys.map(|client| ask(rule, client, 1 + number % 3));
+                    store.acquire_each_at(now(), &asks).await.unwrap();
+                    continue;
+                }
+                1 if round % 3 == 0 => {
+                    let asks = keys.map(|client| ask(&window, client, 1));
+                    store.acquire_each_at(now(), &asks).await.unwrap();
+                    continue;
+                }
+                2 => tokio::time::sleep(Duration::from_millis(random.below(20))).await,
+                _ => {}
+            }
+            // Up to three deltas, some of them known already, and some that only ask.
+            let sent: Vec<_> = (0..=random.below(3))
+                .map(|more| {
+                    let units = random.below(6) * 10_u64.pow(random.below(4) as u32);
+                    let number = 4 * number + more - 5 * u64::from(random.once_in(5)).min(number);
+                    let age = Duration::from_millis(random.below(30) * random.below(30));
+                    (1 + random.below(3), number, units, age)
+                })
+                .collect();
+            let of_key = |client| {
+                sent.iter().map(move |(node, number, units, age)| {
+                    delta(rule, *node, (client, *number, *units), *age)
+                })
+            };
+            // A number that the key has, so it adds nothing.
+            let known = delta(&window, 1 << 52, (2, 1, 1), Duration::ZERO);
+            let first = keys.map(|client| delta(rule, 1 << 52, (client, 1, 1), Duration::ZERO));
+            let deltas: Vec<_> = first
+                .into_iter()
+                .chain(of_key(1))
+                .chain(of_key(2))
+                .chain([known])
+                .collect();
+            let pulled = sync(&store, &deltas).await;
+            let seen = |pulled: &Pulled<_>| {
+                let state = pulled.state.as_ref();
+                let look = tollgate::algorithm::Algorithm::look(rule, state, pulled.at);
+                (state.is_some(), look.remaining(), look.reset_after())
+            };
+            let states = &pulled[2..];
+            for (one, other) in states.iter().zip(&states[sent.len()..]).take(sent.len()) {
+                assert_eq!(seen(one), seen(other), "{rule}: {sent:?}");
+            }
+            let values = stored(&server);
+            let [(one, left), (other, other_left)] = &values[..] else {
+                panic!("two keys were written: {values:?}");
+            };
+            assert_eq!(one, other, "{rule}: {sent:?}");
+            assert!(left.abs_diff(*other_left) < 50, "{values:?}");
+            written += 1;
+        }
     }
-    // A server that is full takes nothing in.
-    server.command(&["FLUSHALL"]);
+    assert!(written > 800, "{written}");
+    assert_eq!(store.stats().healed, 0);
+}
+
+/// A server that is full takes nothing in.
+#[tokio::test]
+async fn a_full_server_takes_in_no_delta() {
+    let server = servers::Redis::start();
+    let store: Server = Redis::connect(server.url()).await.unwrap();
     let rule: AnyRule = RULES[0].parse().unwrap();
-    let first = [delta(&rule, NODE, (1, 1, 5), Duration::ZERO)];
-    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    let error = store.sync(&first).unwrap().await.unwrap_err();
-    assert!(error.to_string().contains("OOM"), "{error}");
-    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    for _ in 0..2 {
-        sync(&store, &first).await;
-        assert_eq!(spent(&store, &rule, 1).await, 5);
+    let delta = |number| [delta(&rule, 1, (1, number, 5), Duration::ZERO)];
+    for number in 1..=2 {
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        let error = store.sync(&delta(number)).unwrap().await.unwrap_err();
+        assert!(error.to_string().contains("OOM"), "{error}");
+        server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+        for _ in 0..2 {
+            sync(&store, &delta(number)).await;
+            assert_eq!(spent(&store, &rule, 1).await, 5 * number);
+        }
     }
 }
 
-/// Returns the bytes between the long numbers of a value, and these: instants by their distance from
-/// the first one.
-fn without_times(value: Vec<u8>) -> (Vec<u8>, Vec<i128>) {
-    let (mut others, mut numbers, mut rest) = (Vec::new(), Vec::new(), &value[..]);
-    while let Some((byte, behind)) = rest.split_first() {
-        rest = behind;
-        others.push(*byte);
-        if *byte == 0xcf {
-            let (number, behind) = rest.split_first_chunk().unwrap();
-            numbers.push(i128::from(u64::from_be_bytes(*number)));
-            rest = behind;
+/// A value that the short way does not know: the way of all rules reads it, or heals it.
+#[tokio::test]
+async fn other_values_are_left_to_the_driver() {
+    let server = servers::Redis::start();
+    let store: Server = Redis::connect(server.url()).await.unwrap();
+    let rule: AnyRule = RULES[0].parse().unwrap();
+    sync(&store, &[delta(&rule, 1, (1, 1, 5), Duration::ZERO)]).await;
+    let names = server.keys();
+    let (name, value) = (&names[0], stored(&server).remove(0).0);
+    let mut healed = 0;
+    let mut random = Random::new(7);
+    for number in 2..400 {
+        let mut crafted = value.clone();
+        let at = random.below(value.len() as u64) as usize;
+        match random.below(3) {
+            // Its kind in two bytes, as none of the programs writes it.
+            _ if number == 2 => {
+                let kind = value.windows(2).position(|bytes| bytes == [0x94, 1]);
+                crafted.insert(kind.unwrap() + 1, 0xcc);
+            }
+            0 => crafted[at] = random.below(256) as u8,
+            1 => crafted.truncate(at),
+            _ => crafted.insert(at, random.below(256) as u8),
         }
+        server.reply(&[&b"SET"[..], name, &crafted]);
+        let (key, other) = (delta(&rule, 2, (1, number, 1), Duration::ZERO), &rule);
+        let alone = sync(&store, &[key]).await;
+        let one = store.stats().healed;
+        let bytes = stored(&server).remove(0).0;
+        server.reply(&[&b"SET"[..], name, &crafted]);
+        let window: AnyRule = "fixed-window 10/10s".parse().unwrap();
+        let key = delta(other, 2, (1, number, 1), Duration::ZERO);
+        let known = delta(&window, 2, (1, number, 1), Duration::ZERO);
+        let beside = sync(&store, &[key, known]).await;
+        assert_eq!(store.stats().healed - one, one - healed, "{crafted:?}");
+        healed = store.stats().healed;
+        let length = stored(&server)[0].0.len();
+        assert_eq!(bytes.len(), length, "{crafted:?}");
+        assert_eq!(alone[0].state.is_some(), beside[0].state.is_some());
     }
-    // When the number of the node ends, the node, when the bucket ends, and when it was written.
-    let first = numbers[0];
-    for n in [0, 2, 3] {
-        numbers[n] -= first;
-    }
-    (others, numbers)
+    assert!(healed > 100, "{healed}");
+}
+
+/// Returns all values, each with the milliseconds until it expires.
+fn stored(server: &servers::Redis) -> Vec<(Vec<u8>, i64)> {
+    let stored = |name: &Vec<u8>| {
+        let value = server.reply(&[&b"GET"[..], name]);
+        let left = server.reply(&[&b"PTTL"[..], name]);
+        match (value, left) {
+            (Reply::Bytes(value), Reply::Number(left)) => (value, left),
+            other => panic!("a key has no value, or never expires: {other:?}"),
+        }
+    };
+    server.keys().iter().map(stored).collect()
+}
+
+/// The time of this process, in whole microseconds.
+fn now() -> Timestamp {
+    let now = SystemClock::default().now();
+    Timestamp::from_nanos(now.as_nanos() / 1000 * 1000)
 }
 
 /// This does not depend on the other deltas of its call.

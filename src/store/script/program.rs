@@ -29,7 +29,7 @@ macro_rules! piece {
 }
 
 /// Pieces of text that several programs or functions include, besides those of algorithms.
-const PIECES: [(&str, &str); 11] = [
+const PIECES: [(&str, &str); 13] = [
     piece!("keys"),
     piece!("value"),
     piece!("bounds"),
@@ -38,9 +38,11 @@ const PIECES: [(&str, &str); 11] = [
     piece!("readable"),
     piece!("buckets/clock"),
     piece!("buckets/form"),
+    piece!("buckets/wide"),
     piece!("buckets/read"),
     piece!("buckets/step"),
     piece!("buckets/write"),
+    piece!("sync/number"),
 ];
 
 /// Text that all programs with algorithms begin with.
@@ -53,7 +55,7 @@ const SHARED: [&str; 5] = [
 ];
 
 /// The part of the program that adds deltas which comes before all functions.
-const NEW_KEYS: &str = include_str!("lua/sync/new_keys.lua");
+const SYNC_BUCKETS: &str = include_str!("lua/sync/buckets.lua");
 
 /// The value of a key, which that part has read already.
 const READ: &str = "redis.pcall('GET', KEYS[n])";
@@ -189,11 +191,11 @@ const SEVERAL: [Program; 8] = [
 fn of_algorithms(which: Which, algorithms: &[Lua]) -> String {
     let settles = which != Which::Decide;
     let (grants, syncs) = (which == Which::Grant, which == Which::Sync);
-    let new_keys = if syncs { NEW_KEYS } else { "" };
+    let buckets = if syncs { SYNC_BUCKETS } else { "" };
     let mut source = [
         include_str!("lua/bounds.lua"),
         include_str!("lua/request.lua"),
-        new_keys,
+        buckets,
     ]
     .concat();
     // Variables that the files share. In Redis, a script can only declare local ones.

@@ -2,7 +2,6 @@
 --
 -- A delta is a correction of no units, followed by its node and its number; without a charge, and with 0 for both, if the state alone is asked for. The last number of each
 -- node lies beside the states of a key, as a state of a kind of its own: { MARKS, node, number, ... }, with the most recent node last.
-local MARKS, MOST_MARKS = 64, 128
 
 -- Returns the sequence numbers of a key; creates them if there are none.
 local function marks_of(key)
@@ -21,24 +20,9 @@ end
 local function is_new(key, node, number)
   local marks = marks_of(key)
   local list = marks.parts[1]
-  for n = 2, #list - 1, 2 do
-    if list[n] == node then
-      if list[n + 1] >= number then
-        return false
-      end
-      table.remove(list, n)
-      table.remove(list, n)
-      break
-    end
-  end
-  if #list >= 2 * MOST_MARKS then
-    table.remove(list, 2)
-    table.remove(list, 2)
-  end
-  list[#list + 1] = node
-  list[#list + 1] = number
-  marks.is_new = true
-  return true
+  -- include sync/number
+  marks.is_new = marks.is_new or is_new
+  return is_new
 end
 
 local deltas, news = request[5], {}
