@@ -85,7 +85,7 @@ snapshot! {
     /// | if it is high | then |
     /// |---|---|
     /// | `waited`, of all decisions | Nodes are as far ahead as they may be: allow more, or take leases. |
-    /// | `in_store` | Calls cost more than a node may be ahead, or it may not be ahead at all. |
+    /// | `in_store` | Calls cost more than a node may be ahead, or it may not be ahead at all; or many keys are new, and are called once. |
     /// | `over_capacity` | More keys are in use than [`keys`](super::SyncConfig::keys). |
     /// | `failed`, `offline` | The store cannot be reached. Nodes decide by their shares of the limit. |
     /// | `drift` | Many nodes spend from one key at once. |

@@ -4,6 +4,9 @@
 //! those that only pull. A key is in one of them at most, moves when it gains units or pressure,
 //! and is removed with the view. Heaps would keep entries of each reset and each undone call.
 //!
+//! Both sets take turns. With pushes first, callers of new keys waited for seconds while the store
+//! took in less than came; with reads first, the units of others would become stale.
+//!
 //! One call is under way for each shard, with 256 deltas at most, and calls that nobody waits for
 //! are a twentieth of a period apart. So the work follows the keys that are used, and never their
 //! traffic. A key is forgotten ten periods after its last call, if it has no unsynced units; no
@@ -73,9 +76,11 @@ impl Pressure {
 /// Each key is noted once at most, so this takes no more room than the keys.
 #[derive(Debug)]
 pub(crate) struct Schedule<Id> {
-    /// The keys whose units are pushed, before anything is read.
+    /// The keys whose units are pushed.
     writes: BTreeSet<(Timestamp, Id)>,
     reads: BTreeSet<(Timestamp, Id)>,
+    /// `true` if the key that was taken last has something to push.
+    took_write: bool,
 }
 
 impl<Id> Default for Schedule<Id> {
@@ -83,6 +88,7 @@ impl<Id> Default for Schedule<Id> {
         Self {
             writes: BTreeSet::new(),
             reads: BTreeSet::new(),
+            took_write: false,
         }
     }
 }
@@ -105,10 +111,16 @@ impl<Id: Ord + Copy> Schedule<Id> {
         }
     }
 
-    /// Takes out a key that is due, the one that has waited longest; keys that have something to
-    /// push come first.
+    /// Takes out a key that is due, the one that has waited longest: by turns one that has
+    /// something to push and one that asks, as long as there are both.
     pub(crate) fn take(&mut self, now: Timestamp) -> Option<(Timestamp, Id)> {
-        take(&mut self.writes, now).or_else(|| take(&mut self.reads, now))
+        let (first, second) = match self.took_write {
+            true => (&mut self.reads, &mut self.writes),
+            false => (&mut self.writes, &mut self.reads),
+        };
+        let taken = take(first, now);
+        self.took_write ^= taken.is_some();
+        taken.or_else(|| take(second, now))
     }
 
     /// Returns the next instant at which there is something to take.
@@ -156,21 +168,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_comes_before_what_is_read() {
+    fn keys_that_push_and_keys_that_ask_take_turns() {
         let at = Timestamp::from_nanos;
         let mut schedule = Schedule::default();
-        for (id, at, is_write) in [(1, 5, false), (2, 7, true), (3, 6, true), (4, 9, true)] {
+        for (id, at, is_write) in [
+            (1, 5, false),
+            (2, 7, true),
+            (3, 6, true),
+            (4, 9, true),
+            (5, 4, false),
+        ] {
             schedule.change(id, Due::NEVER, due(at, is_write));
         }
-        assert_eq!(schedule.next(), Some(at(5)));
-        assert_eq!(schedule.take(at(4)), None);
+        assert_eq!(schedule.next(), Some(at(4)));
+        assert_eq!(schedule.take(at(3)), None);
         let taken: Vec<_> = std::iter::from_fn(|| schedule.take(at(8))).collect();
-        assert_eq!(taken, [(at(6), 3), (at(7), 2), (at(5), 1)]);
+        assert_eq!(taken, [(at(6), 3), (at(4), 5), (at(7), 2), (at(5), 1)]);
         assert_eq!(schedule.next(), Some(at(9)));
     }
 
     #[test]
-    fn a_key_that_gains_something_to_tell_is_not_read_first() {
+    fn a_key_that_gains_something_to_push_is_not_read_first() {
         let at = Timestamp::from_nanos;
         let mut schedule = Schedule::default();
         schedule.change(1, Due::NEVER, due(5, false));

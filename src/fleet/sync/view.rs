@@ -161,6 +161,11 @@ impl<Rule: Syncable> KeyView<Rule> {
         self.unsynced == 0 && !self.is_sending && self.in_store == 0
     }
 
+    /// Returns `true` if no call has come to the view yet: the store decides the first one.
+    pub(crate) fn is_new(&self) -> bool {
+        self.number == u64::MAX
+    }
+
     /// Returns `true` if there is a view.
     pub(crate) fn knows(&self) -> bool {
         self.is_known || self.is_offline()

@@ -376,6 +376,13 @@ impl<Rule: Syncable> KeyEntry<Rule> {
         self.schedule.change(fingerprint, Due::NEVER, self.noted);
     }
 
+    /// Begins the first call of a new key in the store, if another call to it is under way. Returns
+    /// `false` if there is none, so that the key may ask for its state.
+    #[cold]
+    pub(super) fn begin_in_store(&mut self, now: Timestamp) -> bool {
+        self.schedule.is_syncing() && !self.view.knows() && self.view.begin_in_store(now)
+    }
+
     /// Waits for the store.
     pub(super) fn wait(&mut self) -> Answered {
         self.schedule.hurry.notify_one();
@@ -384,7 +391,7 @@ impl<Rule: Syncable> KeyEntry<Rule> {
 }
 
 /// The keys of one [part of the store](crate::store::Backend::shard) that wait for it, found by
-/// their fingerprints. One call to it is under way at a time.
+/// their fingerprints. One call of them to it is under way at a time.
 #[derive(Default)]
 pub(super) struct ShardSchedule {
     schedule: Mutex<Schedule<u64>>,
@@ -395,6 +402,8 @@ pub(super) struct ShardSchedule {
     pub(super) task: OneTask,
     /// `true` from a failure to the next success.
     pub(super) is_down: AtomicBool,
+    /// `true` while a call to the store is under way.
+    pub(super) is_syncing: AtomicBool,
 }
 
 impl ShardSchedule {
@@ -429,6 +438,10 @@ impl ShardSchedule {
 
     pub(super) fn is_down(&self) -> bool {
         self.is_down.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_syncing(&self) -> bool {
+        self.is_syncing.load(Ordering::Relaxed)
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule<u64>> {

@@ -76,7 +76,7 @@ use crate::{
 /// | above the limit | 0 | 0 | (N − 1) · U, repaid |
 /// | below the limit | 0 | what the lease duration costs, and what other nodes hold | what is refilled between an admission and its delta, if the bucket was full meanwhile |
 /// | calls to the store for a busy key | one for each decision | 4 a lease duration and node | one a period and node, for up to 256 keys together |
-/// | a call waits for the store | always | when its node has no units left | for the first call of a key, and at U |
+/// | a call waits for the store | always | when its node has no units left | for the first call of a key or two, and at U |
 /// | the store is down | as the outer wrapper says | the same, after a lease duration | each node goes on by its share of the limit, and repays |
 /// | a node dies | nothing | its units expire | the store never hears of U units at most |
 ///
@@ -88,7 +88,7 @@ use crate::{
 ///
 /// | event | effect |
 /// |---|---|
-/// | a call of a new key | It waits for the state, once. Many new keys are asked for together. |
+/// | a call of a new key | It waits for the state, once. Many new keys are asked for together. While another call to the store is under way, the store decides the first call, and the next one waits for the state if that is not read yet. |
 /// | a refusal | The first one asks the store at once. While calls are refused, the store is asked twice in a period. |
 /// | the store cannot be reached | The node goes on by an equal share of what remained when it asked last, and of the rate. All nodes that are offline admit together what the rule does, beside the bound above; and their parts of what they had not heard of each other, which is less than one limit more: [`offline_bound`](SyncStats::offline_bound) is that of a node. A node that does not know the number of nodes, or with a limit below that number, has no share: the call fails, and the outer wrapper decides. |
 /// | the store is back | Everything is pushed to it. A bucket may be in debt then, and refuses until that is refilled. |

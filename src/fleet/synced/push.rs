@@ -74,6 +74,7 @@ where
     C: Clock + Send + Sync + 'static,
 {
     inner: &'a SyncedParts<S, Rule, C>,
+    schedule: &'a ShardSchedule,
     pushed: Vec<KeyPush<Rule>>,
     has_ended: bool,
 }
@@ -85,6 +86,7 @@ where
     C: Clock + Send + Sync + 'static,
 {
     fn drop(&mut self) {
+        self.schedule.is_syncing.store(false, Ordering::Relaxed);
         if !self.has_ended {
             let (now, gone) = (self.inner.now(), Err(runtime_gone()));
             for pushed in &self.pushed {
@@ -267,6 +269,7 @@ where
         let sent = self.now();
         let mut pushing = Pushing {
             inner: &**self,
+            schedule,
             pushed: together(MAX_DELTAS, || self.next_push(schedule, sent)),
             has_ended: false,
         };
@@ -292,6 +295,7 @@ where
             return Some(true);
         };
         self.keys.counters.syncs.add(1);
+        schedule.is_syncing.store(true, Ordering::Relaxed);
         let answer = syncing.await;
         pushing.has_ended = true;
         let pushed = &pushing.pushed;

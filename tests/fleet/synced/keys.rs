@@ -1,5 +1,7 @@
 //! Many keys: calls to the store are few, and memory is bounded.
 
+use std::time::Duration;
+
 use tollgate::store::SyncConfig;
 
 use crate::synced::nodes::{DELAY, Fleet, PERIOD, acquire, at_once, bucket, spent};
@@ -61,6 +63,37 @@ async fn calls_to_the_store_do_not_follow_the_traffic() {
     }
 }
 
+/// While a call to the store is under way, the store decides the first call of a new key. Then the
+/// state is read, and the key is decided here: the next call waits only if it comes before that.
+#[tokio::test(start_paused = true)]
+async fn a_new_key_does_not_wait_for_the_answer_to_others() {
+    for (pause, waits) in [(Duration::ZERO, 2), (PERIOD / 4, 1)] {
+        let fleet = Fleet::new();
+        let rule = bucket(30);
+        let (node, _) = fleet.node(SyncConfig::new().max_unsynced(100).nodes(2));
+        acquire(&node, &rule, "old", 1).await.unwrap();
+        tokio::time::sleep(4 * PERIOD + DELAY / 2).await;
+        assert_eq!(node.stats().pushed, 0, "the push is under way");
+        // To load and to swap takes a delay each.
+        let begin = tokio::time::Instant::now();
+        assert!(acquire(&node, &rule, "new", 1).await.unwrap().is_admitted());
+        assert_eq!(begin.elapsed(), 2 * DELAY);
+        assert_eq!(spent(&fleet.server(), &rule, "new").await, 1);
+        let stats = node.stats();
+        assert_eq!((stats.in_store, stats.waited, stats.pushed), (1, 1, 1));
+        tokio::time::sleep(pause).await;
+        for remaining in [28, 27] {
+            let decision = acquire(&node, &rule, "new", 1).await.unwrap();
+            assert_eq!(decision.remaining(), Some(remaining));
+        }
+        let stats = node.stats();
+        assert_eq!((stats.in_store, stats.waited), (1, waits));
+        assert_eq!(node.flush(PERIOD * 100).await, 0);
+        assert_eq!(spent(&fleet.server(), &rule, "new").await, 3);
+        assert_eq!(spent(&fleet.server(), &rule, "old").await, 1);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_key_is_forgotten_after_its_last_call() {
     let fleet = Fleet::new();
@@ -72,7 +105,9 @@ async fn a_key_is_forgotten_after_its_last_call() {
     assert_eq!(node.stats().keys, 100);
     tokio::time::sleep(PERIOD * 25).await;
     let stats = node.stats();
-    assert_eq!((stats.keys, stats.unsynced, stats.pushed), (0, 0, 100));
+    assert_eq!((stats.keys, stats.unsynced), (0, 0));
+    assert_eq!(stats.pushed + stats.in_store, 100);
+    assert!(stats.pushed > 90, "{stats:?}");
     assert_eq!(spent(&fleet.server(), &rule, "k0").await, 1);
 }
 
