@@ -120,7 +120,7 @@ impl Excess {
         let mut wrappers = wrappers.to_vec();
         wrappers.sort_by_key(|one| one.comes());
         let has_leases = wrappers.iter().any(|one| matches!(one, Wrapper::Leased(_)));
-        // Before the leases end, or after all is told.
+        // Before the leases end, or after all is pushed.
         let pause = Duration::from_millis(if has_leases { 150 } else { 500 });
         for (text, meter) in RULES {
             let rule: AnyRule = text.parse().unwrap();

@@ -1,11 +1,11 @@
-//! A node is ahead of the store by no more than it may be, and tells it everything.
+//! A node is ahead of the store by no more than it may be, and pushes everything to it.
 
 use tollgate::store::SyncConfig;
 
 use crate::synced::nodes::{DELAY, Fleet, PERIOD, acquire, at_once, bucket, spent};
 
 #[tokio::test(start_paused = true)]
-async fn calls_are_decided_here_and_told_later() {
+async fn calls_are_decided_here_and_pushed_later() {
     let fleet = Fleet::new();
     let rule = bucket(1000);
     let (node, _) = fleet.node(SyncConfig::new().max_unsynced(100).nodes(2));
@@ -42,11 +42,11 @@ async fn calls_are_decided_here_and_told_later() {
         (stats.unsynced, stats.pushed, stats.staleness_nanos),
         (0, 31, 0)
     );
-    assert_eq!(stats.syncs, 2, "one to ask, and one to tell");
+    assert_eq!(stats.syncs, 2, "one to pull, and one to push");
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_of_what_is_allowed_is_told_at_once() {
+async fn half_of_what_is_allowed_is_pushed_at_once() {
     let fleet = Fleet::new();
     let rule = bucket(1000);
     let (node, _) = fleet.node(SyncConfig::new().max_unsynced(100).nodes(2));
@@ -57,7 +57,7 @@ async fn half_of_what_is_allowed_is_told_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_bound_a_call_waits_until_the_store_was_told() {
+async fn at_the_bound_a_call_waits_for_a_push() {
     let fleet = Fleet::new();
     let rule = bucket(1000);
     let (node, _) = fleet.node(SyncConfig::new().max_unsynced(10).nodes(2));
@@ -145,14 +145,14 @@ async fn all_nodes_together_keep_the_bound() {
         }
         // All of it is in the store: what exceeds the limit is a debt, and is seen when the store
         // is asked for more than remains.
-        let told: u64 = all.iter().map(|node| node.stats().pushed).sum();
+        let pushed: u64 = all.iter().map(|node| node.stats().pushed).sum();
         let here: u64 = all.iter().map(|node| node.stats().admitted).sum();
-        assert_eq!(told, here);
+        assert_eq!(pushed, here);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_refusal_tells_the_others() {
+async fn the_first_refusal_is_pushed_at_once() {
     let fleet = Fleet::new();
     let rule = bucket(100);
     let config = || SyncConfig::new().max_unsynced(60).nodes(2);
@@ -188,7 +188,7 @@ async fn the_first_refusal_tells_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clean_end_tells_everything() {
+async fn a_clean_end_pushes_everything() {
     let fleet = Fleet::new();
     let rule = bucket(1000);
     let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(100).nodes(2));
@@ -213,21 +213,21 @@ async fn a_clean_end_tells_everything() {
     let (other, other_faults) = fleet.node(SyncConfig::new().max_unsynced(100).nodes(2));
     acquire(&other, &rule, "dave", 20).await.unwrap();
     other_faults.always(tollgate::testing::Fault::Unavailable);
-    assert_eq!(other.flush(PERIOD).await, 20, "nobody was told");
+    assert_eq!(other.flush(PERIOD).await, 20, "nothing was pushed");
     drop(faults);
 }
 
-/// After a flush nobody would tell the store what the node admits by itself: calls fail if the
+/// After a flush nobody would push to the store what the node admits by itself: calls fail if the
 /// store cannot be reached.
 #[tokio::test(start_paused = true)]
 async fn after_a_flush_nothing_is_admitted_here() {
     let fleet = Fleet::new();
     let rule = bucket(1000);
     let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(100).nodes(2));
-    acquire(&node, &rule, "told", 20).await.unwrap();
+    acquire(&node, &rule, "pushed", 20).await.unwrap();
     assert_eq!(node.flush(PERIOD).await, 0);
     faults.always(tollgate::testing::Fault::Unavailable);
-    for key in ["told", "new"] {
+    for key in ["pushed", "new"] {
         for _ in 0..3 {
             assert!(acquire(&node, &rule, key, 1).await.is_err(), "{key}");
         }
@@ -239,7 +239,8 @@ async fn after_a_flush_nothing_is_admitted_here() {
     let error = acquire(&other, &rule, "untold", 1).await.unwrap_err();
     assert!(error.to_string().contains("flush"), "{error}");
     assert_eq!((node.stats().unsynced, other.stats().unsynced), (0, 20));
-    // A charge above the estimate goes to the store, too, and what is left is told once it answers.
+    // A charge above the estimate goes to the store, too, and what is left is pushed once it
+    // answers.
     faults.none();
     tokio::time::sleep(4 * PERIOD).await;
     assert_eq!(other.stats().unsynced, 0);

@@ -8,7 +8,7 @@ use crate::synced::nodes::{DELAY, Fleet, PERIOD, acquire, at_once, bucket, spent
 
 const KEYS: u32 = 2000;
 
-/// B7: however many keys have something to tell, one call is under way at a time, and calls that
+/// B7: however many keys have something to push, one call is under way at a time, and calls that
 /// nobody waits for are a twentieth of a period apart.
 #[tokio::test(start_paused = true)]
 async fn calls_to_the_store_do_not_follow_the_traffic() {
@@ -54,7 +54,7 @@ async fn calls_to_the_store_do_not_follow_the_traffic() {
     assert!(u128::from(stats.syncs - first.syncs) <= most, "{stats:?}");
     assert!(
         stats.staleness_nanos > 0,
-        "it is told how far behind the store is"
+        "the counters have how far behind the store is"
     );
     assert_eq!(node.flush(PERIOD * 100).await, 0);
     let store = fleet.server();
@@ -111,7 +111,7 @@ async fn a_key_is_forgotten_after_its_last_call() {
     assert_eq!(spent(&fleet.server(), &rule, "k0").await, 1);
 }
 
-/// B5: nothing that was not told makes room for other keys.
+/// B5: nothing that was not pushed makes room for other keys.
 #[tokio::test(start_paused = true)]
 async fn without_room_the_store_decides() {
     let fleet = Fleet::new();

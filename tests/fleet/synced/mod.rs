@@ -1,4 +1,4 @@
-//! Background synchronisation: nodes that decide from memory, and tell a store later.
+//! Background synchronisation: nodes that decide from memory, and push to a store later.
 
 mod ahead;
 mod keys;

@@ -1,4 +1,5 @@
-//! B6: a node that is cut off goes on by its part of the limit, and tells the store afterwards.
+//! B6: a node that is cut off goes on by its share of the limit, and pushes to the store
+//! afterwards.
 
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ async fn cut_off_nodes_divide_what_remains_and_repay() {
             tokio::time::sleep(5 * PERIOD).await;
         }
     }
-    // Each hears what the other one told last.
+    // Each pulls what the other one pushed last.
     for node in [&one, &other] {
         assert_eq!(admitted(node, &rule, 1).await, 1);
     }
@@ -66,7 +67,7 @@ async fn cut_off_nodes_divide_what_remains_and_repay() {
         spent(&store, &rule, "alice").await,
         (42 + together).min(100)
     );
-    // It may not have heard yet what the other one told last.
+    // It may not have pulled yet what the other one pushed last.
     let left = 100u64.saturating_sub(42 + together);
     let more = admitted(&one, &rule, 100).await;
     assert!((left..=left + 10).contains(&more), "{more} of {left}");
@@ -87,7 +88,7 @@ async fn a_new_key_has_a_part_of_its_limit_in_an_outage() {
 /// Keys that are first called while others have found out that the store is gone are told
 /// afterwards, too.
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_new_in_an_outage_is_told_afterwards() {
+async fn a_key_that_is_new_in_an_outage_is_pushed_afterwards() {
     let fleet = Fleet::new();
     let rule = bucket(100);
     let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(10).nodes(4));
@@ -143,10 +144,10 @@ async fn an_overshoot_of_zero_is_a_fallback_that_repays() {
     assert_eq!(spent(&store, &rule, "alice").await, 100);
 }
 
-/// A rule that cannot be told later belongs to the inner store alone: a failure is an error, and
+/// A rule that cannot be pushed later belongs to the inner store alone: a failure is an error, and
 /// the next call is asked again.
 #[tokio::test(start_paused = true)]
-async fn a_rule_that_cannot_be_told_is_not_decided_alone() {
+async fn a_rule_that_cannot_be_pushed_is_not_decided_alone() {
     let fleet = Fleet::new();
     let (node, faults) = fleet.node(SyncConfig::new().overshoot_percent(0).nodes(2));
     let rule: AnyRule = "sliding-log 10/d".parse().unwrap();
@@ -251,8 +252,8 @@ async fn a_lone_call_on_a_silent_store_is_decided_here() {
     assert!(start.elapsed() < Duration::from_millis(100));
 }
 
-/// The runtime of the task that tells the store ends in the middle of a call. Another one takes it
-/// up, and nothing is lost or counted twice.
+/// The runtime of the task that pushes to the store ends in the middle of a call. Another one takes
+/// it up, and nothing is lost or counted twice.
 #[test]
 fn a_runtime_that_ends_is_followed_by_another_one() {
     let runtime = || {
@@ -291,7 +292,7 @@ fn a_runtime_that_ends_is_followed_by_another_one() {
     assert!(runtime().block_on(deadline).is_ok(), "calls wait for ever");
 }
 
-/// A lost answer leaves it open whether the store has taken a delta in. It is told again, and
+/// A lost answer leaves it open whether the store has taken a delta in. It is pushed again, and
 /// counts once.
 #[tokio::test(start_paused = true)]
 async fn lost_answers_count_once() {

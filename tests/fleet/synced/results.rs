@@ -1,4 +1,4 @@
-//! A key that fails does not harm the others that are told by the same call.
+//! A key that fails does not harm the others that are pushed by the same call.
 
 use std::{
     collections::HashMap,
@@ -67,8 +67,8 @@ impl FleetStore<TokenBucket> for Picky {
         let sent: Vec<_> = (deltas.iter().zip(&fails))
             .filter(|(_, fails)| fails.is_none())
             .map(|(it, _)| {
-                let told = (it.age(), it.units());
-                Delta::new(it.policy(), it.rule(), *it.key(), it.batch(), told)
+                let pushed = (it.age(), it.units());
+                Delta::new(it.policy(), it.rule(), *it.key(), it.batch(), pushed)
             })
             .collect();
         let syncing = self.store.sync(&sent)?;
@@ -162,7 +162,7 @@ async fn the_store_decides_the_calls_of_a_key_that_it_cannot_take_in() {
     assert_eq!((stats.failed, stats.dropped, stats.offline), (0, 0, 0));
 }
 
-/// Units that the store will never take in are counted, and told no more.
+/// Units that the store will never take in are counted, and pushed no more.
 #[tokio::test(start_paused = true)]
 async fn units_that_the_store_cannot_take_in_are_counted_as_dropped() {
     let (fleet, rule) = (Fleet::new(), bucket(100));
@@ -186,10 +186,10 @@ async fn units_that_the_store_cannot_take_in_are_counted_as_dropped() {
     assert_eq!(spent(&fleet.server(), &rule, "bob").await, 2);
 }
 
-/// Other failures of a key leave its units to be told again, each once, and the other keys as they
-/// are.
+/// Other failures of a key leave its units to be pushed again, each once, and the other keys as
+/// they are.
 #[tokio::test(start_paused = true)]
-async fn a_key_that_fails_is_told_again_and_the_others_go_on() {
+async fn a_key_that_fails_is_pushed_again_and_the_others_go_on() {
     let faults: [Fails; 2] = [StoreError::contended, || StoreError::unavailable("a test")];
     for (n, fails) in faults.into_iter().enumerate() {
         let (fleet, rule) = (Fleet::new(), bucket(100));

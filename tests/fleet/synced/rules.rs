@@ -21,10 +21,10 @@ async fn a_changed_rule_goes_on_with_what_was_admitted() {
     assert_eq!(node.stats().pushed, 41);
 }
 
-/// Two kinds under one key and policy, told by turns, with answers that are lost: neither is lost,
-/// and neither counts twice.
+/// Two kinds under one key and policy, pushed by turns, with answers that are lost: neither is
+/// lost, and neither counts twice.
 #[tokio::test(start_paused = true)]
-async fn two_kinds_of_rules_are_told_apart() {
+async fn two_kinds_of_rules_are_kept_separate() {
     let fleet = Fleet::new();
     let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(50).nodes(2));
     let rules: [AnyRule; 2] = [bucket(10_000).into(), FixedWindow::per_day(10_000).into()];
@@ -47,7 +47,7 @@ async fn two_kinds_of_rules_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn windows_that_differ_between_keys_are_told_as_the_key_meets_them() {
+async fn windows_that_differ_between_keys_are_pushed_as_the_key_meets_them() {
     let fleet = Fleet::new();
     let rule = FixedWindow::per_day(1000).spread();
     let (node, _) = fleet.node(SyncConfig::new().max_unsynced(50).nodes(2));
@@ -63,7 +63,7 @@ async fn windows_that_differ_between_keys_are_told_as_the_key_meets_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_that_cannot_be_told_later_is_an_error() {
+async fn a_rule_that_cannot_be_pushed_later_is_an_error() {
     let fleet = Fleet::new();
     for text in [
         "leaky-bucket 10/s queue=5",

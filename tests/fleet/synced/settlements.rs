@@ -25,7 +25,7 @@ async fn settle_later(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refund_of_what_was_not_told_stays_here() {
+async fn a_refund_of_what_was_not_pushed_stays_here() {
     let fleet = Fleet::new();
     let rule = bucket(100);
     let (node, _) = fleet.node(SyncConfig::new().max_unsynced(50).nodes(2));
@@ -40,7 +40,7 @@ async fn a_refund_of_what_was_not_told_stays_here() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refund_of_what_was_told_is_given_back_by_the_store() {
+async fn a_refund_of_what_was_pushed_is_made_by_the_store() {
     let fleet = Fleet::new();
     let rule = bucket(100);
     let (node, _) = fleet.node(SyncConfig::new().max_unsynced(50).nodes(2));
@@ -54,7 +54,7 @@ async fn a_refund_of_what_was_told_is_given_back_by_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_charge_above_the_estimate_is_told() {
+async fn a_charge_above_the_estimate_is_pushed() {
     let fleet = Fleet::new();
     let rule = bucket(100);
     let (node, _) = fleet.node(SyncConfig::new().max_unsynced(10).nodes(2));
@@ -76,7 +76,7 @@ async fn a_charge_above_the_estimate_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_drops_what_was_not_told() {
+async fn a_reset_drops_what_was_not_pushed() {
     let fleet = Fleet::new();
     let rule = bucket(100);
     let (node, _) = fleet.node(SyncConfig::new().max_unsynced(50).nodes(2));

@@ -43,7 +43,7 @@ pub(crate) struct FleetFigure {
     /// The time that the store works for a request
     #[arg(long, value_name = "TIME", default_value = "40us", value_parser = args::time)]
     service: Duration,
-    /// The most units of a key that a node may admit before it has told them
+    /// The most units of a key that a node may admit before it has pushed them
     #[arg(long, value_name = "UNITS", default_value_t = 5)]
     max_unsynced: u64,
     /// The time that a node waits for an answer

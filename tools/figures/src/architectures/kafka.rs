@@ -1,4 +1,4 @@
-//! Kafka, as a way by which nodes tell each other later. Modelled on `examples/kafka`.
+//! Kafka, as a way by which nodes push to each other later. Modelled on `examples/kafka`.
 //!
 //! A node produces what it admitted to a topic. An aggregator reads the topic, adds everything up
 //! by the rules, and writes the totals of the keys that have changed to a second topic, which all
@@ -332,11 +332,11 @@ impl FleetStore<AnyRule> for Kafka {
             at: now,
         };
         let asked: Vec<_> = deltas.iter().map(change).collect();
-        let told = asked.iter().filter(|change| change.delta.units > 0);
-        let told: Vec<_> = told.cloned().collect();
+        let pushed = asked.iter().filter(|change| change.delta.units > 0);
+        let pushed: Vec<_> = pushed.cloned().collect();
         let (topics, node) = (Arc::clone(&self.topics), self.node);
         Some(Box::pin(async move {
-            Arc::clone(&topics).produce(node, told).await;
+            Arc::clone(&topics).produce(node, pushed).await;
             let (read, at) = (
                 lock(&topics.nodes[node]),
                 Timeline::timestamp(topics.world.now()),

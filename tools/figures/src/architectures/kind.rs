@@ -92,7 +92,7 @@ impl Kind {
     ///
     /// # Errors
     ///
-    /// When it is background synchronisation, and the units of the rule cannot be told later.
+    /// When it is background synchronisation, and the units of the rule cannot be pushed later.
     pub fn check(self, rule: &AnyRule) -> Result<(), String> {
         match self.is_synced() {
             true => rule.check_sync().map_err(|error| error.to_string()),
@@ -121,14 +121,14 @@ impl Kind {
     }
 }
 
-/// Nodes that tell a central store usually once in so many milliseconds.
+/// Nodes that push to a central store usually once in so many milliseconds.
 fn synced(world: &Arc<World>, period: u64) -> Arc<dyn Architecture> {
     let store = Arc::new(CentralStore::new(world));
     let period = Duration::from_millis(period);
     Arc::new(SyncedNodes::new(world, period, store))
 }
 
-/// Nodes that tell each other through topics with a lag of so many milliseconds.
+/// Nodes that push to each other through topics with a lag of so many milliseconds.
 fn kafka(world: &Arc<World>, lag: u64) -> Arc<dyn Architecture> {
     /// As `synced-200ms`, so that the two differ in the way alone.
     const PERIOD: Duration = Duration::from_millis(200);

@@ -7,7 +7,7 @@
 //! | file | architecture |
 //! |---|---|
 //! | `stored` | the central store, asked for each call or by leases |
-//! | `synced`, `transport` | nodes decide by themselves, and tell each other later by some way |
+//! | `synced`, `transport` | nodes decide by themselves, and push what they admitted later by some way |
 //! | `central_store`, `kafka` | these ways |
 //! | `lock` | a lock round the key |
 //! | `get_then_set` | reads the state, decides, and writes it without a condition |

@@ -36,7 +36,7 @@ pub struct FleetSettings {
     pub message: Duration,
     /// The time between two broadcasts of a node.
     pub broadcast: Duration,
-    /// The most units of a key that a node may admit before it has told them, with background
+    /// The most units of a key that a node may admit before it has pushed them, with background
     /// synchronisation.
     pub max_unsynced: u64,
     /// The time between two aggregates.

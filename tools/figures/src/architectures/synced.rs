@@ -1,4 +1,4 @@
-//! Nodes that decide by the real background synchronisation, and tell each other later.
+//! Nodes that decide by the real background synchronisation, and push what they admitted later.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ pub(super) struct SyncedNodes<T: Transport> {
 }
 
 impl<T: Transport> SyncedNodes<T> {
-    /// Nodes that tell each other usually once in a period.
+    /// Nodes that push usually once in a period.
     pub(super) fn new(world: &Arc<World>, period: Duration, transport: Arc<T>) -> Self {
         let settings = &world.settings;
         let mut random = Random::new(settings.seed, "nodes");

@@ -1,4 +1,4 @@
-//! The trait of the ways by which nodes tell each other.
+//! The trait of the ways by which nodes push to each other.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tollgate::{
 
 use super::world::World;
 
-/// A way by which the nodes of a fleet tell each other what they admitted.
+/// A way by which the nodes of a fleet push to each other what they admitted.
 pub(super) trait Transport: Send + Sync + 'static {
     /// The store as a node sees it.
     type Store: Store<

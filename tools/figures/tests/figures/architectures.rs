@@ -432,7 +432,7 @@ fn settings_out_of_range_are_errors() {
     }
     let log = settings("sliding-log 10/s", 2, 1);
     assert!(run(Kind::Leases, &log).is_ok());
-    let error = run(Kind::Synced1s, &log).expect_err("units that cannot be told later");
+    let error = run(Kind::Synced1s, &log).expect_err("units that cannot be pushed later");
     assert!(error.contains("with background synchronisation"), "{error}");
 }
 

@@ -103,7 +103,7 @@ fn scenarios_are_listed() {
 }
 
 #[test]
-fn wrong_arguments_are_told() {
+fn wrong_arguments_are_reported() {
     for (args, part) in [
         (vec!["--scenario", "none"], "expected one of hot-1"),
         (vec!["--demand", "x"], "as in 1.2"),
