@@ -93,7 +93,7 @@ macro_rules! wrapper {
 
         impl<S, $Rule, C> FleetStore<$Rule> for $Wrapper<S, $Rule, C>
         where
-            S: Store<$Rule, Answer: Send + 'static, Done: Send + 'static>
+            S: Store<$Rule, Answer: Send + 'static>
                 + Backend<Error = StoreError>
                 + Send
                 + Sync

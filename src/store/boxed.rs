@@ -41,10 +41,7 @@ type ErasedStore<Rule, E> = dyn Store<
 impl<Rule, E> BoxStore<Rule, E> {
     pub(super) fn new<S>(store: S) -> Self
     where
-        S: Store<Rule, Error = E, Answer: Send + 'static, Done: Send + 'static>
-            + Send
-            + Sync
-            + 'static,
+        S: Store<Rule, Error = E, Answer: Send + 'static> + Send + Sync + 'static,
     {
         Self(Arc::new(BoxFutures(store)))
     }
@@ -84,7 +81,7 @@ impl<S: Backend> Backend for BoxFutures<S> {
 
 impl<Rule, S> Store<Rule> for BoxFutures<S>
 where
-    S: Store<Rule, Answer: Send + 'static, Done: Send + 'static>,
+    S: Store<Rule, Answer: Send + 'static>,
 {
     type Answer = BoxFuture<Result<Decisions, S::Error>>;
     type Done = BoxFuture<Result<(), S::Error>>;
@@ -108,13 +105,13 @@ where
     delegate!(Store<Rule>, self => self.0; fits, fleet);
 }
 
-impl<Rule, E> Backend for BoxStore<Rule, E> {
+impl<Rule, E: Send + 'static> Backend for BoxStore<Rule, E> {
     type Error = E;
 
     delegate!(Backend, self => *self.0);
 }
 
-impl<Rule, E> Store<Rule> for BoxStore<Rule, E> {
+impl<Rule, E: Send + 'static> Store<Rule> for BoxStore<Rule, E> {
     type Answer = BoxFuture<Result<Decisions, E>>;
     type Done = BoxFuture<Result<(), E>>;
 

@@ -188,7 +188,7 @@ pub trait StoreExt: Backend + Sized {
     /// Costs one allocation for a decision that is not ready at once.
     fn boxed<Rule>(self) -> BoxStore<Rule, Self::Error>
     where
-        Self: Store<Rule, Answer: Send + 'static, Done: Send + 'static> + Send + Sync + 'static,
+        Self: Store<Rule, Answer: Send + 'static> + Send + Sync + 'static,
     {
         BoxStore::new(self)
     }

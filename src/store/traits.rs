@@ -75,7 +75,8 @@ pub trait Store<Rule>: Backend {
     /// The future of an answer; [`Never`](super::Never) for a store that answers at once.
     type Answer: Future<Output = Result<Decisions, Self::Error>>;
     /// The future of `settle` and `reset`.
-    type Done: Future<Output = Result<(), Self::Error>>;
+    // `Send`, because a call that is being dropped leaves settlements to be made in the background.
+    type Done: Future<Output = Result<(), Self::Error>> + Send + 'static;
 
     /// Spends the costs of all asks, or none of them.
     ///
@@ -249,7 +250,7 @@ pub trait Backend {
     /// [`Infallible`](std::convert::Infallible) for a store that cannot fail.
     ///
     /// Wrappers ask a [`StoreError`](super::StoreError) for its kind.
-    type Error;
+    type Error: Send + 'static;
 
     /// Returns the address of the server, for the log of its failures; `None`, the default, if
     /// there is none or it is not known.

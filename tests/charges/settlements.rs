@@ -188,7 +188,6 @@ async fn a_charge_with_a_handle_is_not_in_the_outcome() {
 async fn admitted_handle<S>(store: S) -> ChargeHandle
 where
     S: Store<TokenBucket, Error = Infallible> + Clone + Send + Sync + 'static,
-    S::Done: Send + 'static,
 {
     let layer = RateLimitLayer::new(at_once(100))
         .store(store)

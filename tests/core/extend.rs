@@ -34,7 +34,7 @@ fn still<R: Algorithm>() -> Local<R, ManualClock> {
 async fn conforms<R, S>(store: S, rules: [R; 2])
 where
     R: Algorithm,
-    S: Store<R, Answer: Send, Done: Send, Error: fmt::Debug + Send> + Clone + Send + Sync + 'static,
+    S: Store<R, Answer: Send, Error: fmt::Debug + Send> + Clone + Send + Sync + 'static,
 {
     let suite = Suite::with_rules(store, rules)
         .spawn(tokio::spawn)

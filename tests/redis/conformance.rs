@@ -47,7 +47,7 @@ async fn connect(server: &servers::Redis, response_timeout: Duration) -> Redis<A
 
 fn suite<S>(store: S, rules: &[&str]) -> Suite<AnyRule, S>
 where
-    S: Store<AnyRule, Answer: Send, Done: Send, Error: Debug + Send>,
+    S: Store<AnyRule, Answer: Send, Error: Debug + Send>,
     S: Clone + Send + Sync + 'static,
 {
     let rules = rules.iter().map(|rule| rule.parse::<AnyRule>().unwrap());

@@ -45,7 +45,7 @@ macro_rules! leased {
 /// A service whose response has the outcome of its request.
 fn service<S>(rule: &str, store: S) -> Service
 where
-    S: Store<AnyRule, Error = Infallible, Answer: Send, Done: Send> + Clone + Send + Sync + 'static,
+    S: Store<AnyRule, Error = Infallible, Answer: Send> + Clone + Send + Sync + 'static,
 {
     let rule: AnyRule = rule.parse().unwrap();
     let layer = RateLimitLayer::new(rule).key(Global).store(store);

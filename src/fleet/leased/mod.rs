@@ -296,11 +296,7 @@ impl<S: Backend<Error = StoreError>, Rule, C> Backend for Leased<S, Rule, C> {
 
 impl<S, Rule, C> Store<Rule> for Leased<S, Rule, C>
 where
-    S: Store<Rule, Answer: Send + 'static, Done: Send + 'static>
-        + Backend<Error = StoreError>
-        + Send
-        + Sync
-        + 'static,
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {

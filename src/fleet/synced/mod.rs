@@ -284,11 +284,7 @@ impl<S: Backend<Error = StoreError>, Rule: Syncable, C> Backend for Synced<S, Ru
 
 impl<S, Rule, C> Store<Rule> for Synced<S, Rule, C>
 where
-    S: Store<Rule, Answer: Send + 'static, Done: Send + 'static>
-        + Backend<Error = StoreError>
-        + Send
-        + Sync
-        + 'static,
+    S: Store<Rule, Answer: Send + 'static> + Backend<Error = StoreError> + Send + Sync + 'static,
     Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {

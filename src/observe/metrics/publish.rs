@@ -210,7 +210,7 @@ impl<T: Backend, K> Publish for Transactional<T, K> {
     }
 }
 
-impl<Rule, E> Publish for BoxStore<Rule, E> {
+impl<Rule, E: Send + 'static> Publish for BoxStore<Rule, E> {
     fn publish(&self, name: &str) {
         publish_unsettled(self, name);
     }

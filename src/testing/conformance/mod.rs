@@ -124,7 +124,7 @@ impl<R, S> Suite<R, S> {
     pub fn spawn<T>(self, spawn: impl Fn(BoxFuture<()>) -> T + 'static) -> Self
     where
         R: Algorithm,
-        S: Store<R, Answer: Send, Done: Send, Error: Debug + Send> + Clone + Send + Sync + 'static,
+        S: Store<R, Answer: Send, Error: Debug + Send> + Clone + Send + Sync + 'static,
     {
         Self {
             spawn_tasks: Some(spawn_tasks(spawn)),

@@ -213,7 +213,7 @@ async fn refund<R, S: Store<R, Error: Debug>>(
 pub(super) fn spawn_tasks<R, S, T>(spawn: impl Fn(BoxFuture<()>) -> T + 'static) -> SpawnTasks<R, S>
 where
     R: Algorithm,
-    S: Store<R, Answer: Send, Done: Send, Error: Debug + Send> + Clone + Send + Sync + 'static,
+    S: Store<R, Answer: Send, Error: Debug + Send> + Clone + Send + Sync + 'static,
 {
     Box::new(move |store, tasks| {
         let race = Race::new(tasks.len());

@@ -97,7 +97,7 @@ struct Caller<S> {
 /// Calls until the node's time is over. Clones of a store share its connections.
 pub async fn serve<S>(orders: &Orders, store: S)
 where
-    S: Store<TokenBucket, Error = StoreError, Answer: Send + 'static, Done: Send + 'static>
+    S: Store<TokenBucket, Error = StoreError, Answer: Send + 'static>
         + Clone
         + Send
         + Sync
@@ -165,10 +165,7 @@ fn call<S>(
     journal: Rc<RefCell<Journal>>,
 ) -> impl Future<Output = ()> + use<S>
 where
-    S: Store<TokenBucket, Error = StoreError, Answer: Send + 'static, Done: Send + 'static>
-        + Send
-        + Sync
-        + 'static,
+    S: Store<TokenBucket, Error = StoreError, Answer: Send + 'static> + Send + Sync + 'static,
 {
     let (store, policy, rule) = (caller.store.clone(), caller.policy.clone(), caller.rule);
     let limit = caller.index;

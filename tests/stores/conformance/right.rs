@@ -21,7 +21,7 @@ use crate::common::{custom::PerSecond, map_store::MapStore};
 async fn check<R, S>(suite: Suite<R, S>, clock: &ManualClock) -> Report
 where
     R: Algorithm,
-    S: Store<R, Answer: Send, Done: Send, Error: Debug + Send> + Clone + Send + Sync + 'static,
+    S: Store<R, Answer: Send, Error: Debug + Send> + Clone + Send + Sync + 'static,
 {
     let suite = suite
         .clock(clock.clone())

@@ -131,11 +131,7 @@ async fn stores_of_bytes_keep_the_level() {
 /// clock of all nodes stands still.
 pub(crate) async fn longest_holds<S>(nodes: &[S])
 where
-    S: Store<Blockable<AnyRule>, Error = StoreError, Answer: Send, Done: Send>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
+    S: Store<Blockable<AnyRule>, Error = StoreError, Answer: Send> + Clone + Send + Sync + 'static,
 {
     const TASKS: u32 = 12;
     let rule: AnyRule = "sliding-log 9/1h".parse().unwrap();

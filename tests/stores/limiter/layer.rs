@@ -22,11 +22,7 @@ fn service<S>(
     store: S,
 ) -> impl Service<Request<()>, Response = Response<String>, Error = Infallible, Future: Send> + Clone
 where
-    S: Store<TokenBucket, Error = Infallible, Answer: Send, Done: Send>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
+    S: Store<TokenBucket, Error = Infallible, Answer: Send> + Clone + Send + Sync + 'static,
 {
     let layer = RateLimitLayer::new(TokenBucket::per_hour(10))
         .policy(policy())

@@ -154,11 +154,7 @@ where
 /// Tasks that are refused at once make one block.
 pub(crate) async fn tasks_make_one_block<S>(store: S)
 where
-    S: Store<Blockable<AnyRule>, Error = StoreError, Answer: Send, Done: Send>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
+    S: Store<Blockable<AnyRule>, Error = StoreError, Answer: Send> + Clone + Send + Sync + 'static,
 {
     let rule: AnyRule = "token-bucket 1/1d burst=5".parse().unwrap();
     let store = Counted::new(store);
