@@ -171,7 +171,7 @@ step_tests() {
   # The proofs are a step of their own, which optimizes them.
   timed "${members[@]}" --lib --bins -- --skip ::proof::
   local program
-  for program in core local stores wrappers http grpc observe laws waiting replay; do
+  for program in core local stores wrappers http grpc in_flight observe laws waiting replay; do
     timed "${members[@]}" --test $program
   done
   timed "${members[@]}" --test fleet -- mixed::
@@ -279,7 +279,7 @@ step_quick_tests() {
   local -x PROPTEST_CASES=16
   # Without what takes longest: proofs, threads that race, the suite on each class of stores, and fleets of mixed settings. Two
   # threads wait while two compute.
-  timed --locked --all-features --lib --test core --test local --test grpc --test observe --test laws --test waiting \
+  timed --locked --all-features --lib --test core --test local --test grpc --test in_flight --test observe --test laws --test waiting \
     --example recipes --example limits_file -- --test-threads=4 --skip ::proof:: --skip stress::
   timed --locked --all-features --test stores --test wrappers --test http --test charges --test fleet \
     -- --test-threads=4 --skip redis --skip memcached --skip processes:: --skip conformance:: --skip mixed::
@@ -299,6 +299,7 @@ step_slow_cases() {
   local -x PROPTEST_CASES=256
   step_tests
   timed "${members[@]}" --test charges
+  timed "${members[@]}" --test in_flight -- --ignored slow_
   timed "${members[@]}" --test redis -- conformance:: crafted::
   timed "${members[@]}" --test memcached --test store -- conformance::
   project examples/dynamodb conformance::

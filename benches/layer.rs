@@ -28,7 +28,7 @@ use support::{
     counting::{Counting, allocations},
 };
 use tollgate::{
-    BoxLimit, Limit, Outcome, RateLimitLayer, TokenBucket,
+    BoxLimit, InFlight, Limit, Outcome, Permit, RateLimitLayer, TokenBucket,
     key::PeerIp,
     observe::EventCounters,
     respond::{Headers, Http},
@@ -77,6 +77,8 @@ impl Service<Request<Body>> for Inner {
         if let Self::Keeps = self {
             // A layer that leaves something in the request pays for dropping it.
             drop(request.extensions_mut().remove::<Outcome>());
+            // The call would last until the measurement is over.
+            drop(request.extensions_mut().remove::<Permit>());
             KEPT.with_borrow_mut(|kept| kept.push(request));
         }
         ready(Ok(Response::new(Body::empty())))
@@ -372,6 +374,38 @@ fn admitted_with_headers(course: &mut Course<'_>, name: &str) {
     );
 }
 
+/// A limit of calls in flight beside a token bucket: the call holds, and gives back when its body is
+/// dropped.
+fn in_flight(course: &mut Course<'_>, name: &str) {
+    let silent = || Http::empty().headers(Headers::None).outcome(false);
+    let fields = || Http::empty().headers(Headers::Draft);
+    let calls = |respond| {
+        RateLimitLayer::new(InFlight::at_most(MANY.into()))
+            .key(PeerIp::new())
+            .respond(respond)
+    };
+    let bucket = |respond| {
+        RateLimitLayer::new(rule(MANY))
+            .key(PeerIp::new())
+            .respond(respond)
+    };
+    let (plain, draft) = (
+        Expected::admitted(&[]),
+        Expected::admitted(&["ratelimit", "ratelimit-policy"]),
+    );
+    let without = vec![
+        course.contender("calls in flight", calls(silent()), plain),
+        course.contender("a token bucket", bucket(silent()), plain),
+    ];
+    course.race(name, Inner::Keeps, without, &[("a token bucket", "≤ 2.5")]);
+    let with = vec![
+        course.contender("calls in flight", calls(fields()), draft),
+        course.contender("a token bucket", bucket(fields()), draft),
+    ];
+    let name = format!("{name}, headers");
+    course.race(&name, Inner::Keeps, with, &[("a token bucket", "≤ 1.3")]);
+}
+
 /// Lists of boxed limits beside the same limits as types.
 fn lists(course: &mut Course<'_>, name: &str) {
     let limit = |name| Limit::new(rule(MANY)).named(name).key(PeerIp::new());
@@ -458,10 +492,11 @@ fn main() {
     let rounds = mode.rounds(ROUNDS);
     let mut table = Table::new(Reads::TimeAboveBare);
     type Races = fn(&mut Course<'_>, &str);
-    let races: [(_, Races); 6] = [
+    let races: [(_, Races); 7] = [
         ("admitted, no headers", admitted_without_headers),
         ("admitted, headers", admitted_with_headers),
         ("admitted, dry run", on_a_dry_run),
+        ("admitted, in flight", in_flight),
         ("admitted, lists", lists),
         ("refused, headers, no body", refused_without_body),
         ("refused, headers, body", refused_with_body),

@@ -96,6 +96,7 @@
 //! | [`WarmUp`], [`WarmUpSpaced`] | a rate that grows with use and falls with rest | the full rate to a client that rested |
 //! | [`Cascade`], [`ThreeColor`] | a class for each request, by the bucket that paid for it | |
 //! | `(A, B)`, or `a & b` in text | both limits, charged together or not at all | |
+//! | [`InFlight`] | at most so many calls at once; in memory | a rate |
 //! | [`AnyRule`] | any of these, from configuration text or per request | |
 //!
 //! # Stores
@@ -210,6 +211,7 @@ mod middleware;
 pub mod observe;
 mod outcome;
 pub mod pace;
+mod permit;
 mod policy;
 pub mod prelude;
 mod quota;
@@ -226,7 +228,7 @@ mod trace;
 mod unsatisfied;
 
 pub use self::{
-    algorithm::{AnyRule, CountedRule},
+    algorithm::{AnyRule, CountedRule, InFlight},
     charging::{CarryHandle, ChargeHandle, ChargeIf, HandOver, LookFirst, Reserve, Usage},
     decision::{Charge, Cost, Decision, Position, Verdict},
     dry_run::DryRunReport,
@@ -237,6 +239,7 @@ pub use self::{
         BoxLayer, BoxLimit, By, Limit, Limits, RateLimit, RateLimitLayer, RequestCost, SelectRule,
     },
     outcome::Outcome,
+    permit::Permit,
     policy::{Policy, Unit},
     quota::Quota,
     time::Timestamp,

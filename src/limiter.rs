@@ -105,12 +105,12 @@ use crate::{
 /// A [blocked](crate::store::Blocks) key stays blocked. Unblock a key of a `SlidingLog` before a
 /// grant, which otherwise has no effect.
 #[doc(alias("handle", "guard", "check"))]
-pub struct Limiter<Rule, S>(Arc<LimiterParts<Rule, S>>);
+pub struct Limiter<Rule, S>(pub(crate) Arc<LimiterParts<Rule, S>>);
 
-struct LimiterParts<Rule, S> {
+pub(crate) struct LimiterParts<Rule, S> {
     policy: Policy,
     rule: OwnRule<Rule>,
-    store: S,
+    pub(crate) store: S,
 }
 
 impl<Rule, S> Clone for Limiter<Rule, S> {
@@ -223,7 +223,7 @@ impl<Rule, S> Limiter<Rule, S> {
         &self.0.store
     }
 
-    fn ask<'a>(
+    pub(crate) fn ask<'a>(
         &'a self,
         storage: &'a mut RequestRule<Rule>,
         key: impl Into<Key>,
@@ -259,7 +259,8 @@ impl<Rule, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
         call(self.store().look(&self.ask(&mut storage, key, Cost::ONE)))
     }
 
-    /// Removes the states of a key. Its next call is that of a new key.
+    /// Removes the states of a key. Its next call is that of a new key. What calls
+    /// [hold](Self::permit) stays held until they end.
     ///
     /// ```
     /// use tollgate::{Limiter, Policy, prelude::*};
@@ -289,7 +290,8 @@ impl<Rule, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
     /// ```
     ///
     /// A limiter of a [`LiveRule`] settles by the current rule, and the charge of a rule of another
-    /// kind is no charge of that one: do not change the kind while charges are open.
+    /// kind is no charge of that one: do not change the kind while charges are open. Calls in
+    /// flight take a [`permit`](Self::permit), which keeps the rule that charged.
     ///
     /// # Errors
     ///
@@ -431,6 +433,10 @@ impl<Rule: Algorithm, S: Store<Rule>> Grant<Rule, S> {
             // Undecided: the caller sees that, and nothing is granted.
             return Progress::Finished(Ok(look));
         };
+        if look.is_in_flight() {
+            // Only the end of a call gives back what it holds.
+            return Progress::Finished(Ok(look));
+        }
         let rule = &self.rule;
         let at = rule.grant_at(&look);
         if let Some(before) = self.before {
@@ -564,7 +570,7 @@ fn output<T: Plain, E: MayFail>(result: Result<T, E>) -> E::Output<T::Plain> {
 }
 
 /// Converts a call to a store into one of a limiter.
-fn call<F, T, E>(check: Check<F>) -> Check<LimiterFuture<F>>
+pub(crate) fn call<F, T, E>(check: Check<F>) -> Check<LimiterFuture<F>>
 where
     F: Future<Output = Result<T, E>>,
     T: Plain,

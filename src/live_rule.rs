@@ -8,7 +8,10 @@ use std::{
 
 use arc_swap::{ArcSwap, Guard};
 
-use crate::{algorithm::Algorithm, error::Error};
+use crate::{
+    algorithm::{Algorithm, fits_in_memory},
+    error::Error,
+};
 
 /// A rule that changes while layers and limiters decide by it.
 ///
@@ -144,8 +147,10 @@ impl<Rule> LiveRule<Rule> {
     }
 }
 
-/// Checks that this build can delay requests if a rule does.
-pub(crate) fn check_delays(rule: &impl Algorithm) -> Result<(), Error> {
+/// Checks that this build can delay requests if a rule does, and that nothing is beside calls in
+/// flight.
+pub(crate) fn check_rule(rule: &impl Algorithm) -> Result<(), Error> {
+    fits_in_memory(rule)?;
     if rule.may_delay() && !cfg!(feature = "tokio") {
         return Err(Error::new(
             "the rule delays requests, which this build cannot: expected tollgate's feature `tokio`; enable it, or \

@@ -53,8 +53,6 @@ pub enum Unit {
     Requests,
     /// Bytes of content.
     ContentBytes,
-    /// Requests in flight.
-    ConcurrentRequests,
 }
 
 impl Policy {

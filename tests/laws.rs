@@ -453,6 +453,7 @@ const RINGS: [(&str, &[&str]); 5] = [
             "observe",
             "outcome",
             "pace",
+            "permit",
             "respond",
             "trace",
         ],

@@ -11,6 +11,7 @@
 
 mod bearer_token;
 mod body_size;
+mod budget;
 mod candidate;
 #[cfg(test)]
 mod client;
@@ -20,6 +21,7 @@ mod failed_logins;
 mod failed_logins_form;
 mod grpc_methods;
 mod important_calls;
+mod in_flight;
 mod leased_fleet;
 mod live_rule;
 mod llm_tokens;
@@ -58,6 +60,8 @@ const RECIPES: &[(&str, &str)] = recipes![
     llm_tokens,
     dry_run,
     candidate,
+    in_flight,
+    budget,
     websocket,
     prometheus,
     manual_clock,

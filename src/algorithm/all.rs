@@ -63,6 +63,14 @@ impl All {
         let mut class_bits = 0;
         for part in text.split('&') {
             let rule = AnyRule::parse_one(part).map_err(|error| error.shifted(at))?;
+            if let AnyRule::InFlight(_) = rule {
+                return Err(Error::new(format!(
+                    "calls in flight under one key with other rules in `{text}`: expected a limit of their own, because what a call \
+                     holds is given back, and what it spends of a rate is not; take the rule out, and add it to the layer by \
+                     `.also(…)`"
+                ))
+                .at_column(at + 1));
+            }
             class_bits += rule.class_bits();
             if class_bits > Self::MOST_CLASS_BITS {
                 return Err(Error::new(format!(
@@ -346,10 +354,11 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
 
     fn step(&self, state: &mut Option<Self::State>, now: Timestamp, cost: Cost) -> Step {
         let (mut a, mut b) = state.take().unwrap_or((None, None));
-        let passes = [
-            passes(&self.0, &a, now, cost),
-            passes(&self.1, &b, now, cost),
-        ];
+        let looks = [self.0.look(a.as_ref(), now), self.1.look(b.as_ref(), now)];
+        if has_calls(&looks) {
+            return Step::Kept(Decision::unsupported(now));
+        }
+        let passes = looks.map(|look| look.would_admit(cost));
         let all = passes == [true; 2];
         let step = join(
             step_if(&self.0, &mut a, now, cost, all || !passes[0]),
@@ -508,8 +517,18 @@ fn look_both<A: Algorithm, B: Algorithm>(
     now: Timestamp,
 ) -> Decision {
     let (a_state, b_state) = state.map_or((None, None), |(a, b)| (a.as_ref(), b.as_ref()));
-    a.look(a_state, now)
-        .and(b.look(b_state, now), a.class_bits())
+    let [a_look, b_look] = [a.look(a_state, now), b.look(b_state, now)];
+    if has_calls(&[a_look, b_look]) {
+        return Decision::unsupported(now);
+    }
+    a_look.and(b_look, a.class_bits())
+}
+
+/// Returns `true` if a rule counts calls in flight, which have a limit of their own: what a call
+/// holds is given back, and what it spends of a rate is not.
+#[inline]
+fn has_calls([a, b]: &[Decision; 2]) -> bool {
+    a.is_in_flight() || b.is_in_flight()
 }
 
 /// Splits a charge into one of the first rule, whose classes take the lowest `bits`, and one of the

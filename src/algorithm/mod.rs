@@ -13,6 +13,7 @@
 // | `rule` | constructors and text, which all algorithms share |
 // | `bucket`, `two_buckets`, `warmth` | arithmetic that some algorithms share |
 // | `rate`, `ticks`, `arithmetic` | numbers below it: rates, the unit of time, products of words |
+// | `in_flight` | calls in flight, in memory only |
 // | `all`, `any`, `block`, `blockable` | rules of rules: several at once, one that text chooses, one or a block |
 // | `packed` | states in a word, for the store in memory |
 // | `codec`, `scripted`, `counted` | the bounds of other stores: bytes, numbers for a script, totals |
@@ -27,6 +28,7 @@ mod bucket;
 mod codec;
 mod counted;
 mod fleet_rule;
+mod in_flight;
 #[doc(hidden)]
 pub mod packed;
 mod rate;
@@ -48,6 +50,7 @@ pub use self::{
     codec::Codec,
     counted::{Counted, CountedRule, Slicing},
     fleet_rule::{FleetRule, Leasable, Shareable, Syncable},
+    in_flight::InFlight,
     packed::BuiltIn,
     scripted::Scripted,
     validity::Validity,
@@ -64,6 +67,7 @@ pub(crate) use self::scripted::{
     ScriptTuple, can_grant, kind_in_script, logs_in_script, lone_algorithm, lone_bucket,
 };
 pub(crate) use self::{
+    in_flight::{fits_in_memory, fits_shared},
     packed::{PackedAlgorithm, StepPacked},
     registry::{algorithms, rules},
 };

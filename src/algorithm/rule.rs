@@ -176,6 +176,14 @@ impl<'a> RuleWords<'a> {
             .map_err(|error: Error| error.shifted(word.at))
     }
 
+    pub(super) fn number(&mut self, expected: &str) -> Result<u64, Error> {
+        let word = self.next(expected)?;
+        parse_number(word.text).ok_or_else(|| {
+            Error::new(format!("`{}` where {expected} was expected", word.text))
+                .at_column(word.at + 1)
+        })
+    }
+
     /// Builds a rule from its quota, and adds the quota's column to an error.
     pub(super) fn bucket<T>(
         &mut self,

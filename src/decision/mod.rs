@@ -336,13 +336,34 @@ impl Decision {
     }
 
     /// Returns the sustained rate of the rule; of several rules on one key, that of the slowest.
-    /// `None` if undecided.
+    /// `None` if undecided, and if the units are [calls in flight](Self::is_in_flight).
     #[inline]
     pub const fn quota(&self) -> Option<Quota> {
         match self.limit {
-            Some(limit) => Some(limit.quota),
+            Some(limit) => limit.quota,
             None => None,
         }
+    }
+
+    /// Returns `true` if the rule counts calls in flight, as [`InFlight`](crate::InFlight) does:
+    /// its units are held while a call lasts, and then given back.
+    ///
+    /// ```
+    /// use tollgate::{InFlight, Timestamp, algorithm::Algorithm};
+    ///
+    /// let look = InFlight::at_most(8).look(None, Timestamp::default());
+    /// assert!(look.is_in_flight());
+    /// assert_eq!((look.limit(), look.quota()), (Some(8), None));
+    /// ```
+    #[inline]
+    pub const fn is_in_flight(&self) -> bool {
+        matches!(self.limit, Some(RuleLimit { quota: None, .. }))
+    }
+
+    /// Returns `true` if the call holds units of a rule that counts calls in flight.
+    #[inline]
+    pub(crate) const fn is_held(&self) -> bool {
+        self.is_in_flight() && self.is_spent() && self.cost > 0
     }
 
     /// Returns the greatest cost in units that would pass at the same instant, right after. `None`
@@ -381,7 +402,8 @@ impl Decision {
     /// Returns the least wait after which the same call would pass if nobody else spends.
     ///
     /// It is zero for an admission, and `None` if the call can never pass. For a look it is
-    /// the wait for one unit. Saturates at [`Duration::MAX`].
+    /// the wait for one unit. Saturates at [`Duration::MAX`]. A guess for calls [in
+    /// flight](Self::is_in_flight), as the other waits are.
     #[inline]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.kind {

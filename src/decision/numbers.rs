@@ -135,8 +135,8 @@ pub(crate) struct RuleLimit {
     pub(crate) capacity: NonZeroU64,
     /// The capacity of the rule that has the quota.
     pub(crate) announced: NonZeroU64,
-    /// The sustained rate.
-    pub(crate) quota: Quota,
+    /// The sustained rate; `None` if the units are [calls in flight](Decision::is_in_flight).
+    pub(crate) quota: Option<Quota>,
 }
 
 impl RuleLimit {
@@ -146,7 +146,7 @@ impl RuleLimit {
         Self {
             capacity,
             announced: capacity,
-            quota,
+            quota: Some(quota),
         }
     }
 
@@ -156,7 +156,10 @@ impl RuleLimit {
     /// choice does not depend on the state, so that a policy has the same header in all responses.
     #[inline]
     pub(crate) fn and(self, other: Self) -> Self {
-        let rates = self.quota.compare_rates(other.quota);
+        let rates = match (self.quota, other.quota) {
+            (Some(a), Some(b)) => a.compare_rates(b),
+            (a, b) => b.is_some().cmp(&a.is_some()),
+        };
         let tightest = match rates.then(self.announced.cmp(&other.announced)) {
             Ordering::Less | Ordering::Equal => self,
             Ordering::Greater => other,
@@ -218,6 +221,19 @@ impl Decision {
     #[must_use]
     pub const fn with_limit(mut self, capacity: NonZeroU64, quota: Quota) -> Self {
         self.limit = Some(RuleLimit::new(capacity, quota));
+        self
+    }
+
+    /// Sets the capacity in units of a rule that counts [calls in flight](Self::is_in_flight), so
+    /// that it has no rate.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn with_limit_in_flight(mut self, capacity: NonZeroU64) -> Self {
+        self.limit = Some(RuleLimit {
+            capacity,
+            announced: capacity,
+            quota: None,
+        });
         self
     }
 

@@ -18,6 +18,7 @@ use crate::{
     live_rule::{OwnRule, Watch},
     observe::{Event, Observer},
     outcome::Outcome,
+    permit::Release,
     policy::Policy,
     respond::{Refusal, Respond},
     store::{AskParts, Backend, Check, Decisions, NeverFails, OwnedAsks, Settlement, Store},
@@ -200,7 +201,8 @@ impl<L: Limits, S, R> Config<L, S, R> {
         L: Limits<Rule: Algorithm + 'a>,
     {
         let asked = asked.map(|parts| (parts.0, parts.1, self.same_state.hash(parts)));
-        if !self.is_separate && !self.settles {
+        let holds = decisions.as_slice().iter().any(Decision::is_held);
+        if !self.is_separate && !self.settles && !holds {
             return Outcome::of(asked, decisions);
         }
         let mut outcome = Outcome::new();
@@ -212,7 +214,7 @@ impl<L: Limits, S, R> Config<L, S, R> {
             }
             let settles =
                 self.settles && self.limits.find(policy).is_some_and(LimitSettings::settles);
-            let decision = if settles {
+            let decision = if settles || decision.is_held() {
                 decision.without_charge()
             } else {
                 *decision
@@ -320,6 +322,13 @@ impl<L, S, R> Config<L, S, R> {
         }
     }
 
+    /// Reports units that a call in flight holds.
+    pub(super) fn observe_held(&self, policy: &Policy, key: &Key, units: u64) {
+        if let Some(observer) = &self.observer {
+            observer.held(policy, key, units);
+        }
+    }
+
     /// Hands the outcome to an admitted request if the responder wants it; returns the annotation
     /// for its response.
     #[inline]
@@ -398,17 +407,59 @@ impl<L, S, R> Config<L, S, R> {
 impl<L, S, R> SettleCharges for Config<L, S, R>
 where
     L: Limits<Rule: 'static> + Send + Sync,
-    S: Store<L::Rule, Error: NeverFails, Done: Send + 'static> + Send + Sync,
+    S: Store<L::Rule, Error: NeverFails> + Send + Sync,
     R: Send + Sync,
 {
     fn settle(&self, limit: &ChargedLimit, charge: Charge, actual: u64) -> Settling {
+        self.observe_settled(&limit.policy, &limit.key, charge.cost, actual);
+        self.correct(limit, charge, actual)
+    }
+}
+
+/// Does something when it is dropped.
+struct OnDrop<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        if let Some(work) = self.0.take() {
+            work();
+        }
+    }
+}
+
+impl<L, S, R> Release for Config<L, S, R>
+where
+    L: Limits<Rule: 'static> + Send + Sync,
+    S: Store<L::Rule, Error: NeverFails> + Send + Sync,
+    R: Send + Sync,
+{
+    fn release(&self, limit: &ChargedLimit, charge: Charge) {
+        let units = charge.cost;
+        // Before they are free for others, so that the observer never counts more than the limit;
+        // and they are given back if it panics.
+        let _free = OnDrop(Some(|| {
+            // Remote stores settle in the background.
+            drop(self.correct(limit, charge, 0));
+        }));
+        if let Some(observer) = &self.observer {
+            observer.released(&limit.policy, &limit.key, units);
+        }
+    }
+}
+
+impl<L, S, R> Config<L, S, R>
+where
+    L: Limits<Rule: 'static> + Send + Sync,
+    S: Store<L::Rule, Error: NeverFails> + Send + Sync,
+{
+    /// Corrects a charge of this layer to `actual` units.
+    fn correct(&self, limit: &ChargedLimit, charge: Charge, actual: u64) -> Settling {
         let selected = limit.selected.as_deref();
         let selected = selected.and_then(|rule| rule.downcast_ref());
         let own = || self.limits.find(&limit.policy)?.rule.fixed();
         let Some(rule) = selected.or_else(own) else {
             return Settling::done();
         };
-        self.observe_settled(&limit.policy, &limit.key, charge.cost, actual);
         let settlement = Settlement {
             policy: &limit.policy,
             rule,

@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     decision::Decision,
+    permit::Permit,
     respond::{Refusal, Respond},
     store::{Ask, Decisions, NeverFails, OwnedAsks, Store},
     trace::DecisionSpan,
@@ -78,6 +79,8 @@ pin_project! {
             future: Svc::Future,
             annotation: Option<R::Annotation>,
             pending: PendingSettlement<Svc::Response, Svc::Error, R::Annotation>,
+            // The last field, so that the call is dropped before it.
+            permit: Option<Permit>,
         },
         Answered { answer: Option<Result<Svc::Response, Svc::Error>> },
         Pending { call: BoxedCall<Svc, Req, L, S, R> },
@@ -96,11 +99,13 @@ where
         future: Svc::Future,
         annotation: Option<R::Annotation>,
         pending: PendingSettlement<Svc::Response, Svc::Error, R::Annotation>,
+        permit: Option<Permit>,
     ) -> Self {
         let state = State::Calling {
             future,
             annotation,
             pending,
+            permit,
         };
         Self { state }
     }
@@ -138,7 +143,8 @@ where
                     future,
                     annotation,
                     pending,
-                } => return respond::<Svc, Req, R>(pending, future, annotation, cx),
+                    permit,
+                } => return respond::<Svc, Req, R>(pending, future, annotation, permit, cx),
                 StateProj::Answered { answer } => return Poll::Ready(taken(answer)),
                 StateProj::Pending { call } => ready!(call.as_mut().poll(cx)),
             };
@@ -147,7 +153,8 @@ where
                     future,
                     annotation,
                     pending,
-                } => Self::calling(future, annotation, pending),
+                    permit,
+                } => Self::calling(future, annotation, pending, permit),
                 Resumed::Answered(answer) => Self::answered(answer),
             };
             self.as_mut().project().state.set(next.state);
@@ -161,12 +168,16 @@ fn respond<Svc, Req, R>(
     pending: &mut PendingSettlement<Svc::Response, Svc::Error, R::Annotation>,
     future: Pin<&mut Svc::Future>,
     annotation: &mut Option<R::Annotation>,
+    permit: &mut Option<Permit>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Svc::Response, Svc::Error>>
 where
     Svc: Service<Req>,
     R: Respond<Req, Svc::Response, Svc::Error>,
 {
+    if permit.is_some() {
+        return respond_and_release::<Svc, Req, R>(pending, future, annotation, permit, cx);
+    }
     if let Some(pending) = pending {
         return pending.poll(future, annotation, cx);
     }
@@ -181,6 +192,29 @@ where
         R::annotate(annotation, response);
     }
     polled
+}
+
+/// Waits for the response, annotates it, and hands the permit over to it.
+// Apart, to keep permits out of the path of calls that hold none.
+#[inline(never)]
+fn respond_and_release<Svc, Req, R>(
+    pending: &mut PendingSettlement<Svc::Response, Svc::Error, R::Annotation>,
+    future: Pin<&mut Svc::Future>,
+    annotation: &mut Option<R::Annotation>,
+    permit: &mut Option<Permit>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Svc::Response, Svc::Error>>
+where
+    Svc: Service<Req>,
+    R: Respond<Req, Svc::Response, Svc::Error>,
+{
+    let mut answer = ready!(respond::<Svc, Req, R>(
+        pending, future, annotation, &mut None, cx
+    ));
+    if let (Ok(response), Some(permit)) = (&mut answer, permit.take()) {
+        R::attach_permit(permit, response);
+    }
+    Poll::Ready(answer)
 }
 
 impl<Svc, Req, L, S, R> fmt::Debug for ResponseFuture<Svc, Req, L, S, R>
@@ -247,7 +281,13 @@ pin_project! {
         Asking { #[pin] answer: Asking<Answer>, span: DecisionSpan },
         /// The request is charged. `sleep` is `None` once the delay is over; then the inner service
         /// must become ready.
-        Delayed { #[pin] sleep: Option<Sleep>, decisions: Decisions, annotation: Option<Annotation> },
+        Delayed {
+            #[pin]
+            sleep: Option<Sleep>,
+            decisions: Decisions,
+            annotation: Option<Annotation>,
+            permit: Option<Permit>,
+        },
     }
 }
 
@@ -264,6 +304,7 @@ where
         future: Svc::Future,
         annotation: Option<R::Annotation>,
         pending: PendingSettlement<Svc::Response, Svc::Error, R::Annotation>,
+        permit: Option<Permit>,
     },
     Answered(Answer<Svc, Req>),
 }
@@ -300,9 +341,10 @@ where
         config: &Arc<Config<L, S, R>>,
         asks: &[Ask<'_, L::Rule>],
         decisions: Decisions,
+        permit: Option<Permit>,
     ) -> Result<Pin<Box<Self>>, Answer<Svc, Req>> {
         let mut pending = Self::new(call, config, asks, true, Stage::Decided);
-        pending.as_mut().delay(decisions)?;
+        pending.as_mut().delay(decisions, permit)?;
         Ok(pending)
     }
 
@@ -337,12 +379,14 @@ where
             let decisions = ready!(span.in_scope(poll));
             // Closes the span.
             this.stage.set(Stage::Decided);
+            // First of all, so that it is given back whatever happens.
+            let permit = L::Settle::hold(this.config, &this.asks.to_list(), &decisions);
             this.config.observe(this.asks.parts(), &decisions);
             let Config {
                 limits, same_state, ..
             } = &**this.config;
             same_state.register(limits, this.asks.parts());
-            if let Some(resumed) = self.as_mut().decide(decisions) {
+            if let Some(resumed) = self.as_mut().decide(decisions, permit) {
                 return Poll::Ready(resumed);
             }
         }
@@ -350,7 +394,11 @@ where
     }
 
     /// Continues with the store's decisions; returns `None` if they delay the request.
-    fn decide(mut self: Pin<&mut Self>, decisions: Decisions) -> Option<Resumed<Svc, Req, R>> {
+    fn decide(
+        mut self: Pin<&mut Self>,
+        decisions: Decisions,
+        permit: Option<Permit>,
+    ) -> Option<Resumed<Svc, Req, R>> {
         let this = self.as_mut().project();
         match Disposition::of(&decisions) {
             Disposition::Pass => {
@@ -361,11 +409,15 @@ where
                 let (config, asks) = (this.config, this.asks.to_list());
                 let pending =
                     L::Settle::pending(config, &mut req, &asks, &decisions, *this.at_once);
+                if let Some(permit) = &permit {
+                    config.respond.carry_permit(&mut req, permit);
+                }
                 let future = service.call(req);
                 Some(Resumed::Called {
                     future,
                     annotation,
                     pending,
+                    permit,
                 })
             }
             Disposition::Refuse => {
@@ -380,7 +432,7 @@ where
                     // The delay must not hold capacity of the instance that is ready.
                     *service = service.clone();
                 }
-                self.delay(decisions).err().map(Resumed::Answered)
+                self.delay(decisions, permit).err().map(Resumed::Answered)
             }
         }
     }
@@ -392,7 +444,11 @@ where
     /// The answer to a request that nothing can delay: without the feature `tokio`, and outside of
     /// a runtime of tokio. Without the feature only rules get here that were selected for the
     /// request, or do not report that they may delay. Any other is refused when its limit is built.
-    fn delay(self: Pin<&mut Self>, decisions: Decisions) -> Result<(), Answer<Svc, Req>> {
+    fn delay(
+        self: Pin<&mut Self>,
+        decisions: Decisions,
+        permit: Option<Permit>,
+    ) -> Result<(), Answer<Svc, Req>> {
         let mut this = self.project();
         let delay = decisions
             .as_slice()
@@ -423,6 +479,7 @@ where
             sleep: Some(sleep),
             decisions,
             annotation,
+            permit,
         });
         Ok(())
     }
@@ -434,6 +491,7 @@ where
             mut sleep,
             annotation,
             decisions,
+            permit,
         } = this.stage.as_mut().project()
         else {
             polled_again();
@@ -452,11 +510,16 @@ where
         let (mut service, mut req) = taken(this.call);
         let (config, asks) = (this.config, this.asks.to_list());
         let pending = L::Settle::pending(config, &mut req, &asks, decisions, *this.at_once);
+        let permit = permit.take();
+        if let Some(permit) = &permit {
+            config.respond.carry_permit(&mut req, permit);
+        }
         let future = service.call(req);
         Poll::Ready(Resumed::Called {
             future,
             annotation,
             pending,
+            permit,
         })
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     dry_run::DryRun,
     error::Error,
     key::Global,
-    live_rule::{LiveRule, OwnRule, check_delays},
+    live_rule::{LiveRule, OwnRule, check_rule},
     policy::Policy,
 };
 
@@ -77,7 +77,7 @@ impl<Rule: Algorithm> Limit<Rule> {
     /// When the rule [may delay](Algorithm::may_delay) requests, and the crate was built without
     /// the feature `tokio`, which delays need.
     pub fn try_new(rule: Rule) -> Result<Self, Error> {
-        check_delays(&rule)?;
+        check_rule(&rule)?;
         Ok(Self::of(OwnRule::Fixed(rule)))
     }
 
@@ -101,7 +101,7 @@ impl<Rule: Algorithm> Limit<Rule> {
     /// without the feature `tokio`, which delays need.
     pub fn try_live(rule: &LiveRule<Rule>) -> Result<Self, Error> {
         Ok(Self::of(OwnRule::Live {
-            _watch: rule.watch(check_delays)?,
+            _watch: rule.watch(check_rule)?,
             rule: rule.clone(),
         }))
     }

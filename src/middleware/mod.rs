@@ -13,6 +13,7 @@ mod limit;
 mod asking;
 mod config;
 mod future;
+mod hold;
 mod layer;
 mod limits;
 mod per_request;

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     outcome::Outcome,
+    permit::Permit,
     respond::{Refusal, Respond},
     store::{Ask, AskParts, Decisions, NeverFails, Store},
 };
@@ -138,7 +139,7 @@ where
             }
             // An exemption is an outcome, too. Its response gets no annotation.
             drop(config.admit(&mut req, asked(&asks), Outcome::new));
-            return Self::calling(inner.call(req), None, None);
+            return Self::calling(inner.call(req), None, None, None);
         }
         Self::ask(inner, config, req, asks)
     }
@@ -186,6 +187,8 @@ where
                 return Self::pending(PendingCall::asking(call, config, &asks, answer));
             }
         };
+        // First of all, so that it is given back whatever happens.
+        let permit = L::Settle::hold(config, &asks, &decisions);
         if !PLAIN {
             config.observe(asked(&asks), &decisions);
         }
@@ -193,14 +196,17 @@ where
         same_state.register(&config.limits, asked(&asks));
         match Disposition::of(&decisions) {
             Disposition::Pass => {
+                if permit.is_some() {
+                    return Self::admit(inner, config, req, asks, decisions, permit);
+                }
                 if !settles && !config.respond.wants_outcome() {
-                    return Self::calling(inner.call(req), None, None);
+                    return Self::calling(inner.call(req), None, None, None);
                 }
                 if settles || is_separate {
-                    return Self::admit(inner, config, req, asks, decisions);
+                    return Self::admit(inner, config, req, asks, decisions, None);
                 }
                 let ([ask], Some(decision)) = (&*asks, decisions.only()) else {
-                    return Self::admit(inner, config, req, asks, decisions);
+                    return Self::admit(inner, config, req, asks, decisions, None);
                 };
                 // A copy of the key, so that the ask can stay in registers.
                 config.note_outer(&req, asked(&asks));
@@ -211,10 +217,10 @@ where
                 // too.
                 let mut req = req;
                 let annotation = config.respond.admit(&mut req, outcome);
-                Self::calling(inner.call(req), Some(annotation), None)
+                Self::calling(inner.call(req), Some(annotation), None, None)
             }
             Disposition::Refuse => Self::refuse(inner, config, req, asks, decisions),
-            Disposition::Delay => Self::delay(inner, config, req, asks, decisions),
+            Disposition::Delay => Self::delay(inner, config, req, asks, decisions, permit),
         }
     }
 
@@ -226,12 +232,16 @@ where
         mut req: Req,
         asks: L::Asks<'_>,
         decisions: Decisions,
+        permit: Option<Permit>,
     ) -> Self {
         let annotation = config.admit(&mut req, asked(&asks), || {
             config.outcome(asked(&asks), &decisions)
         });
         let pending = L::Settle::pending(config, &mut req, &asks, &decisions, true);
-        Self::calling(inner.call(req), annotation, pending)
+        if let Some(permit) = &permit {
+            config.respond.carry_permit(&mut req, permit);
+        }
+        Self::calling(inner.call(req), annotation, pending, permit)
     }
 
     /// Answers a refused request.
@@ -255,10 +265,11 @@ where
         req: Req,
         asks: L::Asks<'_>,
         decisions: Decisions,
+        permit: Option<Permit>,
     ) -> Self {
         drop(take_ready(inner));
         let call = (inner.clone(), req);
-        match PendingCall::delayed(call, config, &asks, decisions) {
+        match PendingCall::delayed(call, config, &asks, decisions, permit) {
             Ok(call) => Self::pending(call),
             Err(answer) => Self::answered(answer),
         }

@@ -25,6 +25,7 @@ use super::{
     boxed::BoxSettle,
     config::{Config, LimitSettings, Role},
     future::taken,
+    hold,
     limits::{AskEach, Limits, SettleEach},
 };
 use crate::{
@@ -32,6 +33,7 @@ use crate::{
     charging::{ChargeHandle, ChargedLimit, HandOver, LookFirst, Reserve, SettleCharges},
     decision::{Charge, Decision},
     outcome::{Outcome, StateHash},
+    permit::{Permit, Release},
     respond::{Refusal, RefuseLate, Respond},
     store::{Ask, BoxFuture, Check, Decisions, NeverFails, OwnedAsks, Settlement, Store},
     time::Timestamp,
@@ -79,12 +81,34 @@ where
         decisions: &Decisions,
         at_once: bool,
     ) -> PendingSettlement<Res, Err, R::Annotation>;
+
+    /// Returns what a request holds.
+    fn hold(
+        config: &Arc<Config<L, S, R>>,
+        asks: &[Ask<'_, L::Rule>],
+        decisions: &Decisions,
+    ) -> Option<Permit>;
+}
+
+/// The second method of [`SettleLater`], which is the same for all.
+macro_rules! hold {
+    ($L:ident, $S:ident, $R:ident) => {
+        #[inline(always)]
+        fn hold(
+            config: &Arc<Config<$L, $S, $R>>,
+            asks: &[Ask<'_, $L::Rule>],
+            decisions: &Decisions,
+        ) -> Option<Permit> {
+            hold::hold(config, asks, decisions)
+        }
+    };
 }
 
 impl<Req, Res, Err, L, S, R> SettleLater<Req, Res, Err, L, S, R> for ()
 where
-    L: Limits,
+    L: Limits<Rule: Algorithm>,
     R: Respond<Req, Res, Err>,
+    Config<L, S, R>: Release + 'static,
 {
     const RANK: u8 = 0;
 
@@ -98,6 +122,8 @@ where
     ) -> PendingSettlement<Res, Err, R::Annotation> {
         None
     }
+
+    hold!(L, S, R);
 }
 
 /// Implements it for charges, and by the further bounds for looks.
@@ -107,10 +133,10 @@ macro_rules! later {
         impl<$($parameter,)* Req, Res, Err, L, S, R> SettleLater<Req, Res, Err, L, S, R> for $Settle
         where
             Req: 'static,
-            L: AskEach<Req, Rule: Clone + Send + Sync + 'static> + SettleEach<Req, Res>,
+            L: AskEach<Req, Rule: Algorithm> + SettleEach<Req, Res>,
             S: Store<L::Rule, Error: NeverFails>,
             R: Respond<Req, Res, Err>,
-            Config<L, S, R>: SettleCharges + Send + Sync + 'static,
+            Config<L, S, R>: SettleCharges + Release + 'static,
             $($bounded: $bound + 'static,)*
         {
             const RANK: u8 = $rank;
@@ -129,6 +155,8 @@ macro_rules! later {
                 let pending = $Pending::new(config, req, asks, decisions, at_once);
                 Some(Box::new(pending))
             }
+
+            hold!(L, S, R);
         }
     };
 }
@@ -162,6 +190,15 @@ where
             B::pending(config, req, asks, decisions, at_once)
         }
     }
+
+    #[inline(always)]
+    fn hold(
+        config: &Arc<Config<L, S, R>>,
+        asks: &[Ask<'_, L::Rule>],
+        decisions: &Decisions,
+    ) -> Option<Permit> {
+        A::hold(config, asks, decisions)
+    }
 }
 
 /// The charges of a request that its handler or its response may correct.
@@ -186,7 +223,7 @@ impl<Req, L: Limits, S, R> PendingCharges<Req, L, S, R> {
         at_once: bool,
     ) -> Self
     where
-        L: SettleEach<Req, Res, Rule: Clone + Send + Sync + 'static>,
+        L: SettleEach<Req, Res, Rule: Algorithm>,
         Config<L, S, R>: SettleCharges + 'static,
     {
         let mut by_response = SmallVec::new();
@@ -260,14 +297,15 @@ fn handles<L, S, R>(
     decisions: &Decisions,
 ) -> SmallVec<[ChargeHandle; 1]>
 where
-    L: Limits<Rule: Clone + Send + Sync + 'static>,
+    L: Limits<Rule: Algorithm>,
     Config<L, S, R>: SettleCharges + 'static,
 {
     let limits = &config.limits;
     let settled = asks.iter().zip(decisions.as_slice());
-    let settled = settled.filter(|(ask, _)| {
+    let settled = settled.filter(|(ask, decision)| {
         let limit = limits.find(ask.policy());
-        limit.is_some_and(LimitSettings::settles)
+        // What a call in flight holds is given back by its permit alone.
+        limit.is_some_and(LimitSettings::settles) && !decision.is_in_flight()
     });
     let handle = |(ask, decision): (&_, &Decision)| Some(handle(config, ask, decision.charge()?));
     let mut handles: SmallVec<[ChargeHandle; 1]> = settled.filter_map(handle).collect();
@@ -298,19 +336,30 @@ fn handle<L, S, R>(
     charge: Charge,
 ) -> ChargeHandle
 where
-    L: Limits<Rule: Clone + Send + Sync + 'static>,
+    L: Limits<Rule: Algorithm>,
     Config<L, S, R>: SettleCharges + 'static,
+{
+    let limit = charged_limit(config, ask);
+    let config: Arc<Config<L, S, R>> = Arc::clone(config);
+    ChargeHandle::new(config, limit, charge)
+}
+
+/// Returns the limit of an ask that was charged, for as long as its charge may be corrected.
+pub(super) fn charged_limit<L, S, R>(
+    config: &Config<L, S, R>,
+    ask: &Ask<'_, L::Rule>,
+) -> ChargedLimit
+where
+    L: Limits<Rule: Algorithm>,
 {
     let own = config.limits.find(ask.policy());
     let own = own.and_then(|own| own.rule.fixed());
     let is_own = own.is_some_and(|own| std::ptr::eq(own, ask.rule()));
-    let limit = ChargedLimit {
+    ChargedLimit {
         policy: ask.policy().clone(),
         key: *ask.key(),
         selected: (!is_own).then(|| Arc::new(ask.rule().clone()) as Arc<dyn Any + Send + Sync>),
-    };
-    let config: Arc<Config<L, S, R>> = Arc::clone(config);
-    ChargeHandle::new(config, limit, charge)
+    }
 }
 
 impl<Req, Res, Err, L, S, R> SettleByResponse<Res, Err, R::Annotation>
@@ -341,7 +390,7 @@ where
 /// store finish.
 struct PendingLooks<Req, Res, L, S, R>
 where
-    L: Limits<Rule: Clone + Send + 'static>,
+    L: Limits<Rule: Algorithm>,
     S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
     Config<L, S, R>: SettleCharges + 'static,
 {
@@ -356,7 +405,7 @@ where
 
 impl<Req, Res, L, S, R> Drop for PendingLooks<Req, Res, L, S, R>
 where
-    L: Limits<Rule: Clone + Send + 'static>,
+    L: Limits<Rule: Algorithm>,
     S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
     Config<L, S, R>: SettleCharges + 'static,
 {
@@ -373,7 +422,7 @@ where
 
 impl<Req, Res, L, S, R> PendingLooks<Req, Res, L, S, R>
 where
-    L: SettleEach<Req, Res, Rule: Clone + Send + Sync + 'static>,
+    L: SettleEach<Req, Res, Rule: Algorithm>,
     S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
     Config<L, S, R>: SettleCharges + 'static,
 {
@@ -403,7 +452,7 @@ where
 impl<Req, Res, Err, L, S, R> SettleByResponse<Res, Err, R::Annotation>
     for PendingLooks<Req, Res, L, S, R>
 where
-    L: AskEach<Req, Rule: Clone + Send + Sync + 'static> + SettleEach<Req, Res>,
+    L: AskEach<Req, Rule: Algorithm> + SettleEach<Req, Res>,
     S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
     R: Respond<Req, Res, Err> + RefuseLate<Res, Err>,
     Config<L, S, R>: SettleCharges + 'static,
@@ -482,7 +531,7 @@ type Charged<Rule> = (OwnedAsks<Rule>, Decisions);
 /// Charges keys now, if the limits admit it, and reports it.
 fn charge<L, S, R>(config: &Arc<Config<L, S, R>>, asks: OwnedAsks<L::Rule>) -> Late<L::Rule>
 where
-    L: Limits<Rule: Send + 'static>,
+    L: Limits<Rule: Algorithm>,
     S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
     Config<L, S, R>: SettleCharges + 'static,
 {
@@ -513,7 +562,7 @@ fn charge_without_response<L, S, R>(
     asks: &OwnedAsks<L::Rule>,
     looked_at: Timestamp,
 ) where
-    L: Limits<Rule: Clone + Send + 'static>,
+    L: Limits<Rule: Algorithm>,
     S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
     Config<L, S, R>: SettleCharges + 'static,
 {
@@ -554,11 +603,13 @@ fn charge_by_force<L, S, R>(
     asks: &OwnedAsks<L::Rule>,
     looked_at: Timestamp,
 ) where
-    L: Limits,
+    L: Limits<Rule: Algorithm>,
     S: Store<L::Rule>,
 {
     let asks = asks.to_list();
-    let settlements = asks.iter().map(|ask| {
+    // The call has ended, so it holds nothing.
+    let is_of_rate = |ask: &&Ask<'_, L::Rule>| !ask.rule().look(None, looked_at).is_in_flight();
+    let settlements = asks.iter().filter(is_of_rate).map(|ask| {
         let units = ask.cost().get();
         config.observe_settled(ask.policy(), ask.key(), 0, units);
         Settlement {
@@ -575,22 +626,27 @@ fn charge_by_force<L, S, R>(
 }
 
 /// Reports charges that were made.
-fn report<L: Limits, S, R>(
-    config: &Config<L, S, R>,
-    asks: &OwnedAsks<L::Rule>,
-    decisions: &Decisions,
-) {
+fn report<L, S, R>(config: &Config<L, S, R>, asks: &OwnedAsks<L::Rule>, decisions: &Decisions)
+where
+    L: Limits<Rule: Algorithm>,
+    Config<L, S, R>: SettleCharges,
+{
     if !decisions.is_admitted() {
         return;
     }
-    for ((policy, key, _), decision) in asks.parts().zip(decisions.as_slice()) {
-        if let Some(charge) = decision.charge() {
-            config.observe_settled(policy, key, 0, charge.cost);
+    for (ask, decision) in asks.iter().zip(decisions.as_slice()) {
+        let Some(charge) = decision.charge() else {
+            continue;
+        };
+        config.observe_settled(ask.policy(), ask.key(), 0, charge.cost);
+        if decision.is_held() {
+            // The call has ended.
+            drop(config.settle(&charged_limit(config, &ask), charge, 0));
         }
     }
 }
 
-/// Gives back the charges of the decisions, one for each ask.
+/// Gives back the charges of the decisions, one for each ask, but for what a permit holds.
 pub(super) fn settle_back<L, S, R>(
     config: &Config<L, S, R>,
     asks: &OwnedAsks<L::Rule>,
@@ -600,6 +656,7 @@ pub(super) fn settle_back<L, S, R>(
     S: Store<L::Rule>,
 {
     let charged = asks.iter().zip(decisions.as_slice());
+    let charged = charged.filter(|(_, decision)| !decision.is_held());
     let settlements = charged.filter_map(|(ask, decision)| {
         let charge = decision.charge()?;
         config.observe_settled(ask.policy(), ask.key(), charge.cost, 0);

@@ -131,6 +131,18 @@ pub trait Observer {
     fn dry_run(&self, event: &Event<'_>) {
         let _ = event;
     }
+
+    /// A call holds units of a limit of [calls in flight](crate::InFlight), also on a dry run.
+    #[inline]
+    fn held(&self, policy: &Policy, key: &Key, units: u64) {
+        let _ = (policy, key, units);
+    }
+
+    /// A call gives back the units that it [held](Self::held): once for each of them.
+    #[inline]
+    fn released(&self, policy: &Policy, key: &Key, units: u64) {
+        let _ = (policy, key, units);
+    }
 }
 
 /// Does nothing.
@@ -177,6 +189,16 @@ macro_rules! forward {
         #[inline]
         fn dry_run(&$self, event: &Event<'_>) {
             $($observer.dry_run(event);)+
+        }
+
+        #[inline]
+        fn held(&$self, policy: &Policy, key: &Key, units: u64) {
+            $($observer.held(policy, key, units);)+
+        }
+
+        #[inline]
+        fn released(&$self, policy: &Policy, key: &Key, units: u64) {
+            $($observer.released(policy, key, units);)+
         }
     };
 }

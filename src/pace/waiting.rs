@@ -85,7 +85,9 @@ impl<A: Algorithm, C: Clock> Pacer<A, C> {
             if decision.is_admitted() {
                 return Ok(decision);
             }
-            let Some(wait) = decision.retry_after() else {
+            // Nothing here gives back what calls in flight hold.
+            let wait = decision.retry_after();
+            let Some(wait) = wait.filter(|_| !decision.is_in_flight()) else {
                 return Err(NeverReady::new(cost, decision.limit()));
             };
             // An incorrect rule that returns a wait of zero must not spin.

@@ -23,7 +23,7 @@ use http_body::Body;
 use tokio::{runtime::Handle, task::yield_now, time::timeout};
 
 use super::{Http, Refusal, RefuseLate, Respond};
-use crate::{outcome::Outcome, stats::stats};
+use crate::{outcome::Outcome, permit::Permit, stats::stats};
 
 /// Refuses as another responder does, and reads the rest of a refused HTTP/1 upload, so that its
 /// client gets the answer.
@@ -168,6 +168,14 @@ where
 
     fn revise(&self, annotation: Self::Annotation, outcome: &Outcome) -> Self::Annotation {
         <R as Respond<Request<B>, Res, E>>::revise(&self.respond, annotation, outcome)
+    }
+
+    fn carry_permit(&self, req: &mut Request<B>, permit: &Permit) {
+        <R as Respond<Request<B>, Res, E>>::carry_permit(&self.respond, req, permit);
+    }
+
+    fn attach_permit(permit: Permit, res: &mut Res) {
+        <R as Respond<Request<B>, Res, E>>::attach_permit(permit, res);
     }
 
     fn refuse(&self, req: Request<B>, refusal: Refusal) -> Result<Res, E> {

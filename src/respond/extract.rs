@@ -1,4 +1,4 @@
-//! The outcome as an argument of axum handlers.
+//! The outcome, and what the call holds, as arguments of axum handlers.
 
 #[cfg(feature = "tracing")]
 use axum::extract::MatchedPath;
@@ -9,7 +9,7 @@ use axum::{
 use http::{StatusCode, request::Parts};
 use std::convert::Infallible;
 
-use crate::{key::OperatorHelp, outcome::Outcome};
+use crate::{key::OperatorHelp, outcome::Outcome, permit::Permit};
 
 /// The rejection of a handler that takes an [`Outcome`], if the request carries none.
 ///
@@ -85,6 +85,14 @@ impl<S: Sync> FromRequestParts<S> for Outcome {
 }
 
 impl<S: Sync> OptionalFromRequestParts<S> for Outcome {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+        Ok(parts.extensions.get().cloned())
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for Permit {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {

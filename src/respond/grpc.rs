@@ -17,7 +17,7 @@ use super::{
     refusal::{Cause, Refusal},
     settings::{self, OversizedCode, SharedSettings, admissions, setters},
 };
-use crate::outcome::Outcome;
+use crate::{outcome::Outcome, permit::Permit};
 
 /// Answers every request as gRPC. Needs a response body that is `Default`, as tonic's is.
 ///
@@ -96,7 +96,7 @@ impl Grpc {
 }
 
 #[diagnostic::do_not_recommend]
-impl<BIn, BOut: Default, E> Respond<Request<BIn>, Response<BOut>, E> for Grpc {
+impl<BIn, BOut: Default + 'static, E> Respond<Request<BIn>, Response<BOut>, E> for Grpc {
     admissions!(BIn, BOut);
 
     fn refuse(&self, mut req: Request<BIn>, mut refusal: Refusal) -> Result<Response<BOut>, E> {
@@ -310,6 +310,10 @@ fn quota_failure(outcome: &Outcome) -> Vec<u8> {
         let description = match (decision.quota(), decision.retry_after()) {
             (Some(quota), Some(_)) => format!("the quota of {quota} is exhausted"),
             (Some(_), None) => "the request costs more than could ever pass".to_owned(),
+            (None, Some(_)) if decision.is_in_flight() => "too many calls in flight".to_owned(),
+            (None, None) if decision.is_in_flight() => {
+                "the request costs more than could ever pass".to_owned()
+            }
             (None, _) => "the quota is exhausted".to_owned(),
         };
         let mut violation = Vec::new();

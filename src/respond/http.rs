@@ -19,6 +19,7 @@ use super::{
 use crate::{
     charging::{CarryHandle, ChargeHandle},
     outcome::Outcome,
+    permit::Permit,
 };
 
 /// Answers `http` requests. This is the default responder.
@@ -130,6 +131,7 @@ impl<B> fmt::Debug for Http<B> {
 #[diagnostic::do_not_recommend]
 impl<BIn, BOut, E, M> Respond<Request<BIn>, Response<BOut>, E> for Http<M>
 where
+    BOut: 'static,
     M: MakeBody<BOut>,
 {
     admissions!(BIn, BOut);

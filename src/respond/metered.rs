@@ -1,4 +1,4 @@
-//! Settles charges when the body of a response has ended.
+//! Settles charges, and gives back what a call holds, when the body of a response has ended.
 
 use std::{
     borrow::Cow,
@@ -15,7 +15,10 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::charging::{ChargeHandle, Usage};
+use crate::{
+    charging::{ChargeHandle, Usage},
+    permit::Permit,
+};
 
 /// Settles the charge of each request to the length of its response's body, once the body has
 /// ended.
@@ -27,6 +30,10 @@ use crate::charging::{ChargeHandle, Usage};
 ///
 /// If several limits hand over their charges, [`of`](Self::of) selects one. Without it all of them
 /// keep the reserved cost, which is logged once (feature `tracing`).
+///
+/// It also keeps what a call in flight [holds](Permit) until the body has ended or is dropped, for
+/// bodies of other types than those of axum and tonic, which need no layer for that;
+/// [`permits`](Self::permits) does nothing else.
 ///
 /// The bytes are those that the layer sees: put it above a layer that compresses to count what is
 /// sent, and below one to count what the handler wrote.
@@ -82,6 +89,11 @@ impl SettleByBody {
         Self::by(MeteredUnit::Frames)
     }
 
+    /// Settles nothing, and only keeps permits until the body has ended.
+    pub fn permits() -> Self {
+        Self::by(MeteredUnit::Counted)
+    }
+
     fn by(unit: MeteredUnit) -> Self {
         Self { unit, policy: None }
     }
@@ -135,18 +147,23 @@ where
     }
 
     fn call(&mut self, req: Request<BIn>) -> Self::Future {
+        let settles = self.settings.unit != MeteredUnit::Counted;
         let handle = req.extensions().get::<ChargeHandle>();
-        let handle = handle.and_then(|handle| match &self.settings.policy {
-            Some(policy) => handle.of(policy).ok(),
-            None if handle.is_one() => Some(handle.clone()),
-            None => {
-                #[cfg(feature = "tracing")]
-                crate::log::several_handles(&handle.names());
-                None
-            }
-        });
+        let handle = handle
+            .filter(|_| settles)
+            .and_then(|handle| match &self.settings.policy {
+                Some(policy) => handle.of(policy).ok(),
+                None if handle.is_one() => Some(handle.clone()),
+                None => {
+                    #[cfg(feature = "tracing")]
+                    crate::log::several_handles(&handle.names());
+                    None
+                }
+            });
+        let permit = req.extensions().get().cloned();
         SettleByBodyFuture {
             future: self.inner.call(req),
+            permit,
             handle,
             unit: self.settings.unit,
         }
@@ -159,6 +176,7 @@ pin_project! {
     pub struct SettleByBodyFuture<F> {
         #[pin]
         future: F,
+        permit: Option<Permit>,
         handle: Option<ChargeHandle>,
         unit: MeteredUnit,
     }
@@ -175,9 +193,11 @@ where
         let response = ready!(this.future.poll(cx))?;
         // An error if the handler has settled it.
         let usage = this.handle.take().and_then(|handle| handle.usage().ok());
-        Poll::Ready(Ok(response.map(|body| match usage {
-            Some(usage) => MeteredBody::new(body, usage, *this.unit),
-            None => MeteredBody::unmetered(body),
+        Poll::Ready(Ok(response.map(|body| MeteredBody {
+            body,
+            usage,
+            permit: this.permit.take(),
+            unit: *this.unit,
         })))
     }
 }
@@ -207,7 +227,8 @@ pub enum MeteredUnit {
 }
 
 pin_project! {
-    /// A body that counts what it yields, and settles a charge when it has ended or is dropped.
+    /// A body that counts what it yields, and settles a charge and gives back a [`Permit`] when it
+    /// has ended or is dropped.
     ///
     /// [`SettleByBody`] wraps the bodies of all responses. A handler can wrap its own, to feed the
     /// count itself:
@@ -255,6 +276,8 @@ pin_project! {
         body: B,
         // `None` once the body has ended, and if there is nothing to settle.
         usage: Option<Usage>,
+        // `None` then, too.
+        permit: Option<Permit>,
         unit: MeteredUnit,
     }
 }
@@ -266,7 +289,16 @@ impl<B> MeteredBody<B> {
         Self {
             body,
             usage: Some(usage),
+            permit: None,
             unit,
+        }
+    }
+
+    /// Keeps a permit until `body` has ended or is dropped.
+    pub fn held(body: B, permit: Permit) -> Self {
+        Self {
+            permit: Some(permit),
+            ..Self::unmetered(body)
         }
     }
 
@@ -275,6 +307,7 @@ impl<B> MeteredBody<B> {
         Self {
             body,
             usage: None,
+            permit: None,
             unit: MeteredUnit::Counted,
         }
     }
@@ -302,8 +335,8 @@ impl<B: Body> Body for MeteredBody<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let this = self.project();
-        let frame = ready!(this.body.poll_frame(cx));
+        let mut this = self.project();
+        let frame = ready!(this.body.as_mut().poll_frame(cx));
         match (&frame, &this.usage) {
             (Some(Ok(frame)), Some(usage)) => {
                 if let Some(data) = frame.data_ref() {
@@ -314,9 +347,12 @@ impl<B: Body> Body for MeteredBody<B> {
                     });
                 }
             }
-            // Dropping it settles.
-            (None | Some(Err(_)), _) => *this.usage = None,
-            (Some(Ok(_)), None) => {}
+            (None | Some(Err(_)), _) | (Some(Ok(_)), None) => {}
+        }
+        if !matches!(frame, Some(Ok(_))) || this.body.is_end_stream() {
+            // Dropping them settles, and gives back.
+            *this.usage = None;
+            *this.permit = None;
         }
         Poll::Ready(frame)
     }

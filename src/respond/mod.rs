@@ -42,6 +42,7 @@ mod drain;
 mod extract;
 mod grpc;
 mod headers;
+mod hold;
 mod http;
 mod interner;
 #[cfg(feature = "http-body")]
@@ -68,7 +69,7 @@ pub use self::{
     settings::OversizedCode,
 };
 
-use crate::outcome::Outcome;
+use crate::{outcome::Outcome, permit::Permit};
 
 /// Turns refusals into responses or errors of the inner service, and annotates admitted responses.
 ///
@@ -169,6 +170,20 @@ pub trait Respond<Req, Res, Err> {
     fn revise(&self, annotation: Self::Annotation, outcome: &Outcome) -> Self::Annotation {
         let _ = outcome;
         annotation
+    }
+
+    /// Puts a clone of what an admitted request [holds](Permit) into the request, for a handler
+    /// that goes on after its response. The default does not.
+    fn carry_permit(&self, req: &mut Req, permit: &Permit) {
+        let _ = (req, permit);
+    }
+
+    /// Ties what a call holds to its response. The default gives it back at once, so a responder
+    /// that wraps another one forwards this and [`carry_permit`](Self::carry_permit).
+    // No `self`, as in `annotate`.
+    fn attach_permit(permit: Permit, res: &mut Res) {
+        let _ = res;
+        drop(permit);
     }
 
     /// Answers a request that was refused.

@@ -238,6 +238,19 @@ macro_rules! admissions {
         fn revise(&self, _: Fields, outcome: &Outcome) -> Fields {
             self.settings.fields(outcome)
         }
+
+        fn carry_permit(&self, req: &mut Request<$BIn>, permit: &Permit) {
+            let extensions = req.extensions_mut();
+            let permit = match extensions.remove::<Permit>() {
+                None => permit.clone(),
+                Some(outer) => outer.and(permit.clone()),
+            };
+            extensions.insert(permit);
+        }
+
+        fn attach_permit(permit: Permit, res: &mut Response<$BOut>) {
+            super::hold::attach(permit, res.body_mut());
+        }
     };
 }
 

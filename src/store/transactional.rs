@@ -10,7 +10,8 @@ use std::{
 };
 
 use crate::{
-    algorithm::Algorithm,
+    algorithm::{Algorithm, fits_shared},
+    decision::Decision,
     key::Key,
     policy::Policy,
     store::{
@@ -236,6 +237,10 @@ where
     type Done = Never<Result<(), T::Error>>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        if asks.iter().any(|ask| fits_shared(ask.rule()).is_err()) {
+            let unsupported = |_: &Ask<'_, Rule>| Decision::unsupported(self.inner.clock.now());
+            return Check::Ready(Ok(asks.iter().map(unsupported).collect()));
+        }
         let transaction = Transaction::acquire(asks, &self.inner.clock);
         Check::Ready(self.data().transact(transaction))
     }
@@ -270,6 +275,7 @@ where
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        fits_shared(rule)?;
         self.data().fits(rule)
     }
 }

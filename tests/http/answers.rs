@@ -186,11 +186,6 @@ fn ratelimit_policy_contains_each_policy() {
         policy(bytes, 100, minute),
         r#""api";q=100;w=60;qu="content-bytes""#
     );
-    let busy = api().with_unit(Unit::ConcurrentRequests);
-    assert_eq!(
-        policy(busy, 9, Quota::per_second(10)),
-        r#""api";q=9;qu="concurrent-requests""#
-    );
     assert_eq!(
         policy(Policy::new(r#"a"b\c, d"#), 100, minute),
         r#""a\"b\\c, d";q=100;w=60"#

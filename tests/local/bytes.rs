@@ -6,7 +6,7 @@ use std::{str::FromStr, time::Duration};
 
 use support::counting::bytes_kept;
 use tollgate::{
-    AnyRule, Cost, FixedWindow, LeakyBucket, Policy, TokenBucket,
+    AnyRule, Cost, FixedWindow, InFlight, LeakyBucket, Policy, TokenBucket,
     algorithm::{
         Algorithm, Block, Blockable, Cascade, SlidingLog, SlidingWindow, ThreeColor, WarmUp,
         WarmUpSpaced,
@@ -79,6 +79,7 @@ fn a_key_takes_what_the_page_says() {
             "into two words",
             any("token-bucket 5/1h & token-bucket 9/1s"),
         ),
+        ("`InFlight`", bytes_of_a_key::<InFlight>("in-flight 7")),
         ("other `TokenBucket`", bucket("token-bucket 7/1h initial=3")),
         (
             "other `FixedWindow`",

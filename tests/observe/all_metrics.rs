@@ -31,6 +31,7 @@ fn report_everything() {
     metrics.missing_key(&MissingKey::new("none"));
     metrics.missing_key(&MissingKey::misconfigured("none"));
     metrics.settled(&policy, &key, 1, 0);
+    metrics.held(&policy, &key, 1);
     publish_everything();
 }
 

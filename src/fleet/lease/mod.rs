@@ -79,7 +79,7 @@ impl Terms {
         let ends_at = validity.ends_at(Timestamp::default());
         let duration = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let (limit, tightened) = (limit_as_written(rule), limit_as_written(tightened));
-        let refilled = limit.map_or(0, |RuleLimit { quota, .. }| {
+        let refilled = limit.and_then(|limit| limit.quota).map_or(0, |quota| {
             u128::from(duration) * u128::from(quota.amount()) / u128::from(quota.period_nanos())
         });
         Self {

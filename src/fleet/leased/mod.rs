@@ -456,9 +456,8 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
         if settlement.is_grant {
             // A log that is held for longer has its newest entry sooner than its rule as written
             // finds it.
-            let period = terms
-                .limit
-                .map_or(Duration::ZERO, |limit| limit.quota.period());
+            let quota = terms.limit.and_then(|limit| limit.quota);
+            let period = quota.map_or(Duration::ZERO, |quota| quota.period());
             let look = tightened.look(None, at).with_reset_after(period);
             let charge = Charge::new(tightened.grant_at(&look), cost);
             return Settlement {

@@ -31,6 +31,10 @@ families! {
     SETTLED_UNITS = "tollgate_settled_units_total";
     /// Decisions of a limit on a dry run, which had no effect.
     DRY_RUN = "tollgate_dry_run_total";
+    /// Units that calls hold under a limit of calls in flight.
+    HELD_UNITS = "tollgate_held_units";
+    /// The most units that calls have held at once.
+    MOST_HELD_UNITS = "tollgate_most_held_units";
     /// Requests that all limits of a layer exempted.
     EXEMPT = "tollgate_exempt_total";
     /// Requests without a key; the server's fault if it lacks what a key is made of.
@@ -191,7 +195,7 @@ impl Family {
     }
 
     /// Returns the gauge with these labels.
-    fn gauge(self, labels: Vec<Label>) -> Gauge {
+    pub(super) fn gauge(self, labels: Vec<Label>) -> Gauge {
         let key = Key::from_parts(self.0, labels);
         with_recorder(|recorder| recorder.register_gauge(&key, &METADATA))
     }

@@ -14,14 +14,16 @@ use std::{
     fmt, iter,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use metrics::{Counter, Histogram, Label};
+use metrics::{Counter, Gauge, Histogram, Label};
 
-use self::families::{DELAY, DRY_RUN, EXEMPT, MISSING_KEYS, REQUESTS, SETTLED_UNITS};
+use self::families::{
+    DELAY, DRY_RUN, EXEMPT, HELD_UNITS, MISSING_KEYS, MOST_HELD_UNITS, REQUESTS, SETTLED_UNITS,
+};
 use super::{Event, Observer};
 use crate::{
     decision::{Decision, Verdict},
@@ -202,6 +204,14 @@ impl Observer for Metrics {
         let metrics = self.registered.policies.get(event.policy());
         metrics.dry_run(event.decision());
     }
+
+    fn held(&self, policy: &Policy, _: &Key, units: u64) {
+        self.registered.policies.get(policy).held().add(units);
+    }
+
+    fn released(&self, policy: &Policy, _: &Key, units: u64) {
+        self.registered.policies.get(policy).held().subtract(units);
+    }
 }
 
 /// A table of the metrics of a bounded number of policies. Policies are only added.
@@ -305,6 +315,7 @@ struct PolicyMetrics {
     delay: OnceLock<Histogram>,
     settled: OnceLock<SettledUnits>,
     dry_run: OnceLock<DryRunVerdicts>,
+    held: OnceLock<HeldUnits>,
 }
 
 #[derive(Debug)]
@@ -319,6 +330,31 @@ struct DryRunVerdicts {
     delayed: Counter,
     refused: Counter,
     undecided: Counter,
+}
+
+/// The units that are held now, and the most so far.
+#[derive(Debug)]
+struct HeldUnits {
+    held: AtomicU64,
+    most: AtomicU64,
+    held_gauge: Gauge,
+    most_gauge: Gauge,
+}
+
+impl HeldUnits {
+    // Relaxed: counts are for reports and order nothing.
+    fn add(&self, units: u64) {
+        let held = self.held.fetch_add(units, Ordering::Relaxed) + units;
+        self.held_gauge.increment(units as f64);
+        let most = self.most.fetch_max(held, Ordering::Relaxed);
+        // Added, not set: threads add in any order.
+        self.most_gauge.increment(held.saturating_sub(most) as f64);
+    }
+
+    fn subtract(&self, units: u64) {
+        self.held.fetch_sub(units, Ordering::Relaxed);
+        self.held_gauge.decrement(units as f64);
+    }
 }
 
 impl PolicyMetrics {
@@ -338,6 +374,7 @@ impl PolicyMetrics {
             delay: OnceLock::new(),
             settled: OnceLock::new(),
             dry_run: OnceLock::new(),
+            held: OnceLock::new(),
             label,
         }
     }
@@ -382,6 +419,15 @@ impl PolicyMetrics {
         });
         settled.returned.increment(charged.saturating_sub(actual));
         settled.added.increment(actual.saturating_sub(charged));
+    }
+
+    fn held(&self) -> &HeldUnits {
+        self.held.get_or_init(|| HeldUnits {
+            held: AtomicU64::new(0),
+            most: AtomicU64::new(0),
+            held_gauge: HELD_UNITS.gauge(vec![self.label.clone()]),
+            most_gauge: MOST_HELD_UNITS.gauge(vec![self.label.clone()]),
+        })
     }
 
     fn dry_run(&self, decision: &Decision) {

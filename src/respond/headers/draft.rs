@@ -21,7 +21,7 @@ use crate::{
 pub(super) fn ratelimit_list(entries: &[PolicyEntry<'_>]) -> Option<HeaderValue> {
     value::list(entries, |buffer, entry| {
         push_name(buffer, entry.policy);
-        AvailableQuota::new(entry.decision, &entry.quota).push(buffer);
+        AvailableQuota::new(entry.decision, entry.quota).push(buffer);
         push_partition(buffer, entry.policy);
     })
 }
@@ -32,14 +32,15 @@ pub(super) fn policy_list(entries: &[PolicyEntry<'_>]) -> Option<HeaderValue> {
         push_name(buffer, entry.policy);
         buffer.extend_from_slice(b";q=");
         push_number(buffer, entry.limit.min(MAX_INTEGER));
-        if let Some(seconds) = value::window(entry.limit, &entry.quota) {
+        let window = |quota| value::window(entry.limit, &quota);
+        if let Some(seconds) = entry.quota.and_then(window) {
             buffer.extend_from_slice(b";w=");
             push_number(buffer, seconds);
         }
-        buffer.extend_from_slice(match entry.policy.unit() {
-            Unit::Requests => b"",
-            Unit::ContentBytes => b";qu=\"content-bytes\"",
-            Unit::ConcurrentRequests => b";qu=\"concurrent-requests\"",
+        buffer.extend_from_slice(match (entry.quota, entry.policy.unit()) {
+            (None, _) => b";qu=\"concurrent-requests\"",
+            (Some(_), Unit::Requests) => b"",
+            (Some(_), Unit::ContentBytes) => b";qu=\"content-bytes\"",
         });
         push_partition(buffer, entry.policy);
     })
@@ -81,14 +82,21 @@ fn push_partition(buffer: &mut ValueBuffer, policy: &Policy) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AvailableQuota {
     units: u64,
-    /// The window in seconds; 0 if the request can never pass.
+    /// The window in seconds; 0 if the request can never pass, and of calls in flight, which end
+    /// at no known time.
     window: u64,
 }
 
 impl AvailableQuota {
-    pub(super) fn new(decision: &Decision, quota: &Quota) -> Self {
+    pub(super) fn new(decision: &Decision, quota: Option<Quota>) -> Self {
         let all_remaining = decision.remaining().unwrap_or(0);
         let remaining = all_remaining.min(MAX_INTEGER);
+        let Some(quota) = &quota else {
+            return Self {
+                units: remaining,
+                window: 0,
+            };
+        };
         let is_refused = matches!(
             decision.verdict(),
             Verdict::Refuse | Verdict::DryRun { admitted: false }
@@ -139,7 +147,7 @@ impl AvailableQuota {
 pub(super) struct PolicyHeader {
     policy: Policy,
     limit: u64,
-    quota: Quota,
+    quota: Option<Quota>,
     /// The beginning of `RateLimit`, up to the available units.
     beginning: Vec<u8>,
     /// The value of `RateLimit-Policy`.
@@ -206,7 +214,7 @@ mod tests {
     use crate::time::Timestamp;
 
     fn available(decision: Decision, quota: Quota) -> (u64, u64) {
-        let available = AvailableQuota::new(&decision, &quota);
+        let available = AvailableQuota::new(&decision, Some(quota));
         (available.units, available.window)
     }
 
@@ -236,7 +244,7 @@ mod tests {
             policy,
             decision: &decision,
             limit: 100,
-            quota: Quota::per_minute(100),
+            quota: Some(Quota::per_minute(100)),
         };
         let (first, second) = (CachedPolicyHeader::default(), CachedPolicyHeader::default());
         let header = first.get(&entry(&api)).unwrap();

@@ -86,7 +86,8 @@ impl Triple {
 pub(super) fn policy_list(entries: &[PolicyEntry<'_>]) -> Option<HeaderValue> {
     value::list(entries, |buffer, entry| {
         push_number(buffer, entry.limit.min(MAX_INTEGER));
-        if let Some(seconds) = value::window(entry.limit, &entry.quota) {
+        let window = |quota| value::window(entry.limit, &quota);
+        if let Some(seconds) = entry.quota.and_then(window) {
             buffer.extend_from_slice(b";w=");
             push_number(buffer, seconds);
         }

@@ -117,7 +117,7 @@ impl fmt::Display for Headers {
 ///
 /// ```
 /// use http::{Request, Response, header::SERVER, HeaderValue};
-/// use tollgate::{Outcome, respond::{Fields, Http, Refusal, Respond}};
+/// use tollgate::{Outcome, Permit, respond::{Fields, Http, Refusal, Respond}};
 ///
 /// /// `Http`, with a `Server` field on every answer.
 /// struct Named(Http);
@@ -136,6 +136,14 @@ impl fmt::Display for Headers {
 ///     fn annotate(fields: Fields, res: &mut Response<String>) {
 ///         <Http as Respond<Request<String>, _, E>>::annotate(fields, res);
 ///         res.headers_mut().insert(SERVER, HeaderValue::from_static("example"));
+///     }
+///
+///     fn carry_permit(&self, req: &mut Request<String>, permit: &Permit) {
+///         Respond::<_, Response<String>, E>::carry_permit(&self.0, req, permit);
+///     }
+///
+///     fn attach_permit(permit: Permit, res: &mut Response<String>) {
+///         <Http as Respond<Request<String>, _, E>>::attach_permit(permit, res);
 ///     }
 ///
 ///     fn refuse(&self, req: Request<String>, refusal: Refusal) -> Result<Response<String>, E> {
@@ -202,7 +210,7 @@ impl Fields {
             if let Some(entry) = entry
                 && let Some(header) = cached.get(&entry)
             {
-                let available = AvailableQuota::new(entry.decision, &entry.quota);
+                let available = AvailableQuota::new(entry.decision, entry.quota);
                 return Self(FieldValues::SinglePolicy {
                     header,
                     available,
@@ -285,7 +293,8 @@ struct PolicyEntry<'a> {
     policy: &'a Policy,
     decision: &'a Decision,
     limit: u64,
-    quota: Quota,
+    /// `None` if the units are calls in flight.
+    quota: Option<Quota>,
 }
 
 impl<'a> PolicyEntry<'a> {
@@ -299,7 +308,7 @@ impl<'a> PolicyEntry<'a> {
             policy,
             decision,
             limit: decision.announced_limit()?,
-            quota: decision.quota()?,
+            quota: decision.quota(),
         })
     }
 }

@@ -8,7 +8,7 @@ use super::{
     worker::{Asks, SwapQueue, Work, receive},
 };
 use crate::{
-    algorithm::{Algorithm, Codec},
+    algorithm::{Algorithm, Codec, fits_shared},
     decision::Decision,
     key::Key,
     policy::Policy,
@@ -351,6 +351,7 @@ where
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
+        fits_shared(rule)?;
         let bytes = rule.most_bytes();
         if bytes <= MOST_BYTES {
             return Ok(());

@@ -233,6 +233,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         let usage = self.table.inherited_usage(location.fingerprint);
         let usage = usage.filter(|_| settlement.actual > settlement.charge.cost);
         let mut working = WorkingState::new(self.inherited_state(rule, usage, now));
+        count(working.slot.forgets(settlement, now.at()));
         if !working.settle(settlement, now.at()) || working.slot.is_expired(now.at()) {
             return;
         }

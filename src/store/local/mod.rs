@@ -38,7 +38,8 @@ use self::{
     table::Table,
 };
 use crate::{
-    algorithm::{Algorithm, StateKind},
+    algorithm::{Algorithm, InFlight, StateKind, fits_in_memory},
+    error::Error,
     key::Key,
     policy::Policy,
     store::{Ask, Backend, Check, Decisions, Never, Settlement, Store, StoreId},
@@ -66,13 +67,14 @@ use crate::{
 /// | `SlidingWindow` | its limit and its slices [fit](crate::SlidingWindow#cost), such as up to 262,143 a minute in one slice, or 127 in four |
 ///
 /// Any other state takes memory when its key is inserted. Later keys reuse the memory of expired
-/// ones. These states live in maps that double when they are full, so the bytes per key vary within
-/// a range:
+/// ones; a key whose calls are in flight does not expire. These states live in maps that double
+/// when they are full, so the bytes per key vary within a range:
 ///
 /// | rule | bytes per key, with 24 of the table |
 /// |---|---|
 /// | any that packs its states into one word | 23 to 24 |
 /// | any that packs its states into two words | 46 to 47 |
+/// | `InFlight`; one with a maximal hold takes 16 to 32 more for each of up to 32 spans | 77 to 107 |
 /// | other `FixedWindow` and `ThreeColor` | 77 to 137 |
 /// | other `TokenBucket` and `LeakyBucket`, `WarmUp`, `WarmUpSpaced` | 87 to 152 |
 /// | other `SlidingWindow`; one of n slices takes 8·(n + 1) more | 92 to 172 |
@@ -196,17 +198,18 @@ impl<A: Algorithm, C> Local<A, C> {
         counters.read(occupancy.keys(), occupancy.capacity())
     }
 
-    /// Removes the states of a key, of all kinds. Its next request is that of a new key, and may
-    /// inherit a debt.
+    /// Removes the states of a key, of all kinds, but for what calls [in flight](crate::InFlight)
+    /// hold. Its next request is that of a new key, and may inherit a debt.
     pub fn reset(&self, policy: &Policy, key: &Key) {
         let inner = &*self.inner;
-        for kind in inner.kinds.iter() {
+        for kind in inner.kinds.iter().filter(|kind| *kind != InFlight::STATES) {
             let location = inner.locate(policy, key, kind);
             inner.remove(&mut inner.map.lock(location), location);
         }
     }
 
-    /// Removes all keys and all inherited debts.
+    /// Removes all keys, all inherited debts, and what calls [in flight](crate::InFlight) hold:
+    /// those that go on give back what others hold by then, so clear a store without calls.
     pub fn clear(&self) {
         let inner = &*self.inner;
         inner
@@ -256,6 +259,10 @@ impl<A: Algorithm, C: Clock> Store<A> for Local<A, C> {
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         self.reset(policy, key);
         Check::Ready(Ok(()))
+    }
+
+    fn fits(&self, rule: &A) -> Result<(), Error> {
+        fits_in_memory(rule)
     }
 }
 

@@ -341,7 +341,8 @@ impl<Rule, C: Clock> PendingAsk<Rule, C> {
         if decision.is_admitted() {
             return self.cache.admitted(self.lookup);
         }
-        if decision.verdict() != Verdict::Refuse {
+        // Calls in flight end at any time.
+        if decision.verdict() != Verdict::Refuse || decision.is_in_flight() {
             return;
         }
         // The wait begins now, as it does for the client.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::checker::Subject;
 use crate::{
     algorithm::{
-        Algorithm, StateKind, Step,
+        Algorithm, InFlight, StateKind, Step,
         packed::{InMemory, StoreTime},
     },
     decision::{Charge, Cost, Decision, Verdict},
@@ -246,7 +246,9 @@ impl<R: Algorithm> Model<R> {
 
     /// Records a reset.
     pub(super) fn forget(&mut self, subject: &Subject) {
-        self.known.retain(|known| known.subject != *subject);
+        let stays =
+            |known: &KnownKey<R>| known.subject != *subject || known.kind == InFlight::STATES;
+        self.known.retain(stays);
     }
 }
 

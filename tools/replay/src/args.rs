@@ -4,6 +4,8 @@ use std::{ffi::OsString, fmt::Display, path::PathBuf, str::FromStr};
 
 use tollgate::AnyRule;
 
+use crate::engine::line::rule_of;
+
 pub(crate) const HELP: &str = "\
 Shows what a rule would have done to recorded traffic.
 
@@ -100,8 +102,8 @@ impl Command {
                         })?)?,
                     };
                     match flag {
-                        "--rule" => set(&mut rule, flag, parsed(flag, &value)?)?,
-                        "--compare" => set(&mut compare, flag, parsed(flag, &value)?)?,
+                        "--rule" => set(&mut rule, flag, parsed_rule(flag, &value)?)?,
+                        "--compare" => set(&mut compare, flag, parsed_rule(flag, &value)?)?,
                         "--format" => set(&mut format, flag, value)?,
                         "--key" => set(&mut key, flag, parsed(flag, &value)?)?,
                         "--top" => set(&mut top, flag, number(flag, &value)?)?,
@@ -175,6 +177,10 @@ fn parsed<T: FromStr<Err: Display>>(flag: &str, value: &str) -> Result<T, String
     value
         .parse()
         .map_err(|error| format!("{flag} \"{value}\": {error}"))
+}
+
+fn parsed_rule(flag: &str, value: &str) -> Result<AnyRule, String> {
+    rule_of(value).map_err(|error| format!("{flag} \"{value}\": {error}"))
 }
 
 fn number(flag: &str, value: &str) -> Result<usize, String> {

@@ -119,7 +119,8 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Acquiring<Rul
         if let Some(after) = self.blocks.after() {
             let asks = self.asks.iter().zip(decisions.as_slice());
             for (index, (ask, decision)) in asks.enumerate() {
-                if is_refused(&ask, decision) && !ask.rule().keeps_free() {
+                let counts = self.blocks.counts_in_flight || !decision.is_in_flight();
+                if counts && is_refused(&ask, decision) && !ask.rule().keeps_free() {
                     let counters = self.blocks.counters();
                     let offender = after.refused(ask.policy(), ask.key(), counters);
                     offenders.extend(offender.map(|offender| (index, offender)));

@@ -107,6 +107,7 @@ pub struct Blocks<S, C = SystemClock> {
     policies: Arc<BlockPolicies>,
     counters: Arc<BlockCounters>,
     after: Option<Arc<BlockAfter<C>>>,
+    counts_in_flight: bool,
     clock: C,
 }
 
@@ -117,6 +118,7 @@ impl<S> Blocks<S> {
             policies: Arc::default(),
             counters: Arc::default(),
             after: None,
+            counts_in_flight: false,
             clock: SystemClock::default(),
         }
     }
@@ -183,6 +185,16 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
         })
     }
 
+    /// Counts refusals of [calls in flight](crate::InFlight), too, for
+    /// [`block_after`](Self::block_after). By default they do not count, because they depend on how
+    /// long the server takes.
+    pub fn count_calls_in_flight(self) -> Self {
+        Self {
+            counts_in_flight: true,
+            ..self
+        }
+    }
+
     /// Sets another clock than the system's, by which [refusals are counted](Self::block_after).
     /// Blocks last by the clock of the store.
     pub fn clock<D: Clock + Clone>(self, clock: D) -> Blocks<S, D> {
@@ -191,6 +203,7 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
             store: self.store,
             policies: self.policies,
             counters: self.counters,
+            counts_in_flight: self.counts_in_flight,
             after: after.map(|settings| Arc::new(BlockAfter::new(settings, clock.clone()))),
             clock,
         }
@@ -371,6 +384,7 @@ impl<S, C: Clone> Clone for Blocks<S, C> {
             policies: Arc::clone(&self.policies),
             counters: Arc::clone(&self.counters),
             after: self.after.clone(),
+            counts_in_flight: self.counts_in_flight,
             clock: self.clock.clone(),
         }
     }

@@ -120,7 +120,14 @@ impl<R: Algorithm> Checker<'_, R> {
         for rule in &self.suite.rules {
             self.begin(rule);
             let alice = self.subject("alice");
-            let limit = self.look(&alice, rule).await?.limit().unwrap_or(1);
+            let look = self.look(&alice, rule).await?;
+            if look.is_in_flight() {
+                self.holds(&alice, rule).await?;
+                self.step_back(rule).await?;
+                checked += 1;
+                continue;
+            }
+            let limit = look.limit().unwrap_or(1);
             let mut units = vec![1, limit.div_ceil(2), limit];
             units.dedup();
             for units in units {
@@ -135,6 +142,33 @@ impl<R: Algorithm> Checker<'_, R> {
             ));
         }
         Ok(())
+    }
+
+    /// Checks that the end of a call gives back what it holds, and the wait of a refusal does not.
+    async fn holds(&mut self, subject: &Subject, rule: &R) -> CheckResult {
+        let first = self.charged(subject, rule, 1).await?;
+        let refused = self.exhaust(subject, rule).await?;
+        let wait = refused.retry_after().unwrap_or_default();
+        if self.can_wait(wait) {
+            self.pass(wait).await;
+        }
+        // Admitted only if the model's maximal hold is over, too.
+        self.acquire(subject, rule, 1).await?;
+        let Some(charge) = first else {
+            return Err(self.breach("a call holds nothing".to_owned()));
+        };
+        let ended = TestSettlement {
+            subject,
+            rule,
+            charge,
+            actual: 0,
+        };
+        self.settle(&[ended]).await?;
+        let next = self.acquire(subject, rule, 1).await?;
+        if !next.is_admitted() {
+            return Err(self.breach("refused although a call has ended".to_owned()));
+        }
+        self.acquire(subject, rule, 1).await.map(drop)
     }
 
     /// Calls too early, then in time. Returns `true` if there was a refusal with a wait.

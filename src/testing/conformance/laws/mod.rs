@@ -38,7 +38,8 @@ pub enum Law {
     Never,
     /// A look changes nothing, and predicts the next call.
     Look,
-    /// A refused call passes after its wait, and not before. With a
+    /// A refused call passes after its wait, and not before; or, if the rule counts [calls in
+    /// flight](crate::InFlight), when another call has ended. With a
     /// [clock](super::Suite::clock): a step back creates no units.
     Wait,
     /// Keys and policies of any kind and length share no state, also when new keys flood the store.
@@ -131,7 +132,9 @@ impl Law {
                 "a cost above the capacity never passes, has no wait, and changes nothing"
             }
             Self::Look => "a look changes nothing, and predicts the next call",
-            Self::Wait => "a refused call passes after its wait, and not before",
+            Self::Wait => {
+                "a refused call passes after its wait, or when another one has ended, and not before"
+            }
             Self::Keys => "keys and policies share no state",
             Self::Several => {
                 "several asks are charged together or not at all, and answered in order"

@@ -107,8 +107,19 @@ fn rule(key: &[u8], cost: Option<u64>, text: &[u8]) -> Result<AnyRule, String> {
     }
     let text = std::str::from_utf8(text)
         .map_err(|_| format!("the rule {} is not UTF-8: expected plain text", shown(text)))?;
-    text.parse()
-        .map_err(|error| format!("the rule stays as it was: {error}"))
+    rule_of(text).map_err(|error| format!("the rule stays as it was: {error}"))
+}
+
+/// Parses a rule that can be replayed.
+pub fn rule_of(text: &str) -> Result<AnyRule, String> {
+    match text.parse() {
+        Ok(AnyRule::InFlight(_)) => Err(format!(
+            "`{text}` counts calls in flight: expected a rule of a rate, because recorded calls have no end; \
+             replay another rule"
+        )),
+        Ok(rule) => Ok(rule),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Parses digits only. `u64::from_str` would also accept a plus sign.

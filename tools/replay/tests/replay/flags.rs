@@ -16,6 +16,7 @@ fn wrong_flags_are_errors_of_one_sentence() {
         (&["--rule"], "--rule needs a value"),
         (&["--rule", "token-bucket 5/10x"], "unknown unit `x`"),
         (&["--rule", "bucket 5/10s"], "unknown algorithm `bucket`"),
+        (&["--rule", "in-flight 8"], "counts calls in flight"),
         (&[rule, rule], "--rule is given twice"),
         (&[rule, "--format", "tsv"], "expected csv or combined"),
         (&[rule, "--csv", "--format=csv"], "--format is given twice"),

@@ -1,0 +1,486 @@
+//! A limit of calls in flight: its units are held while a call lasts, and then given back.
+//!
+//! A call is charged as under any other rule, and its end settles the charge to 0. So
+//! stores need no function for it: all or nothing with other limits, dry runs, failure policies and
+//! charges at a fallback work as they do for rates.
+//!
+//! A charge under a maximal hold lies in a span of time that ends when the hold does, rounded up.
+//! The end follows from the instant of the charge, so a settlement finds its span, or finds that it
+//! is over: units are given back once, by the call or by the end of the span. A key has about 18
+//! spans, and 32 at most, for each hold, whatever the limit.
+
+use std::{fmt, num::NonZeroU64, time::Duration};
+
+use super::{
+    Algorithm, StateKind, Step,
+    codec::{Codec, damaged, put_instant, put_number, take_instant, take_number, take_tag},
+    rule::{RuleWords, text},
+    scripted::{ScriptTuple, Scripted},
+};
+use crate::{
+    decision::{Charge, Cost, Decision, Verdict},
+    error::Error,
+    quota::{Quota, fmt_duration},
+    time::Timestamp,
+};
+
+/// Calls in flight: at most so many units are held at once.
+///
+/// Each admitted call takes its cost, and gives it back when it ends. A
+/// [`RateLimitLayer`](crate::RateLimitLayer) does that exactly once: when the body of the response
+/// has ended or is dropped, when the call is dropped, and when the inner service fails or panics;
+/// see [`Permit`](crate::Permit). Everything else takes a permit by
+/// [`Limiter::permit`](crate::Limiter::permit).
+///
+/// A rate does not see calls that last: slow ones pile up under one client. A limit of calls in
+/// flight does not see calls that are short. Use both, as limits of one layer.
+///
+/// # Refusals
+///
+/// It refuses at once. The end of a call is not known before it ends, so the wait of a refusal is a
+/// guess: 0.5 to 1.5 seconds at random, or what [`retry_after`](Self::retry_after) sets. Response
+/// fields have the unit `concurrent-requests`, and no window; older formats announce the guess.
+/// Refusals are never remembered, and count for [`block_after`](crate::store::Blocks::block_after)
+/// only [if asked](crate::store::Blocks::count_calls_in_flight).
+///
+/// # Stores
+///
+/// For [`Local`](crate::store::Local) alone: a node that dies never gives back what its calls hold.
+/// Other stores refuse the rule when a layer or a limiter is made. In memory a key that holds units
+/// is never evicted, and inherits none; if there is [no room](crate::store::AtCapacity) for one
+/// more, its call is undecided.
+///
+/// A [reset](crate::Limiter::reset) of a key keeps what calls hold: only their ends give it back,
+/// or a maximal hold.
+///
+/// A store of your own that answers late may have charged a call whose client hangs up meanwhile:
+/// set a [maximal hold](Self::max_hold).
+///
+/// # With other settings
+///
+/// Conditions on the response ([`charge_if`](crate::Limit::charge_if)) and
+/// [handles](crate::Limit::charge_handle) do not change what a call holds. A limit that [charges
+/// after](crate::Limit::charge_after) the response only looks, and so holds nothing. A responder of
+/// your own forwards [`carry_permit`](crate::respond::Respond::carry_permit) and
+/// [`attach_permit`](crate::respond::Respond::attach_permit).
+///
+/// Under one key with another rule, as in a pair or in [`All`](super::All), it decides nothing, and
+/// layers refuse to be made: what a call holds is given back, and what it spends of a rate is not.
+/// Make it a limit of its own by [`also`](crate::RateLimitLayer::also).
+///
+/// # When the rule changes
+///
+/// Calls in flight count on. A lower limit admits nothing until enough have ended.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Cost, InFlight, Timestamp};
+/// use tollgate::algorithm::Algorithm;
+///
+/// let (rule, mut state, now) = (InFlight::at_most(2), None, Timestamp::default());
+/// let first = rule.step(&mut state, now, Cost::ONE).decision().take_charge().unwrap();
+/// assert!(rule.step(&mut state, now, Cost::ONE).decision().is_admitted());
+/// assert!(!rule.step(&mut state, now, Cost::ONE).decision().is_admitted());
+///
+/// // The first call ends.
+/// rule.settle(&mut state, &first, now, 0);
+/// assert!(rule.step(&mut state, now, Cost::ONE).decision().is_admitted());
+/// ```
+#[doc(alias("concurrency", "concurrent requests", "bulkhead", "semaphore"))]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct InFlight {
+    most: NonZeroU64,
+    /// In nanoseconds.
+    max_hold: Option<NonZeroU64>,
+    /// In nanoseconds; `None` for a random wait.
+    retry_after: Option<u64>,
+}
+
+impl InFlight {
+    pub(super) const NAME: &'static str = "in-flight";
+    /// The first byte of an encoded state.
+    pub(super) const TAG: u8 = 0x61;
+    /// The kind of its states, which a reset keeps: calls that go on still count.
+    pub(crate) const STATES: StateKind = StateKind::named(Self::NAME);
+    /// Its number among the kinds of rules in scripts, which have no step for it.
+    pub(super) const KIND: i64 = 12;
+
+    /// Creates a limit of `units` that are held at once.
+    ///
+    /// # Panics
+    ///
+    /// When [`try_at_most`](Self::try_at_most) fails; meant for literals.
+    #[must_use]
+    #[track_caller]
+    pub fn at_most(units: u64) -> Self {
+        Self::try_at_most(units).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Creates a limit of `units` that are held at once.
+    ///
+    /// # Errors
+    ///
+    /// When `units` is 0 or above 2⁴⁰.
+    pub fn try_at_most(units: u64) -> Result<Self, Error> {
+        match NonZeroU64::new(units) {
+            Some(most) if units <= Quota::MAX_AMOUNT => Ok(Self {
+                most,
+                max_hold: None,
+                retry_after: None,
+            }),
+            _ => Err(Error::new(format!(
+                "a limit of {units} in flight: expected 1 to 2^40 (1099511627776); to refuse \
+                 everything, take the route away instead"
+            ))),
+        }
+    }
+
+    /// Sets the longest time for which a call holds its units: then they are given back, although
+    /// it goes on.
+    ///
+    /// Rounded up by a sixteenth at most. Without it, the default, a call that never ends holds its
+    /// units for ever. A call that ends later is counted in
+    /// [`LocalStats::unsettled`](crate::store::LocalStats::unsettled).
+    ///
+    /// # Panics
+    ///
+    /// When [`try_max_hold`](Self::try_max_hold) fails; meant for literals.
+    #[must_use]
+    #[track_caller]
+    pub fn max_hold(self, time: Duration) -> Self {
+        self.try_max_hold(time)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Sets the longest time for which a call holds its units, as [`max_hold`](Self::max_hold)
+    /// does.
+    ///
+    /// # Errors
+    ///
+    /// When `time` is zero, or above [`Quota::MAX_PERIOD`].
+    pub fn try_max_hold(self, time: Duration) -> Result<Self, Error> {
+        let nanos = u64::try_from(time.as_nanos()).ok();
+        let max_hold = nanos.and_then(NonZeroU64::new);
+        if max_hold.is_none() || time > Quota::MAX_PERIOD {
+            return Err(Error::new(format!(
+                "a maximal hold of {time:?}: expected 1 ns to 292 years; choose the time after which a \
+                 call must have ended"
+            )));
+        }
+        Ok(Self { max_hold, ..self })
+    }
+
+    /// Sets the wait of refusals. Cut to 2⁶⁴ − 1 ns.
+    #[must_use]
+    pub fn retry_after(self, wait: Duration) -> Self {
+        let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            retry_after: Some(nanos),
+            ..self
+        }
+    }
+
+    /// Returns the most units that are held at once.
+    pub const fn capacity(&self) -> u64 {
+        self.most.get()
+    }
+
+    /// Returns the end of the span that a charge at `at` lies in.
+    fn end_of(&self, at: Timestamp) -> Timestamp {
+        let Some(hold) = self.max_hold else {
+            return Timestamp::MAX;
+        };
+        let span = (hold.get() / 16).max(1);
+        let end = at.as_nanos().saturating_add(hold.get());
+        Timestamp::from_nanos(end.checked_next_multiple_of(span).unwrap_or(u64::MAX))
+    }
+
+    /// Returns the wait of a refusal at `now`.
+    fn wait(&self, now: Timestamp) -> Duration {
+        const SECOND: u64 = 1_000_000_000;
+        let nanos = self.retry_after.unwrap_or_else(|| {
+            // Clients that are refused together retry at different times. 2⁶⁴ divided by the golden
+            // ratio spreads the instants of their refusals.
+            let spread = now.as_nanos().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+            SECOND / 2 + spread * SECOND / (1 << 32)
+        });
+        Duration::from_nanos(nanos)
+    }
+
+    fn answer(&self, verdict: Verdict, now: Timestamp, cost: u64, held: u64) -> Decision {
+        let wait = self.wait(now);
+        let until_less = if held > 0 { wait } else { Duration::ZERO };
+        Decision::new(verdict, now, cost)
+            .with_limit_in_flight(self.most)
+            .with_remaining(self.most.get().saturating_sub(held))
+            .with_retry_after((cost <= self.most.get()).then_some(wait))
+            .with_reset_after(until_less)
+            .with_more_after(until_less)
+    }
+
+    pub(super) fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.most)?;
+        if let Some(hold) = self.max_hold {
+            f.write_str(" max-hold=")?;
+            fmt_duration(hold.get(), f)?;
+        }
+        if let Some(wait) = self.retry_after {
+            f.write_str(" retry-after=")?;
+            fmt_duration(wait, f)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {
+        let column = words.column();
+        let units = words.number("a number of units, as in `in-flight 8`")?;
+        let mut rule = Self::try_at_most(units).map_err(|error| error.at_column(column))?;
+        let settings = words.settings(&["max-hold", "retry-after"])?;
+        if let Some(word) = settings[0] {
+            rule = word.apply(word.duration()?, |time| rule.try_max_hold(time))?;
+        }
+        if let Some(word) = settings[1] {
+            rule = rule.retry_after(word.duration()?);
+        }
+        Ok(rule)
+    }
+}
+
+text! {
+    /// Parses `in-flight 8 max-hold=5m retry-after=2s`; all but the number may be left out.
+    InFlight
+}
+
+/// The units that calls hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InFlightState {
+    /// Until they are given back.
+    Untimed(u64),
+    /// Until the end of a span at the latest. Ascending.
+    #[expect(
+        clippy::box_collection,
+        reason = "a key without a maximal hold takes two words"
+    )]
+    Timed(Box<Vec<Span>>),
+}
+
+/// Units that are held until `end` at the latest, or for ever if that is the last instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    end: Timestamp,
+    units: u64,
+}
+
+impl InFlightState {
+    fn spans(self) -> Vec<Span> {
+        match self {
+            Self::Untimed(units) => vec![Span {
+                end: Timestamp::MAX,
+                units,
+            }],
+            Self::Timed(spans) => *spans,
+        }
+    }
+
+    /// Removes what is over. If nothing is held then, there is no state.
+    fn tidy(state: &mut Option<Self>, now: Timestamp) {
+        let Some(Self::Timed(spans)) = state else {
+            return;
+        };
+        spans.retain(|span| span.units > 0 && now < span.end);
+        match spans.as_slice() {
+            [] => *state = None,
+            [Span { end, units }] if *end == Timestamp::MAX => *state = Some(Self::Untimed(*units)),
+            _ => {}
+        }
+    }
+
+    /// Returns the units that are held.
+    fn held(&self, now: Timestamp) -> u64 {
+        match self {
+            Self::Untimed(units) => *units,
+            Self::Timed(spans) => {
+                let held = spans.iter().filter(|span| now < span.end);
+                held.fold(0, |sum, span| sum.saturating_add(span.units))
+            }
+        }
+    }
+
+    /// Changes the units of the span that ends at `end`.
+    fn change(
+        state: &mut Option<Self>,
+        end: Timestamp,
+        now: Timestamp,
+        change: impl FnOnce(u64) -> u64,
+    ) {
+        if let (None | Some(Self::Untimed(_)), Timestamp::MAX) = (&state, end) {
+            let units = change(state.as_ref().map_or(0, |state| state.held(now)));
+            *state = (units > 0).then_some(Self::Untimed(units));
+            return;
+        }
+        if !matches!(state, Some(Self::Timed(_))) {
+            let spans = state.take().map_or_else(Vec::new, Self::spans);
+            *state = Some(Self::Timed(Box::new(spans)));
+        }
+        let Some(Self::Timed(spans)) = state else {
+            return;
+        };
+        let found = spans.binary_search_by_key(&end, |span| span.end);
+        let index = found.unwrap_or_else(|index| {
+            spans.insert(index, Span { end, units: 0 });
+            index
+        });
+        spans[index].units = change(spans[index].units);
+        Self::tidy(state, now);
+    }
+}
+
+impl Algorithm for InFlight {
+    type State = InFlightState;
+
+    #[inline]
+    fn step(&self, state: &mut Option<InFlightState>, now: Timestamp, cost: Cost) -> Step {
+        let held = state.as_ref().map_or(0, |state| state.held(now));
+        match held.checked_add(cost.get()) {
+            Some(all) if all <= self.most.get() => {
+                let add = |units: u64| units.saturating_add(cost.get());
+                InFlightState::change(state, self.end_of(now), now, add);
+                Step::Wrote(self.answer(Verdict::Allow, now, cost.get(), all))
+            }
+            _ => Step::Kept(self.answer(Verdict::Refuse, now, cost.get(), held)),
+        }
+    }
+
+    fn look(&self, state: Option<&InFlightState>, now: Timestamp) -> Decision {
+        let held = state.map_or(0, |state| state.held(now));
+        let verdict = match held < self.most.get() {
+            true => Verdict::Allow,
+            false => Verdict::Refuse,
+        };
+        // Cost 0: a look charges nothing.
+        self.answer(verdict, now, 0, held)
+    }
+
+    /// Gives units back, unless the charge's span is over.
+    fn settle(
+        &self,
+        state: &mut Option<InFlightState>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) {
+        let end = self.end_of(charge.at);
+        // The last instant is no end.
+        if end <= now && end < Timestamp::MAX {
+            return;
+        }
+        let change = |units: u64| {
+            let more = actual.saturating_sub(charge.cost);
+            let less = charge.cost.saturating_sub(actual);
+            units.saturating_add(more).saturating_sub(less)
+        };
+        InFlightState::change(state, end, now, change);
+    }
+
+    /// A call that outlasts its maximal hold has given back its units already.
+    fn forgets(
+        &self,
+        _: Option<&InFlightState>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) -> bool {
+        let end = self.end_of(charge.at);
+        actual < charge.cost && end <= now && end < Timestamp::MAX
+    }
+
+    fn forgettable_at(&self, state: &InFlightState) -> Timestamp {
+        match state {
+            InFlightState::Untimed(_) => Timestamp::MAX,
+            InFlightState::Timed(spans) => {
+                spans.last().map_or(Timestamp::default(), |span| span.end)
+            }
+        }
+    }
+
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        Self::STATES
+    }
+
+    /// Only a call that ends gives units back.
+    fn grant_slack(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Checks that a rule does not count calls in flight beside another one.
+pub(crate) fn fits_in_memory(rule: &impl Algorithm) -> Result<(), Error> {
+    if !rule.look(None, Timestamp::default()).is_unsupported() {
+        return Ok(());
+    }
+    Err(Error::new(
+        "the rule counts calls in flight beside another one, under one key: expected a limit for each, because what a call holds \
+         is given back, and what it spends of a rate is not; add one of them to the layer by `.also(…)`",
+    ))
+}
+
+/// Checks that a rule does not count calls in flight, for stores that other nodes share.
+pub(crate) fn fits_shared(rule: &impl Algorithm) -> Result<(), Error> {
+    match rule.look(None, Timestamp::default()).is_in_flight() {
+        true => Err(in_memory_only()),
+        false => Ok(()),
+    }
+}
+
+fn in_memory_only() -> Error {
+    Error::new(
+        "the rule counts calls in flight, which this store cannot: expected a rule of a rate, because a node that dies \
+         never gives back what its calls hold; keep calls in flight in memory, by a layer of their own with `Local`",
+    )
+}
+
+impl Codec for InFlightState {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        let spans = self.clone().spans();
+        bytes.push(InFlight::TAG);
+        put_number(bytes, spans.len() as u64);
+        for span in spans {
+            put_instant(bytes, span.end);
+            put_number(bytes, span.units);
+        }
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
+        take_tag(bytes, InFlight::TAG)?;
+        let count = take_number(bytes)?;
+        // Each takes two bytes or more.
+        if count > bytes.len() as u64 {
+            return Err(damaged());
+        }
+        let mut spans = Vec::new();
+        for _ in 0..count {
+            let (end, units) = (take_instant(bytes)?, take_number(bytes)?);
+            spans.push(Span { end, units });
+        }
+        let ascends = spans.windows(2).all(|two| two[0].end < two[1].end);
+        let mut state = Some(Self::Timed(Box::new(spans)));
+        Self::tidy(&mut state, Timestamp::default());
+        state.filter(|_| ascends).ok_or_else(damaged)
+    }
+}
+
+impl Scripted for InFlight {
+    fn rule_parts(&self, _: &mut Vec<ScriptTuple>) -> Result<(), Error> {
+        Err(in_memory_only())
+    }
+
+    fn state_of_parts(&self, _: &[Option<ScriptTuple>]) -> Option<InFlightState> {
+        None
+    }
+
+    fn state_parts(&self, _: &InFlightState, parts: &mut Vec<Option<ScriptTuple>>) {
+        parts.push(None);
+    }
+}

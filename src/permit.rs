@@ -1,0 +1,299 @@
+//! Permits: what a call in flight holds, until the last clone is dropped.
+//!
+//! The layer keeps one with the call, and puts a clone into the request, so that a handler that
+//! goes on can keep it. The body of the response takes over that of the layer. Reference counting
+//! gives the units back exactly once, with the last clone, also while a panic unwinds.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use pin_project_lite::pin_project;
+use smallvec::SmallVec;
+
+use crate::{
+    algorithm::Algorithm,
+    charging::ChargedLimit,
+    decision::{Charge, Cost, Decision, Decisions},
+    key::Key,
+    limiter::{Limiter, LimiterFuture, LimiterParts, Plain, call},
+    live_rule::RequestRule,
+    outcome::{Outcome, StateHash},
+    respond::{Refusal, Refused},
+    store::{Check, MayFail, NeverWaits, Settlement, Store},
+};
+
+/// The units that a call in flight holds under the limits of a layer or of a
+/// [`Limiter`](crate::Limiter). Dropping the last clone gives them back.
+///
+/// A [`RateLimitLayer`](crate::RateLimitLayer) with an [`InFlight`](crate::InFlight) limit keeps a
+/// permit with each admitted call:
+///
+/// | the call | gives back |
+/// |---|---|
+/// | responds with a body of axum or tonic (features `axum`, `tonic`) | when the body has ended or is dropped |
+/// | responds with another body of HTTP | with the response; below [`SettleByBody`](crate::respond::SettleByBody) when the body has ended or is dropped |
+/// | responds without HTTP | with the response |
+/// | fails, panics, or is dropped | then |
+///
+/// That is so with the responders of this crate. [`AsError`](crate::respond::AsError) gives back
+/// with the response, and so does a responder of your own that does not forward
+/// [`attach_permit`](crate::respond::Respond::attach_permit).
+///
+/// Requests of `http` carry a clone in their extensions, for handlers that go on after the
+/// response, such as an upgraded connection or a task in the background: such a handler takes the
+/// permit and drops it when it is done. With the feature `axum`, a handler takes an
+/// `Option<Permit>` as an argument. In a request that holds nothing, there is none.
+///
+/// A client that resets streams of HTTP/2 gets its permits back at each reset, while handlers that
+/// were spawned go on: let those take the permit.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use http::{Request, Response};
+/// use tollgate::{InFlight, Permit, RateLimitLayer};
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+/// let service = ServiceBuilder::new()
+///     .layer(RateLimitLayer::new(InFlight::at_most(1)))
+///     .service(service_fn(async |mut request: Request<()>| {
+///         let permit = request.extensions_mut().remove::<Permit>();
+///         // The work goes on after the response.
+///         tokio::spawn(async move {
+///             tokio::task::yield_now().await;
+///             drop(permit);
+///         });
+///         Ok::<_, Infallible>(Response::new(String::new()))
+///     }));
+///
+/// let status = async || service.clone().oneshot(Request::new(())).await.unwrap().status();
+/// assert_eq!(status().await, 200);
+/// assert_eq!(status().await, 429);
+/// tokio::task::yield_now().await;
+/// tokio::task::yield_now().await;
+/// assert_eq!(status().await, 200);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "dropped at once, it gives its units back"]
+pub struct Permit(Arc<Held>);
+
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the larger one is that of nearly all calls"
+)]
+enum Held {
+    /// What one layer or limiter charged.
+    Charges {
+        layer: Arc<dyn Release>,
+        charges: SmallVec<[(ChargedLimit, Charge); 1]>,
+    },
+    /// The permits of two layers around one service.
+    Both(Permit, Permit),
+}
+
+/// Gives back what calls hold, whatever the types of a layer or a limiter are.
+pub(crate) trait Release: Send + Sync {
+    /// Gives back a charge of this layer or limiter.
+    fn release(&self, limit: &ChargedLimit, charge: Charge);
+}
+
+impl Permit {
+    /// Creates a permit of charges of this layer, which it gives back when its last clone is
+    /// dropped.
+    pub(crate) fn new(
+        layer: Arc<dyn Release>,
+        charges: SmallVec<[(ChargedLimit, Charge); 1]>,
+    ) -> Self {
+        Self(Arc::new(Held::Charges { layer, charges }))
+    }
+
+    /// Returns a permit that holds what both hold.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self(Arc::new(Held::Both(self, other)))
+    }
+
+    /// Returns the units that are held under the limit of this name, in all.
+    pub fn units(&self, policy: &str) -> u64 {
+        match &*self.0 {
+            Held::Charges { charges, .. } => {
+                let of_policy = charges
+                    .iter()
+                    .filter(|(limit, _)| limit.policy.name() == policy);
+                of_policy.fold(0, |sum, (_, charge)| sum.saturating_add(charge.cost))
+            }
+            Held::Both(a, b) => a.units(policy).saturating_add(b.units(policy)),
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Self::Charges { layer, charges } = self {
+            for (limit, charge) in charges.drain(..) {
+                layer.release(&limit, charge);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").finish_non_exhaustive()
+    }
+}
+
+impl<Rule: Algorithm, S> Limiter<Rule, S>
+where
+    S: Store<Rule, Error: MayFail> + Send + Sync + 'static,
+{
+    /// Spends the cost if the rule allows it, and returns a [`Permit`] of what the call holds, or
+    /// else the refusal.
+    ///
+    /// For work that is no request of a layer, such as a connection or a job. Under a rule of a
+    /// rate, the permit holds nothing, and the cost stays spent.
+    ///
+    /// ```
+    /// use tollgate::{Cost, InFlight, Limiter, Policy, store::Local};
+    ///
+    /// let limiter = Limiter::new(Policy::new("jobs"), InFlight::at_most(1), Local::new());
+    /// let permit = limiter.permit("alice", Cost::ONE).at_once().unwrap();
+    /// assert!(limiter.permit("alice", Cost::ONE).at_once().is_err());
+    /// drop(permit);
+    /// assert!(limiter.permit("alice", Cost::ONE).at_once().is_ok());
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped before a store over a network has answered, that store may have
+    /// spent the cost.
+    pub fn permit(
+        &self,
+        key: impl Into<Key>,
+        cost: Cost,
+    ) -> Check<LimiterFuture<PermitFuture<Rule, S>>> {
+        let mut storage = RequestRule::default();
+        let asks = self.ask(&mut storage, key, cost);
+        let limit = ChargedLimit {
+            policy: self.policy().clone(),
+            key: *asks[0].key(),
+            selected: Some(Arc::new(asks[0].rule().clone())),
+        };
+        let limiter = self.clone();
+        call(match self.store().acquire(&asks) {
+            Check::Ready(answer) => Check::Ready(answer.map(|answer| held(limiter, limit, answer))),
+            Check::Pending(answer) => Check::Pending(PermitFuture {
+                answer,
+                call: Some((limiter, limit)),
+            }),
+        })
+    }
+}
+
+impl Plain for Result<Permit, Refused> {
+    type Plain = Self;
+
+    fn plain(self) -> Self {
+        self
+    }
+}
+
+/// Returns the permit of an admitted call, or else the refusal.
+fn held<Rule: Algorithm, S>(
+    limiter: Limiter<Rule, S>,
+    limit: ChargedLimit,
+    decisions: Decisions,
+) -> Result<Permit, Refused>
+where
+    S: Store<Rule> + Send + Sync + 'static,
+{
+    if !decisions.is_admitted() {
+        let asked = [(&limit.policy, &limit.key, StateHash::default())];
+        let outcome = Outcome::of(asked.into_iter(), &decisions);
+        return Err(Refusal::decided(outcome, &decisions).into());
+    }
+    let held = decisions.only().filter(|decision| decision.is_held());
+    let charge = held.and_then(Decision::charge);
+    let charges = charge.map(|charge| (limit, charge));
+    Ok(Permit::new(limiter.0, charges.into_iter().collect()))
+}
+
+impl<Rule: Algorithm, S> Release for LimiterParts<Rule, S>
+where
+    S: Store<Rule> + Send + Sync + 'static,
+{
+    fn release(&self, limit: &ChargedLimit, charge: Charge) {
+        let rule = limit.selected.as_deref();
+        let Some(rule) = rule.and_then(|rule| rule.downcast_ref()) else {
+            return;
+        };
+        let settlement = Settlement {
+            policy: &limit.policy,
+            rule,
+            key: limit.key,
+            charge,
+            actual: 0,
+            is_grant: false,
+        };
+        // Remote stores settle in the background, and count what fails.
+        drop(self.store.settle(vec![settlement]));
+    }
+}
+
+pin_project! {
+    /// The future of [`Limiter::permit`].
+    #[must_use = "futures do nothing unless polled or awaited"]
+    pub struct PermitFuture<Rule, S>
+    where
+        S: Store<Rule>,
+    {
+        #[pin]
+        answer: S::Answer,
+        call: Option<(Limiter<Rule, S>, ChargedLimit)>,
+    }
+}
+
+impl<Rule: Algorithm, S> Future for PermitFuture<Rule, S>
+where
+    S: Store<Rule> + Send + Sync + 'static,
+{
+    type Output = Result<Result<Permit, Refused>, S::Error>;
+
+    /// # Panics
+    ///
+    /// When polled again after it was ready.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let answer = ready!(this.answer.poll(cx));
+        let Some((limiter, limit)) = this.call.take() else {
+            panic!("`PermitFuture` polled after it was ready");
+        };
+        Poll::Ready(answer.map(|answer| held(limiter, limit, answer)))
+    }
+}
+
+impl<Rule: Algorithm, S> NeverWaits for PermitFuture<Rule, S>
+where
+    S: Store<Rule, Answer: NeverWaits> + Send + Sync + 'static,
+{
+    fn at_once(self) -> Self::Output {
+        match self.call {
+            Some((limiter, limit)) => {
+                let answer = self.answer.at_once();
+                answer.map(|answer| held(limiter, limit, answer))
+            }
+            None => panic!("`PermitFuture` read after it was ready"),
+        }
+    }
+}
+
+impl<Rule, S: Store<Rule>> fmt::Debug for PermitFuture<Rule, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PermitFuture").finish_non_exhaustive()
+    }
+}
