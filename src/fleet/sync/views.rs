@@ -115,8 +115,7 @@ impl<Rule: Syncable, E: ViewEntry<Rule>> Views<Rule, E> {
         now: Timestamp,
         entry: impl FnOnce() -> E,
     ) -> Found<'_, E> {
-        if bound.most == 0 && self.is_left_to_store(fingerprint, bound) {
-            self.begin_in_store(fingerprint);
+        if bound.most == 0 && self.is_left_to_store(fingerprint, bound, now) {
             return Found::Store;
         }
         if self.known.is_full() && !self.known.contains(fingerprint) {
@@ -151,18 +150,20 @@ impl<Rule: Syncable, E: ViewEntry<Rule>> Views<Rule, E> {
         self.known.next_look()
     }
 
-    /// Returns `true` if the store decides the calls of a key, of which nothing is known from now
-    /// on. Only what has to be pushed first keeps it from that.
-    fn is_left_to_store(&mut self, fingerprint: u64, bound: &Bound) -> bool {
+    /// Begins a call in the store, and returns `true`, unless a view decides alone in an outage or
+    /// has something to push first.
+    ///
+    /// A view is kept: under another rule of the key a node may be ahead, and in an outage it would
+    /// take its share of the whole limit if it knew nothing.
+    fn is_left_to_store(&mut self, fingerprint: u64, bound: &Bound, now: Timestamp) -> bool {
         let Some(entry) = self.known.get(fingerprint) else {
+            self.begin_in_store(fingerprint);
             return true;
         };
-        let view = entry.view();
-        let is_left = view.is_settled() && (bound.is_closed || !view.is_offline());
-        if is_left {
-            self.remove(fingerprint);
-        }
-        is_left
+        let view = entry.view_mut();
+        let is_alone = view.is_offline() && !bound.is_closed;
+        let is_pushed = view.unsynced() == 0 && (view.in_store() > 0 || view.is_settled());
+        !is_alone && is_pushed && view.begin_in_store(now)
     }
 
     /// Removes a key. Calls of it that the store decides are still known.
@@ -260,9 +261,13 @@ mod tests {
             let (view,) = views.end_in_store(1).unwrap();
             assert_eq!(view.in_store(), left);
         }
+        for calls in 1..3 {
+            assert!(matches!(views.find(1, &bound(0), NOW, view), Found::Store));
+            assert_eq!(views.get(1).map(|(view,)| view.in_store()), Some(calls));
+        }
         assert!(views.remove(1).is_some());
         assert!(matches!(views.find(1, &bound(0), NOW, view), Found::Store));
-        assert!(views.end_in_store(1).is_none());
+        assert!((0..3).all(|_| views.end_in_store(1).is_none()));
         assert!(
             views.in_store.is_empty(),
             "nothing is kept of calls that have ended"

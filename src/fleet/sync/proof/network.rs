@@ -48,6 +48,8 @@ pub(super) enum Broken {
     GrantsTwice,
     /// An answer does not set what a node knows of the clock of the store.
     KeepsClock,
+    /// A node forgets a key when it leaves a call of it to the store.
+    ForgetsView,
     /// The calls of nodes without the wrapper are not in the state that the others get.
     PlainApart,
 }

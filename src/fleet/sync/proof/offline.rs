@@ -204,6 +204,46 @@ fn published_shares_are_right() {
     assert!(published >= 12, "{published}");
 }
 
+/// Returns what a node admits alone of a key that is used up, after a call that it left to the
+/// store in vain: under the second rule it may not be ahead.
+fn admitted_after_left_call(broken: Broken) -> u64 {
+    let (rule, _) = bucket(100, 200);
+    let rules = [rule, rule.keep_free(50)];
+    let network = Network {
+        nodes: 2,
+        most: 1,
+        period: SECOND / 50,
+        cuts_off: true,
+        broken,
+        ..Network::quiet()
+    };
+    let mut fleet = Fleet::new(&rules, network, 1);
+    for n in 0..1000 {
+        fleet.offer(n % 2, fleet.now, Call::new(0, 1));
+        fleet.until(fleet.now + SECOND / 300);
+    }
+    fleet.all_agree();
+    assert!(fleet.all_agree());
+    fleet.down_until = u64::MAX;
+    let (start, before) = (fleet.now, fleet.nodes[0].admitted);
+    let mut left = Call::new(0, 1);
+    left.rule = 1;
+    fleet.offer(0, start, left);
+    for _ in 0..200 {
+        fleet.offer(0, start, Call::new(0, 1));
+    }
+    fleet.until(start + SECOND / 5);
+    fleet.nodes[0].admitted - before
+}
+
+/// What a node knows of a key outlives a call that it leaves to the store. A node that knew nothing
+/// would take half of the whole limit.
+#[test]
+fn a_call_that_is_left_to_the_store_forgets_nothing() {
+    let admitted = [Broken::Nothing, Broken::ForgetsView].map(admitted_after_left_call);
+    assert!(admitted[0] <= 20 && admitted[1] >= 100, "{admitted:?}");
+}
+
 fn is_right<R: Syncable>(rules: &[R], meter: &Meter, percent: u64) {
     for seed in 0..schedules(percent) / 10 {
         for is_known in [true, false] {

@@ -23,7 +23,6 @@ impl<R: Syncable> Fleet<'_, R> {
         } = call;
         let (now, bound, place) = (self.local(node), self.bound(node, rule), key as u64);
         let own = &self.rules[rule];
-        let was_known = self.nodes[node].views.get(place).is_some();
         if let Broken::RefusesAhead = self.network.broken
             && let Some(view) = self.nodes[node].views.get(place)
             && view.unsynced() > 0
@@ -39,11 +38,11 @@ impl<R: Syncable> Fleet<'_, R> {
                 if is_untraced {
                     let _ = views.end_in_store(place);
                 }
+                if self.network.broken == Broken::ForgetsView {
+                    let _ = views.remove(place);
+                }
                 let message = self.send(node, key, Purpose::Call(rule, cost));
                 self.sent[message].is_untraced = is_untraced;
-                if was_known {
-                    self.wake(node, key);
-                }
                 return;
             }
         };
