@@ -296,6 +296,7 @@ impl<R: Syncable> Fleet<'_, R> {
         if self.is_of_before(message) {
             return;
         }
+        self.known_at = self.known_at.max(at);
         if self.sent[message].true_at > self.nodes[node].stepped_at {
             self.nodes[node].is_misled[key] = false;
         }

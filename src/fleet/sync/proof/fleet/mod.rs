@@ -50,6 +50,8 @@ pub(super) struct Fleet<'r, R: Syncable> {
     pub(super) deaths: u64,
     /// Calls that nodes decided by themselves.
     pub(super) decided_here: u64,
+    /// The instant of the latest state that a node has taken in, by the clock of the store.
+    known_at: Timestamp,
     store_offset: u64,
     pub(super) nodes: Vec<Node<R>>,
     sent: Vec<Sent<R>>,
@@ -203,6 +205,7 @@ impl<'r, R: Syncable> Fleet<'r, R> {
             stepped: 0,
             deaths: 0,
             decided_here: 0,
+            known_at: Timestamp::default(),
             // Windows of the calendar are those of the store.
             store_offset: 1_699_999_980_000_000_000,
             nodes: Vec::new(),
@@ -370,6 +373,17 @@ impl<'r, R: Syncable> Fleet<'r, R> {
     pub(super) fn unsynced(&self, node: usize) -> u64 {
         let views = self.nodes[node].views.all();
         views.map(|(_, view)| view.unsynced()).sum()
+    }
+
+    /// Returns the units of calls that the store decided, and that no node has seen in a state.
+    pub(super) fn unseen(&self) -> u64 {
+        let unseen = |sent: &Sent<R>| match (&sent.purpose, &sent.answer) {
+            (Purpose::Call(_, cost), Some((at, _))) if *at > self.known_at => {
+                sent.admission.map_or(0, |_| *cost)
+            }
+            _ => 0,
+        };
+        self.sent.iter().map(unseen).sum()
     }
 
     /// Returns the share of the traffic of the first key that a node publishes.
