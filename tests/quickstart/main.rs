@@ -574,6 +574,7 @@ fn demo_works_with_other_rules_and_keys() {
             "none",
         ],
         ["token-bucket 1/1h", "global", "draft-07"],
+        ["token-bucket 5/1s burst=9 keep-free=4", "peer", "draft"],
         ["fixed-window 5/2s", "peer", "draft"],
         [
             "sliding-window 10/2s slices=4 & sliding-log 30/5s",
@@ -591,12 +592,17 @@ fn demo_works_with_other_rules_and_keys() {
         let (status, output, errors) = demo.end(Duration::from_secs(90));
         assert!(status.success(), "{errors}\n{output}");
         assert!(output.contains("retry-after: "), "{output}");
+        assert!(output.contains("The rule kept its promise"), "{output}");
+        if output.contains("keep-free=4") {
+            assert!(output.contains("5 at once and 5/s"), "{output}");
+        }
     }
 }
 
 #[test]
 fn rules_that_delay_are_served_but_not_demonstrated() {
     for rule in [
+        "in-flight 2",
         "leaky-bucket 10/1s queue=5",
         "warm-up-spaced 10/1s over=2s & fixed-window 5/1s",
     ] {

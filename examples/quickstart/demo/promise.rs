@@ -40,7 +40,7 @@ impl Promise {
             }
             other => {
                 return Err(format!(
-                    "--demo sends one request after the other, and cannot show `{other}`, which makes them wait: \
+                    "--demo sends one request after the other, and cannot show `{other}`, which makes them wait or counts those at the same time: \
                      start the server without it and send many at once, as in `wrk -c16 -d3s http://127.0.0.1:3000/`"
                 ));
             }
@@ -106,7 +106,7 @@ impl Line {
             .split(' ')
             .find_map(|word| word.strip_prefix("initial=")?.parse().ok());
         let burst = bucket.capacity().max(initial.unwrap_or(0));
-        Self::new(burst, bucket.quota())
+        Self::new(burst - bucket.kept_free(), bucket.quota())
     }
 }
 
