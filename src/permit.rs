@@ -88,7 +88,7 @@ pub struct Permit(Arc<Held>);
     reason = "the larger one is that of nearly all calls"
 )]
 enum Held {
-    /// What one layer or limiter charged.
+    /// The charges of one layer or limiter.
     Charges {
         layer: Arc<dyn Release>,
         charges: SmallVec<[(ChargedLimit, Charge); 1]>,

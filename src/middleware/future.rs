@@ -144,7 +144,14 @@ where
                     annotation,
                     pending,
                     permit,
-                } => return respond::<Svc, Req, R>(pending, future, annotation, permit, cx),
+                } => {
+                    return match permit {
+                        None => respond::<Svc, Req, R>(pending, future, annotation, cx),
+                        held => respond_and_release::<Svc, Req, R>(
+                            pending, future, annotation, held, cx,
+                        ),
+                    };
+                }
                 StateProj::Answered { answer } => return Poll::Ready(taken(answer)),
                 StateProj::Pending { call } => ready!(call.as_mut().poll(cx)),
             };
@@ -168,16 +175,12 @@ fn respond<Svc, Req, R>(
     pending: &mut PendingSettlement<Svc::Response, Svc::Error, R::Annotation>,
     future: Pin<&mut Svc::Future>,
     annotation: &mut Option<R::Annotation>,
-    permit: &mut Option<Permit>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Svc::Response, Svc::Error>>
 where
     Svc: Service<Req>,
     R: Respond<Req, Svc::Response, Svc::Error>,
 {
-    if permit.is_some() {
-        return respond_and_release::<Svc, Req, R>(pending, future, annotation, permit, cx);
-    }
     if let Some(pending) = pending {
         return pending.poll(future, annotation, cx);
     }
@@ -208,9 +211,7 @@ where
     Svc: Service<Req>,
     R: Respond<Req, Svc::Response, Svc::Error>,
 {
-    let mut answer = ready!(respond::<Svc, Req, R>(
-        pending, future, annotation, &mut None, cx
-    ));
+    let mut answer = ready!(respond::<Svc, Req, R>(pending, future, annotation, cx));
     if let (Ok(response), Some(permit)) = (&mut answer, permit.take()) {
         R::attach_permit(permit, response);
     }

@@ -26,7 +26,8 @@ where
     holds.then(|| permit(config, asks, decisions))
 }
 
-#[cold]
+// Apart, to keep it out of the path of calls that hold nothing.
+#[inline(never)]
 fn permit<L, S, R>(
     config: &Arc<Config<L, S, R>>,
     asks: &[Ask<'_, L::Rule>],

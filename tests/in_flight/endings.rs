@@ -23,7 +23,7 @@ use tower::{Layer, Service};
 
 use super::{cost, held};
 
-/// What the handler of a call does when it is polled next.
+/// Orders to the handler of a call, for its next poll.
 const WAIT: u8 = 0;
 const RESPOND: u8 = 1;
 const FAIL: u8 = 2;
@@ -33,7 +33,7 @@ const DETACH: u8 = 4;
 #[derive(Clone)]
 struct Orders {
     next: Arc<AtomicU8>,
-    /// What a handler took out of its request.
+    /// The permit that a handler took out of its request.
     detached: Arc<Mutex<Option<Permit>>>,
 }
 

@@ -1,4 +1,4 @@
-//! What clients see of a limit of calls in flight.
+//! The responses of a limit of calls in flight.
 
 use std::{convert::Infallible, time::Duration};
 

@@ -38,7 +38,7 @@ impl WithLeases {
     }
 }
 
-/// The same limit on a node that pushes to the store later. Eight nodes together may exceed the
+/// A limit on a node that pushes to the store later. Eight nodes together may exceed the
 /// limit by five percent.
 #[derive(Clone)]
 pub struct PushedLater {

@@ -242,7 +242,7 @@ fn admitted_after_left_call(broken: Broken) -> u64 {
     fleet.nodes[0].admitted - before
 }
 
-/// What a node knows of a key outlives a call that it leaves to the store. A node that knew nothing
+/// The view of a key outlives a call that its node leaves to the store. A node that knew nothing
 /// would take half of the whole limit.
 #[test]
 fn a_call_that_is_left_to_the_store_forgets_nothing() {

@@ -50,7 +50,7 @@ impl Setting {
             .keep_free(self.kept)
     }
 
-    /// The same bucket, of which this or that is kept free.
+    /// The rule with other numbers of tokens kept free.
     fn keeping(&self, part: u64) -> Self {
         let kept = [0, 1, self.burst / 3, self.burst - 1][part as usize % 4];
         Self {
