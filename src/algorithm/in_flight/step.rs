@@ -1,0 +1,208 @@
+//! Steps and settlements: what calls hold.
+
+use std::time::Duration;
+
+use super::InFlight;
+use crate::{
+    algorithm::{Algorithm, StateKind, Step},
+    decision::{Charge, Cost, Decision, Verdict},
+    time::Timestamp,
+};
+
+impl InFlight {
+    /// Returns the end of the span that a charge at `at` lies in.
+    fn end_of(&self, at: Timestamp) -> Timestamp {
+        let Some(hold) = self.max_hold else {
+            return Timestamp::MAX;
+        };
+        let span = (hold.get() / 16).max(1);
+        let end = at.as_nanos().saturating_add(hold.get());
+        Timestamp::from_nanos(end.checked_next_multiple_of(span).unwrap_or(u64::MAX))
+    }
+
+    /// Returns the wait of a refusal at `now`.
+    fn wait(&self, now: Timestamp) -> Duration {
+        const SECOND: u64 = 1_000_000_000;
+        let nanos = self.retry_after.unwrap_or_else(|| {
+            // Clients that are refused together retry at different times. 2⁶⁴ divided by the golden
+            // ratio spreads the instants of their refusals.
+            let spread = now.as_nanos().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+            SECOND / 2 + spread * SECOND / (1 << 32)
+        });
+        Duration::from_nanos(nanos)
+    }
+
+    fn answer(&self, verdict: Verdict, now: Timestamp, cost: u64, held: u64) -> Decision {
+        let wait = self.wait(now);
+        let until_less = if held > 0 { wait } else { Duration::ZERO };
+        Decision::new(verdict, now, cost)
+            .with_limit_in_flight(self.most)
+            .with_remaining(self.most.get().saturating_sub(held))
+            .with_retry_after((cost <= self.most.get()).then_some(wait))
+            .with_reset_after(until_less)
+            .with_more_after(until_less)
+    }
+}
+
+/// The units that calls hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InFlightState {
+    /// Until they are given back.
+    Untimed(u64),
+    /// Until the end of a span at the latest. Ascending.
+    #[expect(
+        clippy::box_collection,
+        reason = "a key without a maximal hold takes two words"
+    )]
+    Timed(Box<Vec<Span>>),
+}
+
+/// Units that are held until `end` at the latest, or for ever if that is the last instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub(super) end: Timestamp,
+    pub(super) units: u64,
+}
+
+impl InFlightState {
+    pub(super) fn spans(self) -> Vec<Span> {
+        match self {
+            Self::Untimed(units) => vec![Span {
+                end: Timestamp::MAX,
+                units,
+            }],
+            Self::Timed(spans) => *spans,
+        }
+    }
+
+    /// Removes what is over. If nothing is held then, there is no state.
+    pub(super) fn tidy(state: &mut Option<Self>, now: Timestamp) {
+        let Some(Self::Timed(spans)) = state else {
+            return;
+        };
+        spans.retain(|span| span.units > 0 && now < span.end);
+        match spans.as_slice() {
+            [] => *state = None,
+            [Span { end, units }] if *end == Timestamp::MAX => *state = Some(Self::Untimed(*units)),
+            _ => {}
+        }
+    }
+
+    /// Returns the units that are held.
+    fn held(&self, now: Timestamp) -> u64 {
+        match self {
+            Self::Untimed(units) => *units,
+            Self::Timed(spans) => {
+                let held = spans.iter().filter(|span| now < span.end);
+                held.fold(0, |sum, span| sum.saturating_add(span.units))
+            }
+        }
+    }
+
+    /// Changes the units of the span that ends at `end`.
+    fn change(
+        state: &mut Option<Self>,
+        end: Timestamp,
+        now: Timestamp,
+        change: impl FnOnce(u64) -> u64,
+    ) {
+        if let (None | Some(Self::Untimed(_)), Timestamp::MAX) = (&state, end) {
+            let units = change(state.as_ref().map_or(0, |state| state.held(now)));
+            *state = (units > 0).then_some(Self::Untimed(units));
+            return;
+        }
+        if !matches!(state, Some(Self::Timed(_))) {
+            let spans = state.take().map_or_else(Vec::new, Self::spans);
+            *state = Some(Self::Timed(Box::new(spans)));
+        }
+        let Some(Self::Timed(spans)) = state else {
+            return;
+        };
+        let found = spans.binary_search_by_key(&end, |span| span.end);
+        let index = found.unwrap_or_else(|index| {
+            spans.insert(index, Span { end, units: 0 });
+            index
+        });
+        spans[index].units = change(spans[index].units);
+        Self::tidy(state, now);
+    }
+}
+
+impl Algorithm for InFlight {
+    type State = InFlightState;
+
+    #[inline]
+    fn step(&self, state: &mut Option<InFlightState>, now: Timestamp, cost: Cost) -> Step {
+        let held = state.as_ref().map_or(0, |state| state.held(now));
+        match held.checked_add(cost.get()) {
+            Some(all) if all <= self.most.get() => {
+                let add = |units: u64| units.saturating_add(cost.get());
+                InFlightState::change(state, self.end_of(now), now, add);
+                Step::Wrote(self.answer(Verdict::Allow, now, cost.get(), all))
+            }
+            _ => Step::Kept(self.answer(Verdict::Refuse, now, cost.get(), held)),
+        }
+    }
+
+    fn look(&self, state: Option<&InFlightState>, now: Timestamp) -> Decision {
+        let held = state.map_or(0, |state| state.held(now));
+        let verdict = match held < self.most.get() {
+            true => Verdict::Allow,
+            false => Verdict::Refuse,
+        };
+        // Cost 0: a look charges nothing.
+        self.answer(verdict, now, 0, held)
+    }
+
+    /// Gives units back, unless the charge's span is over.
+    fn settle(
+        &self,
+        state: &mut Option<InFlightState>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) {
+        let end = self.end_of(charge.at);
+        // The last instant is no end.
+        if end <= now && end < Timestamp::MAX {
+            return;
+        }
+        let change = |units: u64| {
+            let more = actual.saturating_sub(charge.cost);
+            let less = charge.cost.saturating_sub(actual);
+            units.saturating_add(more).saturating_sub(less)
+        };
+        InFlightState::change(state, end, now, change);
+    }
+
+    /// A call that outlasts its maximal hold has given back its units already.
+    fn forgets(
+        &self,
+        _: Option<&InFlightState>,
+        charge: &Charge,
+        now: Timestamp,
+        actual: u64,
+    ) -> bool {
+        let end = self.end_of(charge.at);
+        actual < charge.cost && end <= now && end < Timestamp::MAX
+    }
+
+    fn forgettable_at(&self, state: &InFlightState) -> Timestamp {
+        match state {
+            InFlightState::Untimed(_) => Timestamp::MAX,
+            InFlightState::Timed(spans) => {
+                spans.last().map_or(Timestamp::default(), |span| span.end)
+            }
+        }
+    }
+
+    #[inline]
+    fn state_kind(&self) -> StateKind {
+        Self::STATES
+    }
+
+    /// Only a call that ends gives units back.
+    fn grant_slack(&self) -> Option<u64> {
+        None
+    }
+}
