@@ -216,6 +216,8 @@ mod policy;
 pub mod prelude;
 mod quota;
 mod random;
+#[cfg(feature = "tokio")]
+mod renewals;
 pub mod respond;
 mod stats;
 pub mod store;
@@ -228,7 +230,7 @@ mod trace;
 mod unsatisfied;
 
 pub use self::{
-    algorithm::{AnyRule, CountedRule, InFlight},
+    algorithm::{AnyRule, CountedRule},
     charging::{CarryHandle, ChargeHandle, ChargeIf, HandOver, LookFirst, Reserve, Usage},
     decision::{Charge, Cost, Decision, Position, Verdict},
     dry_run::DryRunReport,

@@ -6,17 +6,19 @@
 
 use std::{
     fmt,
-    future::Future,
+    future::{Future, ready},
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{self, Context, Poll},
 };
 
 use pin_project_lite::pin_project;
 use smallvec::SmallVec;
 
+#[cfg(feature = "tokio")]
+use crate::renewals::{Keeper, keep};
 use crate::{
-    algorithm::Algorithm,
+    algorithm::{Algorithm, Renewal},
     charging::ChargedLimit,
     decision::{Charge, Cost, Decision, Decisions},
     key::Key,
@@ -24,7 +26,7 @@ use crate::{
     live_rule::RequestRule,
     outcome::{Outcome, StateHash},
     respond::{Refusal, Refused},
-    store::{Check, MayFail, NeverWaits, Settlement, Store},
+    store::{BoxFuture, Check, MayFail, NeverWaits, Settlement, Store},
 };
 
 /// The units that a call in flight holds under the limits of a layer or of a
@@ -91,16 +93,57 @@ enum Held {
     /// The charges of one layer or limiter.
     Charges {
         layer: Arc<dyn Release>,
-        charges: SmallVec<[(ChargedLimit, Charge); 1]>,
+        charges: SmallVec<[HeldCharge; 1]>,
     },
     /// The permits of two layers around one service.
     Both(Permit, Permit),
+}
+
+/// What a call holds of one limit.
+struct HeldCharge {
+    limit: ChargedLimit,
+    charge: Charge,
+    /// The task that renews the charge, and gives it back when this is dropped.
+    #[cfg(feature = "tokio")]
+    keeper: Option<Keeper>,
+}
+
+impl HeldCharge {
+    /// Begins the renewals of a charge, if its rule has a lease.
+    #[cfg_attr(
+        not(feature = "tokio"),
+        expect(unused_variables, reason = "nothing can renew")
+    )]
+    fn new(
+        layer: &Arc<dyn Release>,
+        (limit, charge, renewal): (ChargedLimit, Charge, Option<Renewal>),
+    ) -> Self {
+        Self {
+            #[cfg(feature = "tokio")]
+            keeper: renewal.and_then(|renewal| keep(layer, &limit, &charge, renewal)),
+            limit,
+            charge,
+        }
+    }
+
+    /// Returns `true` if a task gives the charge back.
+    fn is_kept(&self) -> bool {
+        #[cfg(feature = "tokio")]
+        {
+            self.keeper.is_some()
+        }
+        #[cfg(not(feature = "tokio"))]
+        false
+    }
 }
 
 /// Gives back what calls hold, whatever the types of a layer or a limiter are.
 pub(crate) trait Release: Send + Sync {
     /// Gives back a charge of this layer or limiter.
     fn release(&self, limit: &ChargedLimit, charge: Charge);
+
+    /// Renews a charge from its departure on. Returns `true` if that was certainly made.
+    fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<bool>;
 }
 
 impl Permit {
@@ -108,8 +151,12 @@ impl Permit {
     /// dropped.
     pub(crate) fn new(
         layer: Arc<dyn Release>,
-        charges: SmallVec<[(ChargedLimit, Charge); 1]>,
+        charges: impl IntoIterator<Item = (ChargedLimit, Charge, Option<Renewal>)>,
     ) -> Self {
+        let charges = charges.into_iter();
+        let charges = charges
+            .map(|charge| HeldCharge::new(&layer, charge))
+            .collect();
         Self(Arc::new(Held::Charges { layer, charges }))
     }
 
@@ -124,8 +171,8 @@ impl Permit {
             Held::Charges { charges, .. } => {
                 let of_policy = charges
                     .iter()
-                    .filter(|(limit, _)| limit.policy.name() == policy);
-                of_policy.fold(0, |sum, (_, charge)| sum.saturating_add(charge.cost))
+                    .filter(|held| held.limit.policy.name() == policy);
+                of_policy.fold(0, |sum, held| sum.saturating_add(held.charge.cost))
             }
             Held::Both(a, b) => a.units(policy).saturating_add(b.units(policy)),
         }
@@ -135,8 +182,8 @@ impl Permit {
 impl Drop for Held {
     fn drop(&mut self) {
         if let Self::Charges { layer, charges } = self {
-            for (limit, charge) in charges.drain(..) {
-                layer.release(&limit, charge);
+            for held in charges.drain(..).filter(|held| !held.is_kept()) {
+                layer.release(&held.limit, held.charge);
             }
         }
     }
@@ -219,8 +266,10 @@ where
     }
     let held = decisions.only().filter(|decision| decision.is_held());
     let charge = held.and_then(Decision::charge);
-    let charges = charge.map(|charge| (limit, charge));
-    Ok(Permit::new(limiter.0, charges.into_iter().collect()))
+    let renewal = || limit.selected.as_ref()?.downcast_ref::<Rule>()?.renewal();
+    let renewal = renewal();
+    let charge = charge.map(|charge| (limit, charge, renewal));
+    Ok(Permit::new(limiter.0, charge))
 }
 
 impl<Rule: Algorithm, S> Release for LimiterParts<Rule, S>
@@ -228,20 +277,38 @@ where
     S: Store<Rule> + Send + Sync + 'static,
 {
     fn release(&self, limit: &ChargedLimit, charge: Charge) {
-        let rule = limit.selected.as_deref();
-        let Some(rule) = rule.and_then(|rule| rule.downcast_ref()) else {
+        let Some(settlement) = self.settlement(limit, charge, 0) else {
             return;
         };
-        let settlement = Settlement {
+        // Remote stores settle in the background, and count what fails.
+        drop(self.store.settle(vec![settlement]));
+    }
+
+    fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<bool> {
+        let units = charge.cost;
+        match self.settlement(limit, charge, units) {
+            Some(renewal) => self.store.renew(renewal),
+            None => Box::pin(ready(false)),
+        }
+    }
+}
+
+impl<Rule: Algorithm, S> LimiterParts<Rule, S> {
+    fn settlement<'a>(
+        &'a self,
+        limit: &'a ChargedLimit,
+        charge: Charge,
+        actual: u64,
+    ) -> Option<Settlement<'a, Rule>> {
+        let rule = limit.selected.as_deref()?.downcast_ref()?;
+        Some(Settlement {
             policy: &limit.policy,
             rule,
             key: limit.key,
             charge,
-            actual: 0,
+            actual,
             is_grant: false,
-        };
-        // Remote stores settle in the background, and count what fails.
-        drop(self.store.settle(vec![settlement]));
+        })
     }
 }
 
@@ -269,7 +336,7 @@ where
     /// When polled again after it was ready.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let answer = ready!(this.answer.poll(cx));
+        let answer = task::ready!(this.answer.poll(cx));
         let Some((limiter, limit)) = this.call.take() else {
             panic!("`PermitFuture` polled after it was ready");
         };

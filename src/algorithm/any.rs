@@ -3,9 +3,8 @@
 use std::{fmt, str::FromStr};
 
 use super::{
-    Algorithm, All, InFlight, StateKind, Step,
+    Algorithm, All, Renewal, StateKind, Step,
     codec::{Codec, damaged, tag},
-    in_flight::InFlightState,
     packed::{
         BuiltIn, Form, InMemory, InWords, Meaning, PackedKind, PackedState, StoreTime, TwoWords,
     },
@@ -41,7 +40,6 @@ macro_rules! any {
         /// | text | rule |
         /// |---|---|
         $(#[doc = concat!("| ", $text, " | [`", stringify!($Rule), "`](super::", stringify!($Rule), ") |")])+
-        /// | `in-flight 8 max-hold=5m retry-after=2s` | [`InFlight`](super::InFlight), alone |
         /// | `token-bucket 10/s & fixed-window 1000/1h` | [`All`]: spent together or not at all |
         ///
         /// All settings but the quotas may be left out; the page of each rule documents the
@@ -64,8 +62,6 @@ macro_rules! any {
                 #[doc = concat!("A rule such as ", $text, ".")]
                 $Rule(super::$Rule),
             )+
-            /// Calls in flight, such as `in-flight 8`.
-            InFlight(InFlight),
             /// Several rules at once.
             All(All),
         }
@@ -73,12 +69,10 @@ macro_rules! any {
         #[derive(Clone, Debug)]
         enum StateOfRule {
             $($Rule(super::$State),)+
-            InFlight(InFlightState),
             All(<All as Algorithm>::State),
         }
 
         $(any!(@member $Rule(super::$State));)+
-        any!(@member InFlight(InFlightState));
         any!(@member All(<All as Algorithm>::State));
 
         impl AnyRule {
@@ -86,7 +80,6 @@ macro_rules! any {
             fn parse_named(name: &str, text: &str) -> Option<Result<Self, Error>> {
                 match name {
                     $($name => Some(text.parse().map(Self::$Rule)),)+
-                    InFlight::NAME => Some(text.parse().map(Self::InFlight)),
                     _ => None,
                 }
             }
@@ -95,7 +88,6 @@ macro_rules! any {
             pub(super) fn kind(&self) -> i64 {
                 match self {
                     $(Self::$Rule(_) => $kind,)+
-                    Self::InFlight(_) => InFlight::KIND,
                     Self::All(_) => All::KIND,
                 }
             }
@@ -108,9 +100,6 @@ macro_rules! any {
                 $(if family == Some(tag::family($tag)) {
                     return super::$State::decode(bytes).map(Own::into_any);
                 })+
-                if family == Some(tag::family(InFlight::TAG)) {
-                    return InFlightState::decode(bytes).map(Own::into_any);
-                }
                 Err(damaged())
             }
         }
@@ -119,7 +108,6 @@ macro_rules! any {
             fn encode(&self, bytes: &mut Vec<u8>) {
                 match &self.0 {
                     $(StateOfRule::$Rule(state) => state.encode(bytes),)+
-                    StateOfRule::InFlight(state) => state.encode(bytes),
                     StateOfRule::All(states) => states.encode(bytes),
                 }
             }
@@ -180,7 +168,6 @@ macro_rules! each {
     ) => {
         match $any {
             $(AnyRule::$Rule($rule) => $value,)+
-            AnyRule::InFlight($rule) => $value,
             AnyRule::All($rule) => $value,
         }
     };
@@ -240,6 +227,10 @@ impl Algorithm for AnyRule {
 
     fn grant_slack(&self) -> Option<u64> {
         each!(self, rule => rule.grant_slack())
+    }
+
+    fn renewal(&self) -> Option<Renewal> {
+        each!(self, rule => rule.renewal())
     }
 
     fn class_bits(&self) -> u32 {
@@ -393,7 +384,6 @@ impl AnyRule {
         };
         Self::parse_named(name, text).unwrap_or_else(|| {
             let (last, others) = NAMES.split_last().unwrap_or((&name, &[]));
-            let others = [others, &[InFlight::NAME]].concat();
             Err(Error::new(format!(
                 "unknown algorithm `{name}`: expected `{}` or `{last}`, as in `token-bucket 100/1m burst=150`",
                 others.join("`, `")

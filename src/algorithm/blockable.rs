@@ -13,7 +13,8 @@ use std::time::Duration;
 use super::block::BlockState;
 use crate::{
     algorithm::{
-        Algorithm, Block, FleetRule, Leasable, Shareable, StateKind, Step, Syncable, Validity,
+        Algorithm, Block, FleetRule, Leasable, Renewal, Shareable, StateKind, Step, Syncable,
+        Validity,
         codec::Codec,
         packed::{BuiltIn, InMemory, InWords, PackedKind, PackedState, StoreTime, TwoWords},
         scripted::{ScriptTuple, Scripted, Sealed},
@@ -174,6 +175,13 @@ impl<Rule: Algorithm> Algorithm for Blockable<Rule> {
         match self {
             Self::Rule(rule) => rule.grant_slack(),
             Self::Block(block) => block.grant_slack(),
+        }
+    }
+
+    fn renewal(&self) -> Option<Renewal> {
+        match self {
+            Self::Rule(rule) => rule.renewal(),
+            Self::Block(_) => None,
         }
     }
 

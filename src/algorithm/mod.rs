@@ -13,7 +13,6 @@
 // | `rule` | constructors and text, which all algorithms share |
 // | `bucket`, `two_buckets`, `warmth` | arithmetic that some algorithms share |
 // | `rate`, `ticks`, `arithmetic` | numbers below it: rates, the unit of time, products of words |
-// | `in_flight` | calls in flight, in memory only |
 // | `all`, `any`, `block`, `blockable` | rules of rules: several at once, one that text chooses, one or a block |
 // | `packed` | states in a word, for the store in memory |
 // | `codec`, `scripted`, `counted` | the bounds of other stores: bytes, numbers for a script, totals |
@@ -28,7 +27,6 @@ mod bucket;
 mod codec;
 mod counted;
 mod fleet_rule;
-mod in_flight;
 #[doc(hidden)]
 pub mod packed;
 mod rate;
@@ -50,7 +48,6 @@ pub use self::{
     codec::Codec,
     counted::{Counted, CountedRule, Slicing},
     fleet_rule::{FleetRule, Leasable, Shareable, Syncable},
-    in_flight::InFlight,
     packed::BuiltIn,
     scripted::Scripted,
     validity::Validity,
@@ -72,7 +69,7 @@ pub(crate) use self::{
     registry::{algorithms, rules},
 };
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use self::{any::AnyState, registry::modules};
 use crate::{
@@ -297,6 +294,15 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         Some(0)
     }
 
+    /// Returns after which time a charge under this rule is over unless the caller's node renews
+    /// it; `None`, the default, for a rule whose charges are not renewed.
+    ///
+    /// A renewal is a [settlement](Self::settle) of the charge to its own units, whose
+    /// [delay](Charge::delay) says from when on they count. A [`Permit`](crate::Permit) makes it.
+    fn renewal(&self) -> Option<Renewal> {
+        None
+    }
+
     /// Returns what this crate knows of a rule of its own, beyond this trait. The store in memory
     /// keeps the states of some of them in a word or two, without a lock.
     ///
@@ -306,6 +312,24 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     fn built_in(&self) -> BuiltIn<'_, Self::State> {
         BuiltIn::NONE
     }
+}
+
+/// The renewals of charges under a rule, as [`Algorithm::renewal`] returns them.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{InFlight, algorithm::{Algorithm, Renewal}};
+///
+/// let rule = InFlight::at_most(8).lease(Duration::from_secs(30));
+/// let expected = Renewal { lease: Duration::from_secs(30), max_hold: None };
+/// assert_eq!(rule.renewal(), Some(expected));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// The time after which a charge is over that is not renewed.
+    pub lease: Duration,
+    /// The time after which a charge is given back although its call goes on.
+    pub max_hold: Option<Duration>,
 }
 
 /// The result of [`Algorithm::step`]: the decision, and whether the state has changed.

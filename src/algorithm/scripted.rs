@@ -88,7 +88,6 @@ pub trait Sealed {}
 macro_rules! seal {
     ($($folder:ident { $Rule:ident, $State:ident } $($column:ident $value:tt),+;)+) => {
         $(impl Sealed for super::$Rule {})+
-        impl Sealed for super::InFlight {}
         impl Sealed for All {}
         impl Sealed for AnyRule {}
         impl Sealed for Block {}

@@ -299,6 +299,11 @@ impl Charge {
         self.position.is_some_and(Position::is_of_lease)
     }
 
+    /// Returns the instant of the call's departure, after its delay.
+    pub(crate) fn departs(&self) -> Timestamp {
+        self.at.saturating_add(self.delay.unwrap_or_default())
+    }
+
     /// Copies the charge, for a store or a wrapper that settles it in one of two places.
     pub(crate) fn duplicate(&self) -> Self {
         Self { ..*self }

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    future::ready,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -21,7 +22,9 @@ use crate::{
     permit::Release,
     policy::Policy,
     respond::{Refusal, Respond},
-    store::{AskParts, Backend, Check, Decisions, NeverFails, OwnedAsks, Settlement, Store},
+    store::{
+        AskParts, Backend, BoxFuture, Check, Decisions, NeverFails, OwnedAsks, Settlement, Store,
+    },
 };
 
 /// The settings of a limit that do not depend on the types of requests and responses.
@@ -445,6 +448,14 @@ where
             observer.released(&limit.policy, &limit.key, units);
         }
     }
+
+    fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<bool> {
+        let units = charge.cost;
+        match self.settlement(limit, charge, units) {
+            Some(renewal) => self.store.renew(renewal),
+            None => Box::pin(ready(false)),
+        }
+    }
 }
 
 impl<L, S, R> Config<L, S, R>
@@ -452,21 +463,30 @@ where
     L: Limits<Rule: 'static> + Send + Sync,
     S: Store<L::Rule, Error: NeverFails> + Send + Sync,
 {
-    /// Corrects a charge of this layer to `actual` units.
-    fn correct(&self, limit: &ChargedLimit, charge: Charge, actual: u64) -> Settling {
+    /// Returns the settlement of a charge of this layer to `actual` units.
+    fn settlement<'a>(
+        &'a self,
+        limit: &'a ChargedLimit,
+        charge: Charge,
+        actual: u64,
+    ) -> Option<Settlement<'a, L::Rule>> {
         let selected = limit.selected.as_deref();
         let selected = selected.and_then(|rule| rule.downcast_ref());
         let own = || self.limits.find(&limit.policy)?.rule.fixed();
-        let Some(rule) = selected.or_else(own) else {
-            return Settling::done();
-        };
-        let settlement = Settlement {
+        Some(Settlement {
             policy: &limit.policy,
-            rule,
+            rule: selected.or_else(own)?,
             key: limit.key,
             charge,
             actual,
             is_grant: false,
+        })
+    }
+
+    /// Corrects a charge of this layer to `actual` units.
+    fn correct(&self, limit: &ChargedLimit, charge: Charge, actual: u64) -> Settling {
+        let Some(settlement) = self.settlement(limit, charge, actual) else {
+            return Settling::done();
         };
         match self.store.settle(vec![settlement]) {
             Check::Ready(Ok(())) => Settling::done(),

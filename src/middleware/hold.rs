@@ -41,9 +41,11 @@ where
         let asked = asks.iter().zip(decisions.as_slice());
         asked.filter(|(_, decision)| decision.is_held())
     };
-    let charge =
-        |(ask, decision): (_, &Decision)| Some((charged_limit(config, ask), decision.charge()?));
-    let charges = held().filter_map(charge).collect();
+    let charge = |(ask, decision): (&Ask<'_, L::Rule>, &Decision)| {
+        let charge = decision.charge()?;
+        Some((charged_limit(config, ask), charge, ask.rule().renewal()))
+    };
+    let charges = held().filter_map(charge);
     let permit = Permit::new(Arc::<Config<L, S, R>>::clone(config), charges);
     // Now that it is given back whatever happens.
     for (ask, _) in held() {

@@ -102,7 +102,7 @@ where
         boxed(self.0.reset(policy, key))
     }
 
-    delegate!(Store<Rule>, self => self.0; fits, fleet);
+    delegate!(Store<Rule>, self => self.0; renew, fits, fleet);
 }
 
 impl<Rule, E: Send + 'static> Backend for BoxStore<Rule, E> {

@@ -17,6 +17,7 @@
 /// | | `unsettled` | `unsettled` |
 /// | | `refusals` | `refuses_beyond_rules`, `note_refusal` |
 /// | `Store<Rule>` | `calls` | `acquire`, `look`, `settle`, `reset`; the wrapper has the futures of the store inside |
+/// | | `renew` | `renew` |
 /// | | `fits` | `fits` |
 /// | | `fleet` | [`fleet`](crate::store::Store::fleet): nodes are counted and deltas are pushed past the wrapper |
 /// | `FleetStore<Rule>` | `count_node` | `count_node`; deltas are not pushed |
@@ -55,7 +56,7 @@
 ///         self.resets.fetch_add(1, Ordering::Relaxed);
 ///         self.store.reset(policy, key)
 ///     }
-///     delegate!(Store<Rule>, self => self.store; fits, fleet);
+///     delegate!(Store<Rule>, self => self.store; renew, fits, fleet);
 /// }
 /// # let store = CountResets { store: tollgate::store::Local::new(), resets: AtomicU64::new(0) };
 /// # let _ = Store::<tollgate::TokenBucket>::reset(&store, &Policy::new("api"), &"ann".into());
@@ -68,7 +69,7 @@ macro_rules! __delegate {
         $crate::__delegate!(Backend, $self => $store; identity, unsettled, refusals);
     };
     (Store<$Rule:ty>, $self:ident => $store:expr) => {
-        $crate::__delegate!(Store<$Rule>, $self => $store; calls, fits, fleet);
+        $crate::__delegate!(Store<$Rule>, $self => $store; calls, renew, fits, fleet);
     };
     (Backend, $self:ident => $store:expr; $($group:ident),+) => {
         $($crate::__delegate!(@ $group, $self => $store);)+
@@ -141,6 +142,14 @@ macro_rules! __delegate {
             key: &$crate::key::Key,
         ) -> $crate::store::driver::Check<Self::Done> {
             $crate::store::Store::<$Rule>::reset(&$store, policy, key)
+        }
+    };
+    (@ renew<$Rule:ty>, $self:ident => $store:expr) => {
+        fn renew(
+            &$self,
+            renewal: $crate::store::driver::Settlement<'_, $Rule>,
+        ) -> $crate::future::BoxFuture<bool> {
+            $crate::store::Store::<$Rule>::renew(&$store, renewal)
         }
     };
     (@ fits<$Rule:ty>, $self:ident => $store:expr) => {

@@ -14,7 +14,10 @@
 //! its call. Likewise a rule declares whether it may delay (`Algorithm::may_delay`), so that a
 //! limit is rejected when it is built if nothing could hold its requests.
 
-use std::{future::Future, sync::Arc};
+use std::{
+    future::{Future, ready},
+    sync::Arc,
+};
 
 use super::{Ask, BoxFuture, Check, Decisions, Delta, NodeCounts, Pulled, Settlement, delegate};
 use crate::{algorithm::Algorithm, key::Key, policy::Policy};
@@ -101,6 +104,18 @@ pub trait Store<Rule>: Backend {
     /// drops the future when it refunds the charge of a cancelled request. A store should
     /// [count](Backend::unsettled) the settlements that it loses.
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done>;
+
+    /// Renews what a call holds: settles its charge to its own units at a [later
+    /// departure](crate::algorithm::Algorithm::renewal). Returns `true` if that was certainly made.
+    ///
+    /// It tells so through a wrapper that never fails, too, so wrappers forward it. By default, it
+    /// is a [settlement](Self::settle).
+    fn renew(&self, renewal: Settlement<'_, Rule>) -> BoxFuture<bool> {
+        match self.settle(vec![renewal]) {
+            Check::Ready(done) => Box::pin(ready(done.is_ok())),
+            Check::Pending(done) => Box::pin(async { done.await.is_ok() }),
+        }
+    }
 
     /// Removes a key, with the states of all [kinds](crate::algorithm::Algorithm::state_kind) of
     /// rules that charged it.

@@ -11,6 +11,7 @@
 mod compositions;
 mod connections;
 mod endings;
+mod leases;
 mod responses;
 mod rule;
 mod stores;

@@ -20,8 +20,7 @@ fn shared_stores_refuse_it_when_a_layer_is_made() {
     let url = "redis://127.0.0.1:1";
     let redis = || Redis::<AnyRule>::connect_lazy(url).unwrap();
     let memcached = Memcached::<AnyRule>::connect_lazy("memcached://127.0.0.1:1").unwrap();
-    let in_memory_only =
-        "counts calls in flight, which this store cannot: expected a rule of a rate";
+    let in_memory_only = "counts calls in flight without a lease, in a store that nodes share";
     for error in [
         redis().fits(&rule).unwrap_err(),
         memcached.fits(&rule).unwrap_err(),

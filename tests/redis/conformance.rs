@@ -12,7 +12,7 @@ use tollgate::{
 use super::servers;
 
 /// All algorithms, alone and combined.
-const RULES: [&str; 13] = [
+const RULES: [&str; 15] = [
     "token-bucket 5/100ms",
     "token-bucket 5/1h",
     "token-bucket 4/1s initial=2 keep=1h",
@@ -25,6 +25,8 @@ const RULES: [&str; 13] = [
     "three-color 5/s burst=3 peak=10/s peak-burst=6",
     "warm-up 9/1s over=2s",
     "warm-up-spaced 20/1s over=400ms",
+    "in-flight 4 lease=1h",
+    "in-flight 5 lease=200ms",
     "token-bucket 5/100ms & fixed-window 9/1s",
 ];
 /// For wrappers, which do not depend on the rule. Includes the rule for [`Law::Wait`].

@@ -23,7 +23,7 @@ use tollgate::{
 };
 
 /// The methods of `Backend`, `Store` and `FleetStore`.
-const METHODS: [&str; 14] = [
+const METHODS: [&str; 15] = [
     "address",
     "id",
     "unsettled",
@@ -33,6 +33,7 @@ const METHODS: [&str; 14] = [
     "acquire",
     "look",
     "settle",
+    "renew",
     "reset",
     "fits",
     "fleet",
@@ -100,6 +101,10 @@ impl<Rule> Store<Rule> for Marked {
     }
     fn settle(&self, _: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         self.done("settle")
+    }
+    fn renew(&self, _: Settlement<'_, Rule>) -> BoxFuture<bool> {
+        self.called("renew");
+        Box::pin(ready(false))
     }
     fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {
         self.done("reset")
@@ -185,6 +190,10 @@ where
     let settlement = Settlement::new(&policy, &rule, key, charge, 3).unwrap();
     store.settle(vec![settlement]).await.unwrap();
     calls("settle", None);
+    let charge = tollgate::Charge::new(Timestamp::default(), 1);
+    let renewal = Settlement::new(&policy, &rule, key, charge, 1).unwrap();
+    let is_made = store.renew(renewal).await;
+    calls("renew", Some(is_made.into()));
     store.reset(&policy, &key).await.unwrap();
     calls("reset", None);
     answers
@@ -233,15 +242,16 @@ async fn wrappers_answer_as_the_store_inside() {
     differs!(|store: Marked| store.remember_refusals(), ["sync"]);
     differs!(|store: Marked| store.with_blocks(), ["sync"]);
     // They do not fit a store that refuses beyond rules.
-    let fleet = ["fits", "sync"];
+    // Rules with renewals are refused by them.
+    let fleet = ["fits", "sync", "renew"];
     differs!(|store: Marked| store.leased(LeaseConfig::new()), fleet);
     differs!(|store: Marked| store.synced(SyncConfig::new()), fleet);
-    // A node that is counted uses up no fault.
-    differs!(Faulty::new, ["count_node"]);
+    // A node that is counted uses up no fault. A renewal is a settlement, which may be at fault.
+    differs!(Faulty::new, ["count_node", "renew"]);
     // Two stores have no identity, and a count each.
     differs!(
         |store: Marked| Alternating::new(store.clone(), store),
-        ["id", "unsettled"]
+        ["id", "unsettled", "renew"]
     );
 }
 

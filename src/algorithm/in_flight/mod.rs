@@ -8,6 +8,11 @@
 //! The end follows from the instant of the charge, so a settlement finds its span, or finds that it
 //! is over: units are given back once, by the call or by the end of the span. A key has about 18
 //! spans, and 32 at most, for each hold, whatever the limit.
+//!
+//! A lease is such a hold that the node of the call renews: it moves the units to the span of a
+//! later instant. So a state names no node and no call, and takes as little with a thousand nodes.
+//! Rejected: an entry for each call, with which a refusal takes as long as there are calls; and one
+//! for each node, whose count must be sent in the order in which its calls begin and end.
 
 mod step;
 mod wire;
@@ -46,16 +51,29 @@ use crate::{
 ///
 /// # Stores
 ///
-/// For [`Local`](crate::store::Local) alone: a node that dies never gives back what its calls hold.
-/// Other stores refuse the rule when a layer or a limiter is made. In memory a key that holds units
-/// is never evicted, and inherits none; if there is [no room](crate::store::AtCapacity) for one
-/// more, its call is undecided.
+/// In memory a key that holds units is never evicted, and inherits none; if there is [no
+/// room](crate::store::AtCapacity) for one more, its call is undecided. A
+/// [reset](crate::Limiter::reset) of a key keeps what calls hold: only their ends give it back, or
+/// a maximal hold.
 ///
-/// A [reset](crate::Limiter::reset) of a key keeps what calls hold: only their ends give it back,
-/// or a maximal hold.
+/// A node that dies never gives back what its calls hold. So stores that nodes share refuse the
+/// rule, when a layer or a limiter is made, unless it has a [lease](Self::lease): each node renews
+/// what its own calls hold, in the background and by the clock of the store, and what it does not
+/// renew comes back after the lease. Renewals need a runtime of tokio where the call begins.
+/// Counters, [leases](crate::store::Leased) of units and [synchronisation](crate::store::Synced)
+/// have no rule in flight.
 ///
-/// A store of your own that answers late may have charged a call whose client hangs up meanwhile:
-/// set a [maximal hold](Self::max_hold).
+/// No more is admitted than the limit, but for these faults:
+///
+/// | fault | until then | more than the limit | fewer |
+/// |---|---|---|---|
+/// | a node dies | the lease is over | | what its calls held |
+/// | a node cannot renew for longer than the lease | its next renewal | what its calls hold | |
+/// | the store loses its data, a replica that lags takes over, or a key is reset | the next renewals | what was lost | |
+/// | a release or an admission is lost | the lease is over | | its units |
+/// | a renewal fails, so that nobody knows if it was made | the lease is over | | its units, once for each renewal that failed |
+///
+/// A client that hangs up while the store is asked holds nothing once the store has answered.
 ///
 /// # With other settings
 ///
@@ -94,18 +112,15 @@ pub struct InFlight {
     most: NonZeroU64,
     /// In nanoseconds.
     max_hold: Option<NonZeroU64>,
+    /// In nanoseconds.
+    lease: Option<NonZeroU64>,
     /// In nanoseconds; `None` for a random wait.
     retry_after: Option<u64>,
 }
 
 impl InFlight {
-    pub(super) const NAME: &'static str = "in-flight";
-    /// The first byte of an encoded state.
-    pub(super) const TAG: u8 = 0x61;
     /// The kind of its states, which a reset keeps: calls that go on still count.
     pub(crate) const STATES: StateKind = StateKind::named(Self::NAME);
-    /// Its number among the kinds of rules in scripts, which have no step for it.
-    pub(super) const KIND: i64 = 12;
 
     /// Creates a limit of `units` that are held at once.
     ///
@@ -128,6 +143,7 @@ impl InFlight {
             Some(most) if units <= Quota::MAX_AMOUNT => Ok(Self {
                 most,
                 max_hold: None,
+                lease: None,
                 retry_after: None,
             }),
             _ => Err(Error::new(format!(
@@ -172,6 +188,41 @@ impl InFlight {
         Ok(Self { max_hold, ..self })
     }
 
+    /// Sets the time after which the units of a call come back whose node has died. A node renews
+    /// those of its own calls every third of it, so they last as long as the calls do.
+    ///
+    /// Rounded up by a sixteenth at most. Rules on [stores that nodes share](Self#stores) need it.
+    ///
+    /// # Panics
+    ///
+    /// When [`try_lease`](Self::try_lease) fails; meant for literals.
+    #[must_use]
+    #[track_caller]
+    pub fn lease(self, time: Duration) -> Self {
+        self.try_lease(time)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Sets the time after which the units of a call come back whose node has died, as
+    /// [`lease`](Self::lease) does.
+    ///
+    /// # Errors
+    ///
+    /// When `time` is below 100 milliseconds or above a day, or no whole number of microseconds.
+    pub fn try_lease(self, time: Duration) -> Result<Self, Error> {
+        let is_whole = time.subsec_nanos().is_multiple_of(1000);
+        if !is_whole || !(Self::LEAST_LEASE..=Self::MOST_LEASE).contains(&time) {
+            return Err(Error::new(format!(
+                "a lease of {time:?}: expected 100 ms to a day, in whole microseconds; choose how long the calls of                  a node that has died may count, such as 30 s"
+            )));
+        }
+        let lease = NonZeroU64::new(time.as_nanos() as u64);
+        Ok(Self { lease, ..self })
+    }
+
+    const LEAST_LEASE: Duration = Duration::from_millis(100);
+    const MOST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+
     /// Sets the wait of refusals. Cut to 2⁶⁴ − 1 ns.
     #[must_use]
     pub fn retry_after(self, wait: Duration) -> Self {
@@ -193,6 +244,10 @@ impl InFlight {
             f.write_str(" max-hold=")?;
             fmt_duration(hold.get(), f)?;
         }
+        if let Some(lease) = self.lease {
+            f.write_str(" lease=")?;
+            fmt_duration(lease.get(), f)?;
+        }
         if let Some(wait) = self.retry_after {
             f.write_str(" retry-after=")?;
             fmt_duration(wait, f)?;
@@ -204,11 +259,14 @@ impl InFlight {
         let column = words.column();
         let units = words.number("a number of units, as in `in-flight 8`")?;
         let mut rule = Self::try_at_most(units).map_err(|error| error.at_column(column))?;
-        let settings = words.settings(&["max-hold", "retry-after"])?;
+        let settings = words.settings(&["max-hold", "lease", "retry-after"])?;
         if let Some(word) = settings[0] {
             rule = word.apply(word.duration()?, |time| rule.try_max_hold(time))?;
         }
         if let Some(word) = settings[1] {
+            rule = word.apply(word.duration()?, |time| rule.try_lease(time))?;
+        }
+        if let Some(word) = settings[2] {
             rule = rule.retry_after(word.duration()?);
         }
         Ok(rule)
@@ -216,7 +274,7 @@ impl InFlight {
 }
 
 text! {
-    /// Parses `in-flight 8 max-hold=5m retry-after=2s`; all but the number may be left out.
+    /// Parses `in-flight 8 max-hold=5m lease=30s retry-after=2s`; all but the number may be left out.
     InFlight
 }
 
@@ -231,17 +289,18 @@ pub(crate) fn fits_in_memory(rule: &impl Algorithm) -> Result<(), Error> {
     ))
 }
 
-/// Checks that a rule does not count calls in flight, for stores that other nodes share.
+/// Checks that a rule counts calls in flight only by a lease, for stores that nodes share.
 pub(crate) fn fits_shared(rule: &impl Algorithm) -> Result<(), Error> {
-    match rule.look(None, Timestamp::default()).is_in_flight() {
-        true => Err(in_memory_only()),
+    fits_in_memory(rule)?;
+    let is_in_flight = rule.look(None, Timestamp::default()).is_in_flight();
+    match is_in_flight && rule.renewal().is_none() {
+        true => Err(without_lease()),
         false => Ok(()),
     }
 }
 
-fn in_memory_only() -> Error {
+fn without_lease() -> Error {
     Error::new(
-        "the rule counts calls in flight, which this store cannot: expected a rule of a rate, because a node that dies \
-         never gives back what its calls hold; keep calls in flight in memory, by a layer of their own with `Local`",
+        "the rule counts calls in flight without a lease, in a store that nodes share: expected a lease, because a node that dies          never gives back what its calls hold; set it by `.lease(…)` or `lease=30s`, or keep calls in flight in memory, by a          layer of their own with `Local`",
     )
 }

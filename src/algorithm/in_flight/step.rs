@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::InFlight;
 use crate::{
-    algorithm::{Algorithm, StateKind, Step},
+    algorithm::{Algorithm, Renewal, StateKind, Step},
     decision::{Charge, Cost, Decision, Verdict},
     time::Timestamp,
 };
@@ -12,12 +12,12 @@ use crate::{
 impl InFlight {
     /// Returns the end of the span that a charge at `at` lies in.
     fn end_of(&self, at: Timestamp) -> Timestamp {
-        let Some(hold) = self.max_hold else {
+        let Some(hold) = self.lease.or(self.max_hold) else {
             return Timestamp::MAX;
         };
-        let span = (hold.get() / 16).max(1);
         let end = at.as_nanos().saturating_add(hold.get());
-        Timestamp::from_nanos(end.checked_next_multiple_of(span).unwrap_or(u64::MAX))
+        let end = end.checked_next_multiple_of(span_of(hold.get()));
+        Timestamp::from_nanos(end.unwrap_or(u64::MAX))
     }
 
     /// Returns the wait of a refusal at `now`.
@@ -42,6 +42,22 @@ impl InFlight {
             .with_reset_after(until_less)
             .with_more_after(until_less)
     }
+}
+
+/// Returns the length of the spans of a hold, in nanoseconds: a sixteenth, in whole microseconds if
+/// it is that long.
+pub(super) fn span_of(hold: u64) -> u64 {
+    let span = (hold / 16).max(1);
+    if span < 1000 {
+        span
+    } else {
+        span - span % 1000
+    }
+}
+
+/// Returns `true` unless a span is over. The last instant is no end.
+fn is_to_come(end: Timestamp, now: Timestamp) -> bool {
+    now < end || end == Timestamp::MAX
 }
 
 /// The units that calls hold.
@@ -75,8 +91,16 @@ impl InFlightState {
         }
     }
 
+    /// Returns a state of spans that were read; `None` if nothing is held, or they do not ascend.
+    pub(super) fn of_spans(spans: Vec<Span>) -> Option<Self> {
+        let ascends = spans.windows(2).all(|two| two[0].end < two[1].end);
+        let mut state = Some(Self::Timed(Box::new(spans)));
+        Self::tidy(&mut state, Timestamp::default());
+        state.filter(|_| ascends)
+    }
+
     /// Removes what is over. If nothing is held then, there is no state.
-    pub(super) fn tidy(state: &mut Option<Self>, now: Timestamp) {
+    fn tidy(state: &mut Option<Self>, now: Timestamp) {
         let Some(Self::Timed(spans)) = state else {
             return;
         };
@@ -154,7 +178,9 @@ impl Algorithm for InFlight {
         self.answer(verdict, now, 0, held)
     }
 
-    /// Gives units back, unless the charge's span is over.
+    /// Gives back what the charge holds, unless its span is over, and holds the actual units from
+    /// its departure on. So a charge that is settled to its own units at a later departure is
+    /// renewed.
     fn settle(
         &self,
         state: &mut Option<InFlightState>,
@@ -162,20 +188,19 @@ impl Algorithm for InFlight {
         now: Timestamp,
         actual: u64,
     ) {
-        let end = self.end_of(charge.at);
-        // The last instant is no end.
-        if end <= now && end < Timestamp::MAX {
-            return;
+        let less = |units: u64| units.saturating_sub(charge.cost);
+        let more = |units: u64| units.saturating_add(actual);
+        for (end, change) in [
+            (self.end_of(charge.at), &less as &dyn Fn(u64) -> u64),
+            (self.end_of(charge.departs()), &more),
+        ] {
+            if is_to_come(end, now) {
+                InFlightState::change(state, end, now, change);
+            }
         }
-        let change = |units: u64| {
-            let more = actual.saturating_sub(charge.cost);
-            let less = charge.cost.saturating_sub(actual);
-            units.saturating_add(more).saturating_sub(less)
-        };
-        InFlightState::change(state, end, now, change);
     }
 
-    /// A call that outlasts its maximal hold has given back its units already.
+    /// A call that outlasts its maximal hold, or its lease, has given back its units already.
     fn forgets(
         &self,
         _: Option<&InFlightState>,
@@ -183,8 +208,14 @@ impl Algorithm for InFlight {
         now: Timestamp,
         actual: u64,
     ) -> bool {
-        let end = self.end_of(charge.at);
-        actual < charge.cost && end <= now && end < Timestamp::MAX
+        let is_changed = actual < charge.cost || charge.departs() > charge.at;
+        is_changed && charge.cost > 0 && !is_to_come(self.end_of(charge.at), now)
+    }
+
+    fn renewal(&self) -> Option<Renewal> {
+        let lease = Duration::from_nanos(self.lease?.get());
+        let max_hold = self.max_hold.map(|hold| Duration::from_nanos(hold.get()));
+        Some(Renewal { lease, max_hold })
     }
 
     fn forgettable_at(&self, state: &InFlightState) -> Timestamp {

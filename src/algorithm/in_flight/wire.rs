@@ -1,16 +1,18 @@
-//! Encodings: the state as bytes.
+//! Encodings: the state as bytes, and the rule and its state as numbers for scripts.
 
 use super::{
-    InFlight, in_memory_only,
-    step::{InFlightState, Span},
+    InFlight,
+    step::{InFlightState, Span, span_of},
+    without_lease,
 };
 use crate::{
     algorithm::{
         codec::{Codec, damaged, put_instant, put_number, take_instant, take_number, take_tag},
-        scripted::{ScriptTuple, Scripted},
+        scripted::{
+            MICRO, ScriptTuple, Scripted, count, fitting, instant, micros, most, natural, only,
+        },
     },
     error::Error,
-    time::Timestamp,
 };
 
 impl Codec for InFlightState {
@@ -36,23 +38,40 @@ impl Codec for InFlightState {
             let (end, units) = (take_instant(bytes)?, take_number(bytes)?);
             spans.push(Span { end, units });
         }
-        let ascends = spans.windows(2).all(|two| two[0].end < two[1].end);
-        let mut state = Some(Self::Timed(Box::new(spans)));
-        Self::tidy(&mut state, Timestamp::default());
-        state.filter(|_| ascends).ok_or_else(damaged)
+        Self::of_spans(spans).ok_or_else(damaged)
     }
 }
 
 impl Scripted for InFlight {
-    fn rule_parts(&self, _: &mut Vec<ScriptTuple>) -> Result<(), Error> {
-        Err(in_memory_only())
+    fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
+        let lease = self.lease.ok_or_else(without_lease)?.get();
+        let most = fitting(self.most.get().into(), self)?;
+        let times = [micros(lease, self)?, micros(span_of(lease), self)?];
+        parts.push([&[Self::KIND, most], &times[..]].concat());
+        Ok(())
     }
 
-    fn state_of_parts(&self, _: &[Option<ScriptTuple>]) -> Option<InFlightState> {
-        None
+    fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<InFlightState> {
+        let Some((&Self::KIND, spans)) = only(parts)?.split_first() else {
+            return None;
+        };
+        let spans = spans.chunks(2).map(|span| match span {
+            &[end, units] => Some(Span {
+                end: instant(end)?,
+                units: natural(units)?,
+            }),
+            _ => None,
+        });
+        InFlightState::of_spans(spans.collect::<Option<_>>()?)
     }
 
-    fn state_parts(&self, _: &InFlightState, parts: &mut Vec<Option<ScriptTuple>>) {
-        parts.push(None);
+    fn state_parts(&self, state: &InFlightState, parts: &mut Vec<Option<ScriptTuple>>) {
+        let spans = state.clone().spans().into_iter();
+        let spans = spans.flat_map(|Span { end, units }| {
+            let end = most(end.as_nanos().div_ceil(MICRO).into());
+            [end, count(units)]
+        });
+        let part = [Self::KIND].into_iter().chain(spans);
+        parts.push(Some(part.collect()));
     }
 }

@@ -17,7 +17,7 @@ use crate::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Settlement,
         Store, StoreError, StoreId, SyncFuture,
         ask::{ResolvedAsk, policies},
-        engine::{Answers, spawn_detached},
+        engine::{Answers, given_back, spawn_detached},
         names::{key_name, nodes_name},
     },
     time::{Clock, SystemClock},
@@ -283,19 +283,27 @@ where
         match (groups.pop(), groups.is_empty()) {
             (None, _) => Check::Ready(Ok(Decisions::default())),
             (Some(only), true) => match self.queue.ask(only.key, Work::Spend(only.asks)) {
-                Ok(answer) => Check::Pending(Box::pin(async move {
-                    let answers = receive(answer).await?;
-                    Ok(answers.decisions.of_policies(policies))
-                })),
+                Ok(answer) => Check::Pending(given_back(
+                    self,
+                    asks,
+                    Box::pin(async move {
+                        let answers = receive(answer).await?;
+                        Ok(answers.decisions.of_policies(policies))
+                    }),
+                )),
                 Err(error) => Check::Ready(Err(error)),
             },
             (Some(last), false) => {
                 groups.push(last);
                 let queue = Arc::clone(&self.queue);
-                spawn_detached(async move {
+                let decided = spawn_detached(async move {
                     let decisions = all_or_none(queue, groups).await?;
                     Ok(decisions.of_policies(policies))
-                })
+                });
+                match decided {
+                    Check::Pending(answer) => Check::Pending(given_back(self, asks, answer)),
+                    ready => ready,
+                }
             }
         }
     }

@@ -3,6 +3,7 @@
 //! | file | |
 //! |---|---|
 //! | `all_or_nothing` | the rule for several asks at once: all of them spend, or none |
+//! | `held` | answers about calls in flight, whose callers may be gone |
 //! | `queue` | calls that wait while a batch is in flight, and the turns of the workers that send batches |
 //! | `refusals` | the cache of refusals |
 //! | `steps` | operations of several calls, one after the other |
@@ -14,6 +15,8 @@
     expect(dead_code, reason = "remote stores use the rest")
 )]
 mod all_or_nothing;
+#[cfg(feature = "tokio")]
+mod held;
 #[cfg(feature = "tokio")]
 #[cfg_attr(
     not(feature = "redis"),
@@ -36,6 +39,7 @@ pub(crate) use self::task::{runtime, runtime_gone};
 #[cfg(feature = "tokio")]
 pub(super) use self::{
     all_or_nothing::Answers,
+    held::given_back,
     queue::{CombiningQueue, QueueTurn},
     task::{concurrently, each_delta, spawn_detached},
 };

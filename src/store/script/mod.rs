@@ -68,7 +68,7 @@ use crate::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Settlement,
         Store, StoreError, StoreId, SyncFuture,
         ask::policies,
-        engine::{runtime, spawn_detached},
+        engine::{given_back, runtime, spawn_detached},
         names::{key_name, nodes_name},
     },
 };
@@ -318,10 +318,11 @@ where
         match runtime() {
             Ok(runtime) => {
                 let (policies, queue) = (policies(asks), Arc::clone(&self.queue));
-                Check::Pending(Box::pin(async move {
+                let answer = Box::pin(async move {
                     let decisions = queue.ask(call, runtime).await?;
                     Ok(decisions.of_policies(policies))
-                }))
+                });
+                Check::Pending(given_back(self, asks, answer))
             }
             Err(error) => Check::Ready(Err(error)),
         }

@@ -8,7 +8,7 @@
 use std::{
     convert::Infallible,
     fmt,
-    future::Future,
+    future::{Future, ready},
     ops::ControlFlow,
     pin::Pin,
     sync::Arc,
@@ -24,8 +24,8 @@ use crate::{
     policy::Policy,
     stats::Counter,
     store::{
-        Ask, Backend, Check, Decisions, FailureMode, NeverFails, OnFailure, OnFailureFuture,
-        OwnedAsks, Settlement, Store, StoreError, delegate,
+        Ask, Backend, BoxFuture, Check, Decisions, FailureMode, NeverFails, OnFailure,
+        OnFailureFuture, OwnedAsks, Settlement, Store, StoreError, delegate,
     },
 };
 
@@ -364,6 +364,21 @@ where
             (!of_remote.is_empty()).then(|| remote.settle(of_remote)),
             (!of_local.is_empty()).then(|| local.settle(of_local)),
         )
+    }
+
+    fn renew(&self, renewal: Settlement<'_, Rule>) -> BoxFuture<bool> {
+        let StorePair { remote, local, .. } = &*self.stores;
+        let Some(charge) = renewal.charge.in_fallback() else {
+            return remote.renew(renewal);
+        };
+        match (self.stores.share_of)(renewal.rule) {
+            Some(rule) => local.renew(Settlement {
+                rule: &rule,
+                charge,
+                ..renewal
+            }),
+            None => Box::pin(ready(false)),
+        }
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {

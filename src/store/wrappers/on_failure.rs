@@ -302,7 +302,7 @@ impl<Rule, S: Store<Rule, Error: Into<StoreError>>> Store<Rule> for OnFailure<S>
         self.replace_error(self.store.reset(policy, key), 0, 0, policies)
     }
 
-    delegate!(Store<Rule>, self => self.store; fits);
+    delegate!(Store<Rule>, self => self.store; renew, fits);
 }
 
 /// Returns `count` decisions for a call that the store does not support.

@@ -272,7 +272,7 @@ where
         self.forget([hash], |store| store.reset(policy, key))
     }
 
-    delegate!(Store<Rule>, self => self.store; fits);
+    delegate!(Store<Rule>, self => self.store; renew, fits);
 
     fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>>
     where

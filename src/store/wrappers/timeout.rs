@@ -218,7 +218,7 @@ impl<Rule, S: Store<Rule, Error = StoreError>> Store<Rule> for Timeout<S> {
         self.with_deadline(self.store.reset(policy, key))
     }
 
-    delegate!(Store<Rule>, self => self.store; fits);
+    delegate!(Store<Rule>, self => self.store; renew, fits);
 
     fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>>
     where

@@ -324,7 +324,7 @@ impl<R> SuiteSettings<R> {
 
 /// Rules of each algorithm: slow ones, whose calls can be counted, and fast ones, whose waits are
 /// short.
-const RULES: [&str; 20] = [
+const RULES: [&str; 22] = [
     "token-bucket 5/1h",
     "token-bucket 5/1h keep-free=2",
     "token-bucket 20/1s burst=3",
@@ -344,6 +344,8 @@ const RULES: [&str; 20] = [
     "cascade 4/1h > 3/1d",
     "cascade 4/1h keep-free=1 > 3/1d keep-free=2",
     "three-color 4/1h burst=4 peak=6/1h peak-burst=6 aware",
+    "in-flight 4 lease=1h",
+    "in-flight 7 lease=1h",
     "token-bucket 6/1h & fixed-window 4/1d",
 ];
 

@@ -244,11 +244,18 @@ impl<R: Algorithm> Model<R> {
         self.known(subject, rule).is_loose = true;
     }
 
-    /// Records a reset.
+    /// Records a reset. A store may keep what calls hold, and does so without a lease.
     pub(super) fn forget(&mut self, subject: &Subject) {
-        let stays =
-            |known: &KnownKey<R>| known.subject != *subject || known.kind == InFlight::STATES;
-        self.known.retain(stays);
+        let newest = self.newest;
+        self.known.retain_mut(|known| {
+            let is_other = known.subject != *subject;
+            let last = known.possible.first().map(|possible| possible.by.clone());
+            let leased = last.filter(|by| !is_other && by.renewal().is_some());
+            if let Some(by) = leased {
+                add(&mut known.possible, PossibleState::new(None, &by), newest);
+            }
+            is_other || known.kind == InFlight::STATES
+        });
     }
 }
 

@@ -298,7 +298,7 @@ async fn decisions_equal_those_of_memory() {
     let redis = servers::Redis::start();
     // More seeds for algorithms that are in few sets.
     let seeds = |name: &str| match name {
-        "three colors" => 16,
+        "three colors" | "calls in flight" => 24,
         "leaky bucket" | "sliding window" | "sliding log" => 14,
         _ => 8,
     };

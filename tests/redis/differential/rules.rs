@@ -1,7 +1,7 @@
 //! The rules of the timelines.
 
 /// The names of the algorithms in text.
-pub(super) const KINDS: [&str; 9] = [
+pub(super) const KINDS: [&str; 10] = [
     "token-bucket",
     "leaky-bucket",
     "fixed-window",
@@ -11,6 +11,7 @@ pub(super) const KINDS: [&str; 9] = [
     "three-color",
     "warm-up",
     "warm-up-spaced",
+    "in-flight",
 ];
 
 /// The algorithms whose units can be granted ahead.
@@ -83,7 +84,15 @@ pub(super) const GRANTED: [(&str, &[&str]); 8] = [
 /// Rules that take turns on one key. Rules of one algorithm count in the same fraction of a
 /// microsecond. So a state that carries over is equal in memory, which rounds it to a fraction of a
 /// nanosecond.
-pub(super) const RULES: [(&str, &[&str]); 19] = [
+pub(super) const RULES: [(&str, &[&str]); 20] = [
+    (
+        "calls in flight",
+        &[
+            "in-flight 9 lease=1s",
+            "in-flight 6 lease=1100003us max-hold=5s",
+            "in-flight 20 lease=2s",
+        ],
+    ),
     (
         "token bucket",
         &[

@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Rules that restore nothing while a test runs.
-const SLOW: [&str; 13] = [
+const SLOW: [&str; 14] = [
     "token-bucket 10/1h",
     "token-bucket 7/1d burst=9 initial=12 keep=1h",
     "leaky-bucket 7/1h queue=9",
@@ -28,6 +28,7 @@ const SLOW: [&str; 13] = [
     "three-color 7/1h burst=2 peak=10/1h",
     "warm-up 60/1s over=10h",
     "warm-up-spaced 1/1h over=20h max-wait=100h",
+    "in-flight 24 lease=1d",
     "token-bucket 10/1h & leaky-bucket 7/1h queue=9",
     "cascade 7/1h > 9/1d & three-color 7/1d peak=10/1h",
 ];

@@ -396,7 +396,7 @@ where
         })
     }
 
-    delegate!(Store<Rule>, self => self.store; fits);
+    delegate!(Store<Rule>, self => self.store; renew, fits);
 
     fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>>
     where

@@ -1,0 +1,330 @@
+//! Calls in flight on stores that nodes share: permits are renewed for as long as their calls last,
+//! and those of nodes that are gone come back.
+
+use std::{fmt::Debug, future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
+
+use support::servers::{self, in_time};
+use tokio::{
+    runtime,
+    time::{Instant, sleep},
+};
+use tollgate::{
+    AnyRule, Cost, Limiter, Permit, Policy,
+    key::Key,
+    store::{
+        BoxStore, CircuitBreakerConfig, Local, Memcached, OnFailure, Redis, Store, StoreError,
+        StoreExt,
+    },
+};
+
+type Remote = BoxStore<AnyRule, StoreError>;
+
+/// Longer than this machine stalls.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn rule(text: &str) -> AnyRule {
+    text.parse().unwrap()
+}
+
+async fn redis(url: &str) -> Remote {
+    let builder = Redis::<AnyRule>::builder(url).response_timeout(PATIENCE);
+    builder.connect().await.unwrap().boxed()
+}
+
+fn memcached(server: &servers::Memcached) -> Remote {
+    let url = format!("memcached://{}", server.address());
+    Memcached::<AnyRule>::connect_lazy(url).unwrap().boxed()
+}
+
+/// Two connections to a store of each kind, for two nodes.
+struct Stores {
+    _redis: servers::Redis,
+    _memcached: servers::Memcached,
+    nodes: Vec<(&'static str, [Remote; 2])>,
+}
+
+impl Stores {
+    async fn start() -> Self {
+        let (server, cas) = (servers::Redis::start(), servers::Memcached::start());
+        let url = server.url();
+        let nodes = vec![
+            ("redis", [redis(&url).await, redis(&url).await]),
+            ("memcached", [memcached(&cas), memcached(&cas)]),
+        ];
+        Self {
+            _redis: server,
+            _memcached: cas,
+            nodes,
+        }
+    }
+}
+
+type Node<S = Remote> = Limiter<AnyRule, Arc<S>>;
+
+fn node<S: Store<AnyRule>>(store: S, rule: &AnyRule) -> Node<S> {
+    Limiter::new(Policy::new("exports"), rule.clone(), Arc::new(store))
+}
+
+async fn take<S>(node: &Node<S>) -> Option<Permit>
+where
+    S: Store<AnyRule, Error: Debug + Into<StoreError>> + Send + Sync + 'static,
+{
+    node.permit("alice", Cost::ONE).await.unwrap().ok()
+}
+
+/// Returns the units that the store counts as held, of a limit of so many.
+async fn held(node: &Node, most: u64) -> u64 {
+    let look = node.look("alice").await.unwrap();
+    most - look.remaining().unwrap()
+}
+
+/// Waits until so many units are held.
+async fn becomes(node: &Node, most: u64, expected: u64) {
+    in_time(PATIENCE, async {
+        while held(node, most).await != expected {
+            sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+/// Expects so many units to be held for all of this time.
+async fn stays(node: &Node, most: u64, expected: u64, time: Duration) {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        assert_eq!(held(node, most).await, expected);
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_outlast_their_lease_and_are_given_back_once() {
+    let stores = Stores::start().await;
+    let lease = Duration::from_secs(2);
+    let rule = rule("in-flight 3 lease=2s");
+    let each = stores.nodes.into_iter().map(|(name, [a, b])| {
+        let (a, b) = (node(a, &rule), node(b, &rule));
+        async move {
+            let first = take(&a).await.unwrap();
+            let second = take(&b).await.unwrap();
+            let third = take(&a).await.unwrap();
+            assert!(take(&a).await.is_none() && take(&b).await.is_none(), "{name}");
+            stays(&b, 3, 3, lease * 2).await;
+            drop(second);
+            becomes(&a, 3, 2).await;
+            let clone = first.clone();
+            drop(first);
+            stays(&b, 3, 2, lease / 2).await;
+            drop(clone);
+            becomes(&a, 3, 1).await;
+            drop(third);
+            becomes(&a, 3, 0).await;
+            let all = [take(&b).await, take(&b).await, take(&b).await];
+            assert!(all.iter().all(Option::is_some) && take(&a).await.is_none(), "{name}");
+        }
+    });
+    futures_util::future::join_all(each).await;
+}
+
+/// The runtime of a node ends, and its permits with it. They come back after the lease, and not
+/// before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_permits_of_a_node_that_died_come_back_after_the_lease() {
+    let server = servers::Redis::start();
+    let rule = rule("in-flight 3 lease=2s");
+    let alive = node(redis(&server.url()).await, &rule);
+    let dead = runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let (url, other) = (server.url(), rule.clone());
+    let permits = dead.spawn(async move {
+        let dies = node(redis(&url).await, &other);
+        [take(&dies).await.unwrap(), take(&dies).await.unwrap()]
+    });
+    let permits = permits.await.unwrap();
+    let own = take(&alive).await.unwrap();
+    dead.shutdown_background();
+    // The last renewal may be a third of the lease old.
+    stays(&alive, 3, 3, Duration::from_secs(1)).await;
+    becomes(&alive, 3, 1).await;
+    // Nobody can give them back any more.
+    drop(permits);
+    stays(&alive, 3, 1, Duration::from_millis(300)).await;
+    drop(own);
+    becomes(&alive, 3, 0).await;
+    assert_eq!(server.command(&["DBSIZE"]), "0");
+}
+
+/// A client that hangs up holds nothing, wherever its call was dropped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_are_dropped_while_the_store_is_asked_hold_nothing() {
+    let stores = Stores::start().await;
+    let rule = rule("in-flight 3 lease=1h");
+    for (name, [store, other]) in stores.nodes {
+        let (node, other) = (node(store, &rule), node(other, &rule));
+        for n in 0..300_u64 {
+            let mut call = pin!(node.permit("alice", Cost::ONE));
+            let polls = n % 3;
+            for _ in 0..polls {
+                let _ = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
+                tokio::task::yield_now().await;
+            }
+        }
+        becomes(&other, 3, 0).await;
+        assert!(take(&other).await.is_some(), "{name}");
+    }
+}
+
+/// A node that is cut off for longer than the lease loses its permits to others. Once it is back,
+/// all of them count, and in the end nothing is left or lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_cut_off_counts_again() {
+    let server = servers::Redis::start();
+    let proxy = servers::Proxy::start(server.address());
+    let rule = rule("in-flight 2 lease=600ms");
+    let url = format!("redis://{}", proxy.address());
+    let builder = Redis::<AnyRule>::builder(url).response_timeout(Duration::from_millis(100));
+    let cut = node(builder.connect().await.unwrap().boxed::<AnyRule>(), &rule);
+    let other = node(redis(&server.url()).await, &rule);
+    let [first, second] = [take(&cut).await.unwrap(), take(&cut).await.unwrap()];
+    assert!(take(&other).await.is_none());
+    proxy.set_flow(servers::Flow::Hold);
+    becomes(&other, 2, 0).await;
+    let third = take(&other).await.unwrap();
+    proxy.set_flow(servers::Flow::Forward);
+    // What is held beyond the limit shows as none left.
+    becomes(&other, 2, 2).await;
+    drop(third);
+    stays(&other, 2, 2, Duration::from_secs(1)).await;
+    drop(first);
+    // What was lost on the way is over with the lease.
+    becomes(&other, 2, 1).await;
+    stays(&other, 2, 1, Duration::from_secs(1)).await;
+    drop(second);
+    becomes(&other, 2, 0).await;
+    let [_a, _b] = [take(&other).await.unwrap(), take(&cut).await.unwrap()];
+    assert!(take(&other).await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reset_forgets_what_is_held_until_it_is_renewed() {
+    let server = servers::Redis::start();
+    let rule = rule("in-flight 2 lease=600ms");
+    let node = node(redis(&server.url()).await, &rule);
+    let permits = [take(&node).await.unwrap(), take(&node).await.unwrap()];
+    node.reset("alice").await.unwrap();
+    becomes(&node, 2, 2).await;
+    drop(permits);
+    becomes(&node, 2, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_maximal_hold_ends_the_renewals() {
+    let stores = Stores::start().await;
+    let rule = rule("in-flight 2 max-hold=1s lease=600ms");
+    for (_, [store, other]) in stores.nodes {
+        let (node, other) = (node(store, &rule), node(other, &rule));
+        let permit = take(&node).await.unwrap();
+        stays(&other, 2, 1, Duration::from_millis(700)).await;
+        becomes(&other, 2, 0).await;
+        drop(permit);
+        stays(&other, 2, 0, Duration::from_millis(300)).await;
+    }
+}
+
+/// Each wrapper renews, also one that never fails and so never says that a renewal was lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_are_renewed_through_wrappers() {
+    async fn lasts<S>(store: S, look: &Node)
+    where
+        S: Store<AnyRule, Error: Debug + Into<StoreError>> + Send + Sync + 'static,
+    {
+        let permit = take(&node(store, &rule("in-flight 2 lease=600ms"))).await.unwrap();
+        stays(look, 2, 1, Duration::from_millis(1500)).await;
+        drop(permit);
+        becomes(look, 2, 0).await;
+    }
+    let server = servers::Redis::start();
+    let store = async || redis(&server.url()).await;
+    let rule = rule("in-flight 2 lease=600ms");
+    let look = node(store().await, &rule);
+    lasts(store().await.timeout(PATIENCE), &look).await;
+    lasts(store().await.circuit_breaker(CircuitBreakerConfig::new()), &look).await;
+    lasts(store().await.remember_refusals(), &look).await;
+    let blocks = Redis::connect(server.url()).await.unwrap().with_blocks();
+    lasts(blocks, &look).await;
+
+    // Never failing ones, each over the others.
+    let closed: OnFailure<Remote> = store().await.fail_closed();
+    let open = store().await.remember_refusals().fail_open().boxed::<AnyRule>();
+    let fallback = store().await.fall_back_to(Local::new()).rule(|rule| Some(rule.clone()));
+    lasts_for_ever(closed, &look, &rule).await;
+    lasts_for_ever(open, &look, &rule).await;
+    lasts_for_ever(fallback, &look, &rule).await;
+}
+
+/// As above, of stores that never fail, which layers take.
+async fn lasts_for_ever<S>(store: S, look: &Node, rule: &AnyRule)
+where
+    S: Store<AnyRule, Answer: Send + 'static> + Send + Sync + 'static,
+    S::Error: tollgate::store::NeverFails,
+{
+    use http::{Request, Response};
+    use tower::{ServiceBuilder, ServiceExt};
+    let layer = tollgate::RateLimitLayer::new(rule.clone())
+        .policy(Policy::new("exports"))
+        .key(|_: &Request<()>| Key::from("alice"))
+        .store(store);
+    let service = ServiceBuilder::new()
+        .layer(layer)
+        .service(tower::service_fn(async |mut request: Request<()>| {
+            let permit = request.extensions_mut().remove::<Permit>();
+            let mut response = Response::new(String::new());
+            response.extensions_mut().insert(permit);
+            Ok::<_, std::convert::Infallible>(response)
+        }));
+    let response = service.oneshot(Request::new(())).await.unwrap();
+    assert!(response.extensions().get::<Option<Permit>>().unwrap().is_some());
+    stays(look, 2, 1, Duration::from_millis(1500)).await;
+    drop(response);
+    becomes(look, 2, 0).await;
+}
+
+/// Many permits, one after the other and together, leave nothing in the server.
+async fn leaves_nothing(permits: u64) {
+    let server = servers::Redis::start();
+    let store = Arc::new(redis(&server.url()).await);
+    let limiter = Limiter::new(Policy::new("exports"), rule("in-flight 4 lease=10s"), store);
+    let tasks = (0..256_u64).map(|task| {
+        let limiter = limiter.clone();
+        tokio::spawn(async move {
+            for n in 0..permits / 256 {
+                let key = Key::from(task << 32 | n / 2);
+                let permit = limiter.permit(key, Cost::ONE).await.unwrap();
+                drop(permit.expect("two of four at most"));
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    servers::wait_until("no key is left", PATIENCE, || {
+        match server.command(&["DBSIZE"]).as_str() {
+            "0" => Ok(()),
+            left => Err(format!("{left} keys")),
+        }
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_leave_nothing_behind() {
+    leaves_nothing(20_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes"]
+async fn slow_a_million_permits_leave_nothing_behind() {
+    leaves_nothing(1_000_000).await;
+}
