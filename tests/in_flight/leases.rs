@@ -1,23 +1,29 @@
 //! Calls in flight on stores that nodes share: permits are renewed for as long as their calls last,
 //! and those of nodes that are gone come back.
 
-use std::{fmt::Debug, future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    convert::Infallible,
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
+use http::{Request, Response};
 use support::servers::{self, in_time};
 use tokio::{
     runtime,
     time::{Instant, sleep},
 };
 use tollgate::{
-    AnyRule, Cost, Limiter, Permit, Policy,
+    AnyRule, Cost, Limiter, Permit, Policy, RateLimitLayer,
     key::Key,
-    store::{
-        BoxStore, CircuitBreakerConfig, Local, Memcached, OnFailure, Redis, Store, StoreError,
-        StoreExt,
-    },
+    store::{BoxStore, CircuitBreakerConfig, Local, Memcached, Redis, StoreError, StoreExt},
 };
+use tower::{Layer, ServiceExt, service_fn};
 
-type Remote = BoxStore<AnyRule, StoreError>;
+type Remote = Arc<BoxStore<AnyRule, StoreError>>;
 
 /// Longer than this machine stalls.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -28,12 +34,12 @@ fn rule(text: &str) -> AnyRule {
 
 async fn redis(url: &str) -> Remote {
     let builder = Redis::<AnyRule>::builder(url).response_timeout(PATIENCE);
-    builder.connect().await.unwrap().boxed()
+    Arc::new(builder.connect().await.unwrap().boxed())
 }
 
 fn memcached(server: &servers::Memcached) -> Remote {
     let url = format!("memcached://{}", server.address());
-    Memcached::<AnyRule>::connect_lazy(url).unwrap().boxed()
+    Arc::new(Memcached::<AnyRule>::connect_lazy(url).unwrap().boxed())
 }
 
 /// Two connections to a store of each kind, for two nodes.
@@ -59,16 +65,13 @@ impl Stores {
     }
 }
 
-type Node<S = Remote> = Limiter<AnyRule, Arc<S>>;
+type Node = Limiter<AnyRule, Remote>;
 
-fn node<S: Store<AnyRule>>(store: S, rule: &AnyRule) -> Node<S> {
-    Limiter::new(Policy::new("exports"), rule.clone(), Arc::new(store))
+fn node(store: Remote, rule: &AnyRule) -> Node {
+    Limiter::new(Policy::new("exports"), rule.clone(), store)
 }
 
-async fn take<S>(node: &Node<S>) -> Option<Permit>
-where
-    S: Store<AnyRule, Error: Debug + Into<StoreError>> + Send + Sync + 'static,
-{
+async fn take(node: &Node) -> Option<Permit> {
     node.permit("alice", Cost::ONE).await.unwrap().ok()
 }
 
@@ -108,7 +111,10 @@ async fn permits_outlast_their_lease_and_are_given_back_once() {
             let first = take(&a).await.unwrap();
             let second = take(&b).await.unwrap();
             let third = take(&a).await.unwrap();
-            assert!(take(&a).await.is_none() && take(&b).await.is_none(), "{name}");
+            assert!(
+                take(&a).await.is_none() && take(&b).await.is_none(),
+                "{name}"
+            );
             stays(&b, 3, 3, lease * 2).await;
             drop(second);
             becomes(&a, 3, 2).await;
@@ -120,7 +126,10 @@ async fn permits_outlast_their_lease_and_are_given_back_once() {
             drop(third);
             becomes(&a, 3, 0).await;
             let all = [take(&b).await, take(&b).await, take(&b).await];
-            assert!(all.iter().all(Option::is_some) && take(&a).await.is_none(), "{name}");
+            assert!(
+                all.iter().all(Option::is_some) && take(&a).await.is_none(),
+                "{name}"
+            );
         }
     });
     futures_util::future::join_all(each).await;
@@ -131,7 +140,7 @@ async fn permits_outlast_their_lease_and_are_given_back_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_permits_of_a_node_that_died_come_back_after_the_lease() {
     let server = servers::Redis::start();
-    let rule = rule("in-flight 3 lease=2s");
+    let rule = rule("in-flight 3 lease=3s");
     let alive = node(redis(&server.url()).await, &rule);
     let dead = runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -165,7 +174,7 @@ async fn calls_that_are_dropped_while_the_store_is_asked_hold_nothing() {
     for (name, [store, other]) in stores.nodes {
         let (node, other) = (node(store, &rule), node(other, &rule));
         for n in 0..300_u64 {
-            let mut call = pin!(node.permit("alice", Cost::ONE));
+            let mut call = pin!(async { node.permit("alice", Cost::ONE).await });
             let polls = n % 3;
             for _ in 0..polls {
                 let _ = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
@@ -186,7 +195,7 @@ async fn a_node_that_was_cut_off_counts_again() {
     let rule = rule("in-flight 2 lease=600ms");
     let url = format!("redis://{}", proxy.address());
     let builder = Redis::<AnyRule>::builder(url).response_timeout(Duration::from_millis(100));
-    let cut = node(builder.connect().await.unwrap().boxed::<AnyRule>(), &rule);
+    let cut = node(Arc::new(builder.connect().await.unwrap().boxed()), &rule);
     let other = node(redis(&server.url()).await, &rule);
     let [first, second] = [take(&cut).await.unwrap(), take(&cut).await.unwrap()];
     assert!(take(&other).await.is_none());
@@ -237,71 +246,79 @@ async fn a_maximal_hold_ends_the_renewals() {
 /// Each wrapper renews, also one that never fails and so never says that a renewal was lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_are_renewed_through_wrappers() {
-    async fn lasts<S>(store: S, look: &Node)
-    where
-        S: Store<AnyRule, Error: Debug + Into<StoreError>> + Send + Sync + 'static,
-    {
-        let permit = take(&node(store, &rule("in-flight 2 lease=600ms"))).await.unwrap();
-        stays(look, 2, 1, Duration::from_millis(1500)).await;
-        drop(permit);
-        becomes(look, 2, 0).await;
-    }
     let server = servers::Redis::start();
-    let store = async || redis(&server.url()).await;
-    let rule = rule("in-flight 2 lease=600ms");
-    let look = node(store().await, &rule);
-    lasts(store().await.timeout(PATIENCE), &look).await;
-    lasts(store().await.circuit_breaker(CircuitBreakerConfig::new()), &look).await;
-    lasts(store().await.remember_refusals(), &look).await;
-    let blocks = Redis::connect(server.url()).await.unwrap().with_blocks();
-    lasts(blocks, &look).await;
-
-    // Never failing ones, each over the others.
-    let closed: OnFailure<Remote> = store().await.fail_closed();
-    let open = store().await.remember_refusals().fail_open().boxed::<AnyRule>();
-    let fallback = store().await.fall_back_to(Local::new()).rule(|rule| Some(rule.clone()));
-    lasts_for_ever(closed, &look, &rule).await;
-    lasts_for_ever(open, &look, &rule).await;
-    lasts_for_ever(fallback, &look, &rule).await;
-}
-
-/// As above, of stores that never fail, which layers take.
-async fn lasts_for_ever<S>(store: S, look: &Node, rule: &AnyRule)
-where
-    S: Store<AnyRule, Answer: Send + 'static> + Send + Sync + 'static,
-    S::Error: tollgate::store::NeverFails,
-{
-    use http::{Request, Response};
-    use tower::{ServiceBuilder, ServiceExt};
-    let layer = tollgate::RateLimitLayer::new(rule.clone())
-        .policy(Policy::new("exports"))
-        .key(|_: &Request<()>| Key::from("alice"))
-        .store(store);
-    let service = ServiceBuilder::new()
-        .layer(layer)
-        .service(tower::service_fn(async |mut request: Request<()>| {
-            let permit = request.extensions_mut().remove::<Permit>();
+    let url = server.url();
+    let store = async || redis(&url).await;
+    let breaker = CircuitBreakerConfig::new();
+    let blocks = Redis::connect(&url).await.unwrap().with_blocks();
+    let of_limiters = [
+        store().await.timeout(PATIENCE).boxed::<AnyRule>(),
+        store().await.circuit_breaker(breaker).boxed(),
+        store().await.remember_refusals().boxed(),
+        blocks.boxed(),
+    ];
+    let own_share = |rule: &AnyRule| Some(rule.clone());
+    let of_layers = [
+        store().await.fail_closed().boxed::<AnyRule>(),
+        store().await.remember_refusals().fail_open().boxed(),
+        store()
+            .await
+            .fall_back_to(Local::new())
+            .rule(own_share)
+            .boxed(),
+    ];
+    let look = store().await;
+    let rule = rule("in-flight 2 lease=2s");
+    let mut lasting = Vec::new();
+    for (n, store) in of_limiters.into_iter().enumerate() {
+        let policy = Policy::new(&format!("limiter {n}"));
+        let look = Limiter::new(policy.clone(), rule.clone(), look.clone());
+        let limiter = Limiter::new(policy, rule.clone(), store);
+        lasting.push(tokio::spawn(async move {
+            let permit = limiter.permit("alice", Cost::ONE).await.unwrap().unwrap();
+            lasts(permit, &look).await;
+        }));
+    }
+    for (n, store) in of_layers.into_iter().enumerate() {
+        let policy = Policy::new(&format!("layer {n}"));
+        let look = Limiter::new(policy.clone(), rule.clone(), look.clone());
+        let layer = RateLimitLayer::new(rule.clone())
+            .policy(policy)
+            .key(|_: &Request<()>| Key::from("alice"))
+            .store(Arc::new(store));
+        let service = layer.layer(service_fn(async |mut request: Request<()>| {
+            let permit = request.extensions_mut().remove::<Permit>().unwrap();
             let mut response = Response::new(String::new());
             response.extensions_mut().insert(permit);
-            Ok::<_, std::convert::Infallible>(response)
+            Ok::<_, Infallible>(response)
         }));
-    let response = service.oneshot(Request::new(())).await.unwrap();
-    assert!(response.extensions().get::<Option<Permit>>().unwrap().is_some());
-    stays(look, 2, 1, Duration::from_millis(1500)).await;
-    drop(response);
+        lasting.push(tokio::spawn(async move {
+            let mut response = service.oneshot(Request::new(())).await.unwrap();
+            let permit = response.extensions_mut().remove::<Permit>();
+            lasts(permit.unwrap(), &look).await;
+        }));
+    }
+    for lasting in lasting {
+        lasting.await.unwrap();
+    }
+}
+
+/// Holds a permit for longer than its lease of two seconds.
+async fn lasts(permit: Permit, look: &Node) {
+    stays(look, 2, 1, Duration::from_secs(3)).await;
+    drop(permit);
     becomes(look, 2, 0).await;
 }
 
 /// Many permits, one after the other and together, leave nothing in the server.
 async fn leaves_nothing(permits: u64) {
     let server = servers::Redis::start();
-    let store = Arc::new(redis(&server.url()).await);
-    let limiter = Limiter::new(Policy::new("exports"), rule("in-flight 4 lease=10s"), store);
+    let limiter = node(redis(&server.url()).await, &rule("in-flight 4 lease=10s"));
     let tasks = (0..256_u64).map(|task| {
         let limiter = limiter.clone();
         tokio::spawn(async move {
             for n in 0..permits / 256 {
-                let key = Key::from(task << 32 | n / 2);
+                let key = Key::from((task << 32) + n / 2);
                 let permit = limiter.permit(key, Cost::ONE).await.unwrap();
                 drop(permit.expect("two of four at most"));
             }
