@@ -96,7 +96,7 @@
 //! | [`WarmUp`], [`WarmUpSpaced`] | a rate that grows with use and falls with rest | the full rate to a client that rested |
 //! | [`Cascade`], [`ThreeColor`] | a class for each request, by the bucket that paid for it | |
 //! | `(A, B)`, or `a & b` in text | both limits, charged together or not at all | |
-//! | [`InFlight`] | at most so many calls at once; in memory | a rate |
+//! | [`InFlight`] | at most so many calls at once | a rate |
 //! | [`AnyRule`] | any of these, from configuration text or per request | |
 //!
 //! # Stores

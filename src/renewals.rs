@@ -17,12 +17,16 @@ use std::{
 use tokio::{
     runtime::Handle,
     sync::oneshot,
-    time::{Instant, sleep_until, timeout},
+    time::{sleep, timeout},
 };
 
 use crate::{
-    algorithm::Renewal, charging::ChargedLimit, decision::Charge, permit::Release, random::seed,
-    time::Timestamp,
+    algorithm::Renewal,
+    charging::ChargedLimit,
+    decision::Charge,
+    permit::Release,
+    random::seed,
+    time::{Clock, LeaseClock, Timestamp},
 };
 
 /// The task of a charge goes on until this is dropped, and then gives it back.
@@ -65,22 +69,23 @@ async fn renew_until(
     mut held: KeptCharge,
     renewal: Renewal,
 ) {
-    let (begun, charged_at) = (Instant::now(), held.charge.at);
-    let max_hold = renewal.max_hold.map(|hold| begun + hold);
+    // It counts the time for which a machine was suspended, as the clock of the store does.
+    let (begun, charged_at) = (LeaseClock.now(), held.charge.at);
     let period = renewal.lease / 3;
     loop {
-        // The clock of the store, which this one is at most as late as the answer came.
-        let now = charged_at.saturating_add(begun.elapsed());
-        let due = Instant::now() + until_due(now, period);
-        let wakes_at = max_hold.map_or(due, |end| end.min(due));
-        tokio::select! {
-            _ = &mut ended => return,
-            () = sleep_until(wakes_at) => {}
-        }
-        if max_hold.is_some_and(|end| end <= Instant::now()) {
+        let held_for = LeaseClock.now().saturating_since(begun);
+        let left = renewal.max_hold.map(|hold| hold.saturating_sub(held_for));
+        if left == Some(Duration::ZERO) {
             return;
         }
-        held.renew(charged_at.saturating_add(begun.elapsed()), period)
+        // By the clock of the store, as of the answer.
+        let due_in = until_due(charged_at.saturating_add(held_for), period);
+        tokio::select! {
+            _ = &mut ended => return,
+            () = sleep(left.map_or(due_in, |left| left.min(due_in))) => {}
+        }
+        let held_for = LeaseClock.now().saturating_since(begun);
+        held.renew(charged_at.saturating_add(held_for), period)
             .await;
     }
 }

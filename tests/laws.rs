@@ -454,6 +454,7 @@ const RINGS: [(&str, &[&str]); 5] = [
             "outcome",
             "pace",
             "permit",
+            "renewals",
             "respond",
             "trace",
         ],

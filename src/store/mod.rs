@@ -12,8 +12,8 @@
 //! | transaction | a lock, or a transaction, in this process | [`Transactional`] over anything that implements [`Transact`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //! | your own | as you choose | anything that implements [`Store`], by a [`Transaction`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //!
-//! Calls [in flight](crate::InFlight) are for [`Local`] alone: each other store of this crate
-//! refuses them when a layer is made.
+//! Calls [in flight](crate::InFlight#stores) need a lease in each store but [`Local`]. Counters
+//! have no such rule.
 //!
 //! The traits for stores of your own, and what they take and return, are in [`driver`].
 //!

@@ -25,7 +25,8 @@ use crate::{
 /// Storage that can lock its states, or has transactions, such as a map behind a mutex or an
 /// embedded database.
 ///
-/// [`Transactional`] makes a store of it that runs every rule but [`InFlight`](crate::InFlight).
+/// [`Transactional`] makes a store of it that runs every rule; [`InFlight`](crate::InFlight#stores)
+/// needs a lease.
 ///
 /// The calls block their thread, so they should take no longer than a lock is held, or than an
 /// embedded database needs. A store that waits for a server implements [`Store`] and decides by a
@@ -129,8 +130,8 @@ pub trait Transact<Rule: Algorithm>: Backend {
     }
 }
 
-/// A store over anything that can [`Transact`]: it answers at once, and runs every rule but
-/// [`InFlight`](crate::InFlight).
+/// A store over anything that can [`Transact`]: it answers at once, and runs every rule;
+/// [`InFlight`](crate::InFlight#stores) needs a lease.
 ///
 /// Clones share the storage. The page of [`Transact`] has a complete example.
 ///

@@ -274,7 +274,8 @@ impl InFlight {
 }
 
 text! {
-    /// Parses `in-flight 8 max-hold=5m lease=30s retry-after=2s`; all but the number may be left out.
+    /// Parses `in-flight 8 max-hold=5m lease=30s retry-after=2s`; all but the number may be left
+    /// out.
     InFlight
 }
 

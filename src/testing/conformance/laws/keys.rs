@@ -372,8 +372,8 @@ impl<R: Algorithm> Checker<'_, R> {
         Ok(())
     }
 
-    /// Checks the first answer after the reset of an exhausted key. What calls hold stays held; with
-    /// a lease it may come back with its renewal.
+    /// Checks the first answer after the reset of an exhausted key. What calls hold stays held;
+    /// with a lease it may come back with its renewal.
     fn is_reset(&self, subject: &Subject, rule: &R, first: &Decision) -> CheckResult {
         if rule.renewal().is_some() {
             return Ok(());
