@@ -143,6 +143,10 @@ pub(crate) trait Release: Send + Sync {
     fn release(&self, limit: &ChargedLimit, charge: Charge);
 
     /// Renews a charge from its departure on. Returns `true` if that was certainly made.
+    #[cfg_attr(
+        not(feature = "tokio"),
+        expect(dead_code, reason = "nothing can renew")
+    )]
     fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<bool>;
 }
 
