@@ -78,7 +78,7 @@ impl Service<Request<Body>> for Inner {
             // A layer that leaves something in the request pays for dropping it.
             drop(request.extensions_mut().remove::<Outcome>());
             // The call would last until the measurement is over.
-            drop(request.extensions_mut().remove::<Permit>());
+            drop(Permit::take(request.extensions_mut()));
             KEPT.with_borrow_mut(|kept| kept.push(request));
         }
         ready(Ok(Response::new(Body::empty())))

@@ -29,6 +29,7 @@ use crate::{
     decision::{Charge, Decision, Decisions, Verdict},
     error::Error,
     key::Key,
+    permit::Permit,
     policy::Policy,
     store::StoreId,
 };
@@ -36,7 +37,8 @@ use crate::{
 /// The decisions of a request's limits, each with the name of its policy.
 ///
 /// Stacked layers append to one outcome, the outermost first. Handlers find it in the request's
-/// extensions, and outer layers in the extensions of a refusal.
+/// extensions, and outer layers in the extensions of a refusal. One that is removed from a request
+/// holds what its call [holds](Permit); a clone does not.
 ///
 /// A limit that a request is exempt from has no decision, and [`get`](Self::get) returns `None` for
 /// it. The outcome [is empty](Self::is_empty) if no limit applies.
@@ -68,11 +70,24 @@ use crate::{
 /// assert_eq!(service.oneshot(get("/health")).await?.body(), "exempt");
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Outcome {
     entries: OutcomeEntries,
     /// The states of dry runs that are not shown. Boxed, because most outcomes have none.
     hidden: Option<Box<SmallVec<[StateHash; 4]>>>,
+    /// What the call of the request holds.
+    permit: Option<Permit>,
+}
+
+impl Clone for Outcome {
+    /// Returns an outcome of the same decisions, which does not hold what a call in flight holds.
+    fn clone(&self) -> Self {
+        Self {
+            entries: self.entries.clone(),
+            hidden: self.hidden.clone(),
+            permit: self.permit.as_ref().map(Permit::reference),
+        }
+    }
 }
 
 impl Outcome {
@@ -100,6 +115,7 @@ impl Outcome {
         Self {
             entries: entries.collect(),
             hidden: None,
+            permit: None,
         }
     }
 
@@ -110,6 +126,7 @@ impl Outcome {
         Self {
             entries: OutcomeEntries::One(entry),
             hidden: None,
+            permit: None,
         }
     }
 
@@ -124,6 +141,34 @@ impl Outcome {
     pub(crate) fn push_entry(&mut self, policy: Policy, decision: Decision, state: StateHash) {
         let entry = OutcomeEntry::new(policy, decision, state);
         self.entries.append(OutcomeEntries::One(entry));
+    }
+
+    /// Adds what the call of the request holds.
+    #[inline]
+    pub(crate) fn carry(&mut self, permit: Permit) {
+        let outer = self.permit.take().and_then(Permit::found);
+        self.permit = Permit::of_both(outer, Some(permit));
+    }
+
+    /// Returns what the call of the request holds; of a clone, a [reference](Permit::reference).
+    #[cfg(feature = "http-body")]
+    pub(crate) fn permit(&self) -> Option<&Permit> {
+        self.permit.as_ref()
+    }
+
+    /// Takes what the call of the request holds; of a clone, a [reference](Permit::reference).
+    pub(crate) fn take_permit(&mut self) -> Option<Permit> {
+        self.permit.take()
+    }
+
+    /// Removes the charges of calls in flight, which permits give back.
+    #[inline]
+    pub(crate) fn forget_held(&mut self) {
+        for OutcomeEntry { decision, .. } in self.entries.as_mut_slice() {
+            if decision.is_held() {
+                *decision = decision.without_charge();
+            }
+        }
     }
 
     /// Remembers the state of a dry run that is not shown, for [`has`](Self::has) alone.
@@ -317,6 +362,15 @@ impl OutcomeEntries {
         match self {
             Self::None => &[],
             Self::One(entry) => slice::from_ref(entry),
+            Self::Several(entries) => entries,
+        }
+    }
+
+    #[inline]
+    fn as_mut_slice(&mut self) -> &mut [OutcomeEntry] {
+        match self {
+            Self::None => &mut [],
+            Self::One(entry) => slice::from_mut(entry),
             Self::Several(entries) => entries,
         }
     }

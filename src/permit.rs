@@ -8,12 +8,11 @@ use std::{
     fmt,
     future::{Future, ready},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Weak},
     task::{self, Context, Poll},
 };
 
 use pin_project_lite::pin_project;
-use smallvec::SmallVec;
 
 #[cfg(feature = "tokio")]
 use crate::renewals::{Keeper, keep};
@@ -47,9 +46,9 @@ use crate::{
 /// [`attach_permit`](crate::respond::Respond::attach_permit).
 ///
 /// Requests of `http` carry a clone in their extensions, for handlers that go on after the
-/// response, such as an upgraded connection or a task in the background: such a handler takes the
-/// permit and drops it when it is done. With the feature `axum`, a handler takes an
-/// `Option<Permit>` as an argument. In a request that holds nothing, there is none.
+/// response, such as an upgraded connection or a task in the background: such a handler
+/// [takes](Self::take) the permit and drops it when it is done. With the feature `axum`, a handler
+/// takes an `Option<Permit>` as an argument. In a request that holds nothing, there is none.
 ///
 /// A client that resets streams of HTTP/2 gets its permits back at each reset, while handlers that
 /// were spawned go on: let those take the permit.
@@ -64,7 +63,7 @@ use crate::{
 /// let service = ServiceBuilder::new()
 ///     .layer(RateLimitLayer::new(InFlight::at_most(1)))
 ///     .service(service_fn(async |mut request: Request<()>| {
-///         let permit = request.extensions_mut().remove::<Permit>();
+///         let permit = Permit::take(request.extensions_mut());
 ///         // The work goes on after the response.
 ///         tokio::spawn(async move {
 ///             tokio::task::yield_now().await;
@@ -85,18 +84,24 @@ use crate::{
 #[must_use = "dropped at once, it gives its units back"]
 pub struct Permit(Arc<Held>);
 
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the larger one is that of nearly all calls"
+#[cfg_attr(
+    feature = "tokio",
+    expect(
+        clippy::large_enum_variant,
+        reason = "the largest one is that of nearly all calls"
+    )
 )]
 enum Held {
-    /// The charges of one layer or limiter.
-    Charges {
+    Nothing,
+    /// A charge of a layer or a limiter.
+    Charge {
         layer: Arc<dyn Release>,
-        charges: SmallVec<[HeldCharge; 1]>,
+        held: HeldCharge,
     },
-    /// The permits of two layers around one service.
+    /// The permits of two limits, of one layer or of two around one service.
     Both(Permit, Permit),
+    /// What another permit holds.
+    Reference(Weak<Held>),
 }
 
 /// What a call holds of one limit.
@@ -116,7 +121,9 @@ impl HeldCharge {
     )]
     fn new(
         layer: &Arc<dyn Release>,
-        (limit, charge, renewal): (ChargedLimit, Charge, Option<Renewal>),
+        limit: ChargedLimit,
+        charge: Charge,
+        renewal: Option<Renewal>,
     ) -> Self {
         Self {
             #[cfg(feature = "tokio")]
@@ -151,17 +158,47 @@ pub(crate) trait Release: Send + Sync {
 }
 
 impl Permit {
-    /// Creates a permit of charges of this layer, which it gives back when its last clone is
+    /// Creates a permit of a charge of this layer, which it gives back when its last clone is
     /// dropped.
+    #[inline]
     pub(crate) fn new(
         layer: Arc<dyn Release>,
-        charges: impl IntoIterator<Item = (ChargedLimit, Charge, Option<Renewal>)>,
+        limit: ChargedLimit,
+        charge: Charge,
+        renewal: Option<Renewal>,
     ) -> Self {
-        let charges = charges.into_iter();
-        let charges = charges
-            .map(|charge| HeldCharge::new(&layer, charge))
-            .collect();
-        Self(Arc::new(Held::Charges { layer, charges }))
+        let held = HeldCharge::new(&layer, limit, charge, renewal);
+        Self(Arc::new(Held::Charge { layer, held }))
+    }
+
+    /// Returns a permit that holds what both hold.
+    pub(crate) fn of_both(outer: Option<Self>, inner: Option<Self>) -> Option<Self> {
+        match (outer, inner) {
+            (Some(outer), Some(inner)) => Some(outer.and(inner)),
+            (outer, inner) => outer.or(inner),
+        }
+    }
+
+    /// Returns a permit that finds this one, and does not hold what it holds: for clones of an
+    /// outcome, which may be kept for longer than the call lasts.
+    pub(crate) fn reference(&self) -> Self {
+        Self(Arc::new(match &*self.0 {
+            Held::Reference(held) => Held::Reference(held.clone()),
+            _ => Held::Reference(Arc::downgrade(&self.0)),
+        }))
+    }
+
+    /// Returns the permit that a reference finds while the call is in flight; any other as it is.
+    pub(crate) fn found(self) -> Option<Self> {
+        match &*self.0 {
+            Held::Reference(held) => held.upgrade().map(Self),
+            _ => Some(self),
+        }
+    }
+
+    /// Creates a permit that holds nothing.
+    pub(crate) fn nothing() -> Self {
+        Self(Arc::new(Held::Nothing))
     }
 
     /// Returns a permit that holds what both hold.
@@ -172,12 +209,8 @@ impl Permit {
     /// Returns the units that are held under the limit of this name, in all.
     pub fn units(&self, policy: &str) -> u64 {
         match &*self.0 {
-            Held::Charges { charges, .. } => {
-                let of_policy = charges
-                    .iter()
-                    .filter(|held| held.limit.policy.name() == policy);
-                of_policy.fold(0, |sum, held| sum.saturating_add(held.charge.cost))
-            }
+            Held::Charge { held, .. } if held.limit.policy.name() == policy => held.charge.cost,
+            Held::Charge { .. } | Held::Nothing | Held::Reference(_) => 0,
             Held::Both(a, b) => a.units(policy).saturating_add(b.units(policy)),
         }
     }
@@ -185,10 +218,10 @@ impl Permit {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Self::Charges { layer, charges } = self {
-            for held in charges.drain(..).filter(|held| !held.is_kept()) {
-                layer.release(&held.limit, held.charge);
-            }
+        if let Self::Charge { layer, held } = self
+            && !held.is_kept()
+        {
+            layer.release(&held.limit, held.charge.duplicate());
         }
     }
 }
@@ -269,11 +302,12 @@ where
         return Err(Refusal::decided(outcome, &decisions).into());
     }
     let held = decisions.only().filter(|decision| decision.is_held());
-    let charge = held.and_then(Decision::charge);
     let renewal = || limit.selected.as_ref()?.downcast_ref::<Rule>()?.renewal();
     let renewal = renewal();
-    let charge = charge.map(|charge| (limit, charge, renewal));
-    Ok(Permit::new(limiter.0, charge))
+    Ok(match held.and_then(Decision::charge) {
+        Some(charge) => Permit::new(limiter.0, limit, charge, renewal),
+        None => Permit::nothing(),
+    })
 }
 
 impl<Rule: Algorithm, S> Release for LimiterParts<Rule, S>
@@ -285,7 +319,7 @@ where
             return;
         };
         // Remote stores settle in the background, and count what fails.
-        drop(self.store.settle(vec![settlement]));
+        drop(self.store.settle_one(settlement));
     }
 
     fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<bool> {

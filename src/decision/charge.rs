@@ -327,6 +327,7 @@ impl Decision {
     }
 
     /// Returns the charge, which stays in the decision too.
+    #[inline]
     pub(crate) fn charge(&self) -> Option<Charge> {
         if !self.is_spent() || self.cost == 0 {
             return None;

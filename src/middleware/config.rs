@@ -204,9 +204,10 @@ impl<L: Limits, S, R> Config<L, S, R> {
         L: Limits<Rule: Algorithm + 'a>,
     {
         let asked = asked.map(|parts| (parts.0, parts.1, self.same_state.hash(parts)));
-        let holds = decisions.as_slice().iter().any(Decision::is_held);
-        if !self.is_separate && !self.settles && !holds {
-            return Outcome::of(asked, decisions);
+        if !self.is_separate && !self.settles {
+            let mut outcome = Outcome::of(asked, decisions);
+            outcome.forget_held();
+            return outcome;
         }
         let mut outcome = Outcome::new();
         for ((policy, key, state), decision) in asked.zip(decisions.as_slice()) {
@@ -437,16 +438,18 @@ where
     R: Send + Sync,
 {
     fn release(&self, limit: &ChargedLimit, charge: Charge) {
+        let Some(observer) = &self.observer else {
+            // Remote stores settle in the background.
+            drop(self.correct(limit, charge, 0));
+            return;
+        };
         let units = charge.cost;
         // Before they are free for others, so that the observer never counts more than the limit;
         // and they are given back if it panics.
         let _free = OnDrop(Some(|| {
-            // Remote stores settle in the background.
             drop(self.correct(limit, charge, 0));
         }));
-        if let Some(observer) = &self.observer {
-            observer.released(&limit.policy, &limit.key, units);
-        }
+        observer.released(&limit.policy, &limit.key, units);
     }
 
     fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<bool> {
@@ -488,7 +491,7 @@ where
         let Some(settlement) = self.settlement(limit, charge, actual) else {
             return Settling::done();
         };
-        match self.store.settle(vec![settlement]) {
+        match self.store.settle_one(settlement) {
             Check::Ready(Ok(())) => Settling::done(),
             Check::Ready(Err(error)) => error.never(),
             Check::Pending(done) => Settling::pending(Box::pin(async {

@@ -211,11 +211,14 @@ where
     Svc: Service<Req>,
     R: Respond<Req, Svc::Response, Svc::Error>,
 {
-    let mut answer = ready!(respond::<Svc, Req, R>(pending, future, annotation, cx));
-    if let (Ok(response), Some(permit)) = (&mut answer, permit.take()) {
+    // In place, because a response is long to move.
+    let mut polled = respond::<Svc, Req, R>(pending, future, annotation, cx);
+    if let Poll::Ready(Ok(response)) = &mut polled
+        && let Some(permit) = permit.take()
+    {
         R::attach_permit(permit, response);
     }
-    Poll::Ready(answer)
+    polled
 }
 
 impl<Svc, Req, L, S, R> fmt::Debug for ResponseFuture<Svc, Req, L, S, R>

@@ -37,19 +37,23 @@ where
     L: Limits<Rule: Algorithm>,
     Config<L, S, R>: Release + 'static,
 {
-    let held = || {
-        let asked = asks.iter().zip(decisions.as_slice());
-        asked.filter(|(_, decision)| decision.is_held())
-    };
-    let charge = |(ask, decision): (&Ask<'_, L::Rule>, &Decision)| {
-        let charge = decision.charge()?;
-        Some((charged_limit(config, ask), charge, ask.rule().renewal()))
-    };
-    let charges = held().filter_map(charge);
-    let permit = Permit::new(Arc::<Config<L, S, R>>::clone(config), charges);
+    let asked = asks.iter().zip(decisions.as_slice());
+    let held = asked.filter(|(_, decision)| decision.is_held());
+    let mut permit = None;
+    for (ask, decision) in held.clone() {
+        if let Some(charge) = decision.charge() {
+            let layer = Arc::<Config<L, S, R>>::clone(config);
+            let (limit, renewal) = (charged_limit(config, ask), ask.rule().renewal());
+            let one = Permit::new(layer, limit, charge, renewal);
+            permit = Permit::of_both(permit, Some(one));
+        }
+    }
+    let permit = permit.unwrap_or_else(Permit::nothing);
     // Now that it is given back whatever happens.
-    for (ask, _) in held() {
-        config.observe_held(ask.policy(), ask.key(), ask.cost().get());
+    if config.observer.is_some() {
+        for (ask, _) in held {
+            config.observe_held(ask.policy(), ask.key(), ask.cost().get());
+        }
     }
     permit
 }

@@ -345,6 +345,7 @@ where
 }
 
 /// Returns the limit of an ask that was charged, for as long as its charge may be corrected.
+#[inline]
 pub(super) fn charged_limit<L, S, R>(
     config: &Config<L, S, R>,
     ask: &Ask<'_, L::Rule>,

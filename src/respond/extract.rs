@@ -96,6 +96,6 @@ impl<S: Sync> OptionalFromRequestParts<S> for Permit {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
-        Ok(parts.extensions.get().cloned())
+        Ok(Self::of(&parts.extensions))
     }
 }

@@ -1,14 +1,48 @@
-//! The permit of a call in flight, tied to the body of its response.
+//! The permit of a call in flight, in its request and tied to the body of its response.
 
 #[cfg(any(feature = "axum", feature = "tonic"))]
 use std::{any::Any, mem};
 
+use http::Extensions;
 #[cfg(any(feature = "axum", feature = "tonic"))]
 use http_body::Body;
 
 #[cfg(any(feature = "axum", feature = "tonic"))]
 use super::metered::MeteredBody;
-use crate::permit::Permit;
+use crate::{outcome::Outcome, permit::Permit};
+
+impl Permit {
+    /// Takes the permit of a call out of the extensions of its request, for a handler that goes on
+    /// after the response.
+    ///
+    /// `None` if the call holds nothing. Of a request that was cloned, one clone holds the permit;
+    /// the others find it while the call is in flight.
+    pub fn take(extensions: &mut Extensions) -> Option<Self> {
+        let of_outcome = extensions.get_mut().and_then(Outcome::take_permit);
+        let of_outcome = of_outcome.and_then(Self::found);
+        let alone = extensions.remove::<Self>();
+        Self::of_both(alone, of_outcome)
+    }
+
+    /// Returns a clone of the permit in the extensions of a request.
+    #[cfg(feature = "http-body")]
+    pub(crate) fn of(extensions: &Extensions) -> Option<Self> {
+        let of_outcome = extensions.get().and_then(Outcome::permit);
+        let of_outcome = of_outcome.cloned().and_then(Self::found);
+        let alone = extensions.get::<Self>().cloned();
+        Self::of_both(alone, of_outcome)
+    }
+
+    /// Puts a clone into the extensions of a request: into its outcome, if it has one, because each
+    /// value takes a box, and may let the map grow.
+    pub(crate) fn carry(&self, extensions: &mut Extensions) {
+        if let Some(outcome) = extensions.get_mut::<Outcome>() {
+            outcome.carry(self.clone());
+        } else if let Some(outer) = extensions.insert(self.clone()) {
+            extensions.insert(outer.and(self.clone()));
+        }
+    }
+}
 
 /// Gives a permit back when a body has ended, if it is one of axum or tonic; any other body at
 /// once, because it cannot be wrapped in place.

@@ -160,7 +160,7 @@ where
                     None
                 }
             });
-        let permit = req.extensions().get().cloned();
+        let permit = Permit::of(req.extensions());
         SettleByBodyFuture {
             future: self.inner.call(req),
             permit,

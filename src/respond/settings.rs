@@ -240,12 +240,7 @@ macro_rules! admissions {
         }
 
         fn carry_permit(&self, req: &mut Request<$BIn>, permit: &Permit) {
-            let extensions = req.extensions_mut();
-            let permit = match extensions.remove::<Permit>() {
-                None => permit.clone(),
-                Some(outer) => outer.and(permit.clone()),
-            };
-            extensions.insert(permit);
+            permit.carry(req.extensions_mut());
         }
 
         fn attach_permit(permit: Permit, res: &mut Response<$BOut>) {
@@ -267,7 +262,11 @@ pub(super) fn empty_parts<B>(req: &mut Request<B>) -> (Parts, OuterOutcome) {
     mem::swap(&mut parts.headers, req.headers_mut());
     parts.headers.clear();
     mem::swap(&mut parts.extensions, req.extensions_mut());
-    let outer = parts.extensions.remove::<Outcome>().map(Box::new);
+    let outer = parts.extensions.remove::<Outcome>().map(|mut outer| {
+        // The call ends with this response.
+        drop(outer.take_permit());
+        Box::new(outer)
+    });
     parts.extensions.clear();
     (parts, outer)
 }

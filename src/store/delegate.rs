@@ -136,6 +136,13 @@ macro_rules! __delegate {
             $crate::store::Store::<$Rule>::settle(&$store, settlements)
         }
 
+        fn settle_one(
+            &$self,
+            settlement: $crate::store::driver::Settlement<'_, $Rule>,
+        ) -> $crate::store::driver::Check<Self::Done> {
+            $crate::store::Store::<$Rule>::settle_one(&$store, settlement)
+        }
+
         fn reset(
             &$self,
             policy: &$crate::Policy,

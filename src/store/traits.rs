@@ -117,6 +117,12 @@ pub trait Store<Rule>: Backend {
         }
     }
 
+    /// Corrects one earlier charge, as [`settle`](Self::settle) does: by a list of one, the
+    /// default. A store in memory needs no list.
+    fn settle_one(&self, settlement: Settlement<'_, Rule>) -> Check<Self::Done> {
+        self.settle(vec![settlement])
+    }
+
     /// Removes a key, with the states of all [kinds](crate::algorithm::Algorithm::state_kind) of
     /// rules that charged it.
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done>;

@@ -235,8 +235,8 @@ async fn responders_that_wrap_others_hold() {
         .store(store.clone())
         .key(by_key())
         .respond(Http::new().drain_bodies());
-    let service = layer.layer(service_fn(async |request: Request<Body>| {
-        assert!(request.extensions().get::<Permit>().is_some());
+    let service = layer.layer(service_fn(async |mut request: Request<Body>| {
+        assert!(Permit::take(request.extensions_mut()).is_some());
         Ok::<_, Infallible>(Response::new(Body::from("hello")))
     }));
     let open = ask(&service, "alice").await;
@@ -293,16 +293,10 @@ async fn conditions_and_handles_settle_nothing_that_is_held() {
     check(&store, limit().charge_if(failed).layer(handler()), 1).await;
     // It only looks, and the charge after the response is given back with it.
     check(&store, limit().charge_after(failed).layer(handler()), 0).await;
-    let taken = service_fn(async |request: Request<Body>| {
+    let taken = service_fn(async |mut request: Request<Body>| {
         assert!(request.extensions().get::<ChargeHandle>().is_none());
-        assert_eq!(
-            request
-                .extensions()
-                .get::<Permit>()
-                .unwrap()
-                .units("default"),
-            1
-        );
+        let permit = Permit::take(request.extensions_mut()).unwrap();
+        assert_eq!(permit.units("default"), 1);
         let outcome = request.extensions().get::<Outcome>().unwrap();
         assert!(outcome.take_charge("default").is_err());
         Ok(Response::new(Body::from("hello")))
@@ -326,7 +320,7 @@ async fn two_layers_hold_each_for_itself() {
     let kept = Arc::new(Mutex::new(None));
     let keeps = Arc::clone(&kept);
     let inner = service_fn(move |mut request: Request<Body>| {
-        let permit = request.extensions_mut().remove::<Permit>();
+        let permit = Permit::take(request.extensions_mut());
         let permit = permit.inspect(|permit| {
             assert_eq!((permit.units("outer"), permit.units("inner")), (1, 1));
         });

@@ -119,7 +119,7 @@ fn app(store: &Local<InFlight>, meters: &[Meter]) -> Router {
     };
     let panics = async || -> &'static str { panic!("as it was told") };
     let upgrades = async |mut request: Request<Body>| {
-        let permit = request.extensions_mut().remove::<Permit>();
+        let permit = Permit::take(request.extensions_mut());
         let upgrade = hyper::upgrade::on(request);
         tokio::spawn(async move {
             let mut io = TokioIo::new(upgrade.await.unwrap());

@@ -59,7 +59,7 @@ impl Future for Handling {
             }
             RESPOND => Poll::Ready(respond()),
             DETACH => {
-                *orders.detached.lock().unwrap() = request.extensions_mut().remove();
+                *orders.detached.lock().unwrap() = Permit::take(request.extensions_mut());
                 Poll::Ready(respond())
             }
             FAIL => Poll::Ready(Err("failed")),

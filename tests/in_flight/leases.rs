@@ -287,7 +287,7 @@ async fn permits_are_renewed_through_wrappers() {
             .key(|_: &Request<()>| Key::from("alice"))
             .store(Arc::new(store));
         let service = layer.layer(service_fn(async |mut request: Request<()>| {
-            let permit = request.extensions_mut().remove::<Permit>().unwrap();
+            let permit = Permit::take(request.extensions_mut()).unwrap();
             let mut response = Response::new(String::new());
             response.extensions_mut().insert(permit);
             Ok::<_, Infallible>(response)

@@ -1,12 +1,16 @@
 //! The responses of a limit of calls in flight.
 
-use std::{convert::Infallible, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use axum::{Router, body::Body, routing::get};
 use http::{HeaderMap, Request, Response, StatusCode};
 use tollgate::{
-    AnyRule, InFlight, Limit, Limiter, Permit, Policy, RateLimitLayer, TokenBucket,
-    key::Header,
+    AnyRule, InFlight, Limit, Limiter, Outcome, Permit, Policy, RateLimitLayer, TokenBucket,
+    key::{Header, Key},
     respond::{AsError, Grpc, Headers, Http, Refused, SettleByBody},
     store::Local,
 };
@@ -259,4 +263,48 @@ fn a_pair_with_a_rate_is_refused() {
     assert!(Limit::try_new((InFlight::at_most(2), InFlight::at_most(9))).is_err());
     let limiter = Limiter::try_new(Policy::default(), pair, Local::new());
     assert!(limiter.unwrap_err().to_string().contains("`.also(…)`"));
+}
+
+/// A clone of an outcome may be kept for longer than the call lasts, as by a log.
+#[tokio::test]
+async fn clones_of_an_outcome_hold_nothing() {
+    let store = Local::new();
+    let rate = RateLimitLayer::new(TokenBucket::per_hour(1)).named("rate");
+    let layer = RateLimitLayer::new(InFlight::at_most(3)).store(store.clone());
+    let clones = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&clones);
+    let handler = service_fn(move |request: Request<Body>| {
+        let mut clone = request.extensions().clone();
+        // The call is in flight, so a clone of its request finds the permit.
+        let found = Permit::take(&mut clone).unwrap();
+        assert_eq!(found.units("default"), 1);
+        drop(found);
+        let outcome = request.extensions().get::<Outcome>().cloned();
+        kept.lock().unwrap().extend([outcome, clone.remove()]);
+        async { Ok::<_, Infallible>(Response::new(Body::from("hello"))) }
+    });
+    let service = ServiceBuilder::new()
+        .layer(layer)
+        .layer(rate)
+        .service(handler);
+    let held = || held(&store, Key::GLOBAL);
+    let response = service.clone().oneshot(Request::default()).await.unwrap();
+    assert_eq!((response.status(), held()), (StatusCode::OK, 1));
+    drop(response);
+    assert_eq!(held(), 0);
+
+    // A refusal by an inner layer carries the outcome, and holds nothing.
+    let refused = service.oneshot(Request::default()).await.unwrap();
+    let (refused, body) = refused.into_parts();
+    assert_eq!((refused.status, held()), (StatusCode::TOO_MANY_REQUESTS, 1));
+    drop(body);
+    assert_eq!(held(), 0);
+    assert_eq!(refused.extensions.get::<Outcome>().unwrap().len(), 2);
+
+    // The call has ended.
+    for outcome in clones.lock().unwrap().drain(..) {
+        let mut extensions = http::Extensions::new();
+        extensions.insert::<Outcome>(outcome.unwrap());
+        assert!(Permit::take(&mut extensions).is_none());
+    }
 }

@@ -23,7 +23,7 @@ use tollgate::{
 };
 
 /// The methods of `Backend`, `Store` and `FleetStore`.
-const METHODS: [&str; 15] = [
+const METHODS: [&str; 16] = [
     "address",
     "id",
     "unsettled",
@@ -33,6 +33,7 @@ const METHODS: [&str; 15] = [
     "acquire",
     "look",
     "settle",
+    "settle_one",
     "renew",
     "reset",
     "fits",
@@ -178,7 +179,8 @@ where
 
     let mut calls = |method: &'static str, remaining: Option<u64>| {
         let called = std::mem::take(&mut *inside.0.lock().unwrap());
-        let was_called = called.contains(method);
+        // One settlement is a list of one.
+        let was_called = called.contains(method.trim_end_matches("_one"));
         answers.push((method, format!("{was_called}, {remaining:?}")));
     };
     calls("no method", None);
@@ -190,6 +192,10 @@ where
     let settlement = Settlement::new(&policy, &rule, key, charge, 3).unwrap();
     store.settle(vec![settlement]).await.unwrap();
     calls("settle", None);
+    let charge = tollgate::Charge::new(Timestamp::default(), 1);
+    let settlement = Settlement::new(&policy, &rule, key, charge, 3).unwrap();
+    store.settle_one(settlement).await.unwrap();
+    calls("settle_one", None);
     let charge = tollgate::Charge::new(Timestamp::default(), 1);
     let renewal = Settlement::new(&policy, &rule, key, charge, 1).unwrap();
     let is_made = store.renew(renewal).await;

@@ -5,12 +5,13 @@ use std::time::Duration;
 use super::InFlight;
 use crate::{
     algorithm::{Algorithm, Renewal, StateKind, Step},
-    decision::{Charge, Cost, Decision, Verdict},
+    decision::{Charge, Cost, Decision, Numbers, Verdict},
     time::Timestamp,
 };
 
 impl InFlight {
     /// Returns the end of the span that a charge at `at` lies in.
+    #[inline]
     fn end_of(&self, at: Timestamp) -> Timestamp {
         let Some(hold) = self.lease.or(self.max_hold) else {
             return Timestamp::MAX;
@@ -21,6 +22,7 @@ impl InFlight {
     }
 
     /// Returns the wait of a refusal at `now`.
+    #[inline]
     fn wait(&self, now: Timestamp) -> Duration {
         const SECOND: u64 = 1_000_000_000;
         let nanos = self.retry_after.unwrap_or_else(|| {
@@ -32,15 +34,18 @@ impl InFlight {
         Duration::from_nanos(nanos)
     }
 
+    #[inline]
     fn answer(&self, verdict: Verdict, now: Timestamp, cost: u64, held: u64) -> Decision {
         let wait = self.wait(now);
         let until_less = if held > 0 { wait } else { Duration::ZERO };
         Decision::new(verdict, now, cost)
             .with_limit_in_flight(self.most)
-            .with_remaining(self.most.get().saturating_sub(held))
             .with_retry_after((cost <= self.most.get()).then_some(wait))
-            .with_reset_after(until_less)
-            .with_more_after(until_less)
+            .with_numbers(Numbers {
+                remaining: self.most.get().saturating_sub(held),
+                reset_after: until_less,
+                more_after: until_less,
+            })
     }
 }
 
@@ -113,6 +118,7 @@ impl InFlightState {
     }
 
     /// Returns the units that are held.
+    #[inline]
     fn held(&self, now: Timestamp) -> u64 {
         match self {
             Self::Untimed(units) => *units,
@@ -124,6 +130,7 @@ impl InFlightState {
     }
 
     /// Changes the units of the span that ends at `end`.
+    #[inline]
     fn change(
         state: &mut Option<Self>,
         end: Timestamp,
@@ -135,6 +142,16 @@ impl InFlightState {
             *state = (units > 0).then_some(Self::Untimed(units));
             return;
         }
+        Self::change_span(state, end, now, change);
+    }
+
+    #[inline(never)]
+    fn change_span(
+        state: &mut Option<Self>,
+        end: Timestamp,
+        now: Timestamp,
+        change: impl FnOnce(u64) -> u64,
+    ) {
         if !matches!(state, Some(Self::Timed(_))) {
             let spans = state.take().map_or_else(Vec::new, Self::spans);
             *state = Some(Self::Timed(Box::new(spans)));

@@ -206,21 +206,52 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         let rule = own.as_ref().unwrap_or(settlement.rule);
         let settlement = &Settlement { rule, ..settlement };
         let location = self.locate(settlement.policy, &settlement.key, rule.state_kind());
+        let settle = |slot: &mut MapSlot<S>| self.settle_slot(slot, settlement);
+        // As a decision about it: packed states are rarely in the map.
+        let is_packed = rule.packed_rule().is_some() || rule.two_buckets().is_some();
+        if is_packed || self.map.with_known(location, settle).is_none() {
+            self.settle_locked(location, settlement);
+        }
+    }
+
+    /// Corrects a charge of a key in the map.
+    #[inline]
+    fn settle_slot<A: Algorithm<State = S>>(
+        &self,
+        slot: &mut MapSlot<S>,
+        settlement: &Settlement<'_, A>,
+    ) {
+        // Without a copy: a log may be long.
+        let now = self.store_time().at();
+        let forgets = slot.forgets(settlement, now);
+        self.count_forgotten(forgets);
+        slot.settle(settlement, now);
+    }
+
+    /// Counts a settlement that refunds nothing.
+    #[inline]
+    fn count_forgotten(&self, forgets: bool) {
+        if forgets {
+            self.counters.unsettled.add(1);
+        }
+    }
+
+    /// Corrects a charge under the lock of the key's shard.
+    #[cold]
+    fn settle_locked<A: Algorithm<State = S>>(
+        &self,
+        location: Location,
+        settlement: &Settlement<'_, A>,
+    ) {
+        let rule = settlement.rule;
         let mut shard = self.map.lock(location);
-        let count = |forgets: bool| {
-            self.counters.unsettled.add(forgets.into());
-        };
         if let Some(mut slot) = shard.get_mut(location) {
-            // Without a copy: a log may be long.
-            let now = self.store_time().at();
-            count(slot.forgets(settlement, now));
-            slot.settle(settlement, now);
-            return;
+            return self.settle_slot(&mut slot, settlement);
         }
         let now = self.store_time();
         if let Some(claim) = self.table.claim(location.fingerprint) {
             let mut working = self.working_state(rule, &claim, now);
-            count(working.slot.forgets(settlement, now.at()));
+            self.count_forgotten(working.slot.forgets(settlement, now.at()));
             if working.settle(settlement, now.at()) {
                 self.replace(claim, &mut shard, location, rule, working, now);
             }
@@ -233,7 +264,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         let usage = self.table.inherited_usage(location.fingerprint);
         let usage = usage.filter(|_| settlement.actual > settlement.charge.cost);
         let mut working = WorkingState::new(self.inherited_state(rule, usage, now));
-        count(working.slot.forgets(settlement, now.at()));
+        self.count_forgotten(working.slot.forgets(settlement, now.at()));
         if !working.settle(settlement, now.at()) || working.slot.is_expired(now.at()) {
             return;
         }

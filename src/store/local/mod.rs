@@ -256,6 +256,12 @@ impl<A: Algorithm, C: Clock> Store<A> for Local<A, C> {
         Check::Ready(Ok(()))
     }
 
+    #[inline]
+    fn settle_one(&self, settlement: Settlement<'_, A>) -> Check<Self::Done> {
+        self.inner.settle(settlement);
+        Check::Ready(Ok(()))
+    }
+
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         self.reset(policy, key);
         Check::Ready(Ok(()))

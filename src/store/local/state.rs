@@ -127,7 +127,8 @@ impl<S> MapSlot<S> {
         let [until, before, after, now] = [self.until, before, after, now].map(Timestamp::as_nanos);
         self.until = Timestamp::from_nanos(match self.state {
             Some(_) => postponed(until, before, after, now),
-            None => after,
+            // It stays in the map for a while, as any expired state.
+            None => after.max(now),
         });
     }
 }
