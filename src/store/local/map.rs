@@ -203,6 +203,11 @@ impl<S> Shard<'_, S> {
 
     /// Inserts a slot that is not there.
     pub(super) fn insert(&mut self, location: Location, slot: MapSlot<S>) {
+        if self.queue.len() == self.queue.capacity() {
+            // By a quarter: a queue that doubles takes up to eight bytes more for each key.
+            let more = self.queue.len() / 4 + 4;
+            self.queue.reserve_exact(more);
+        }
         self.queue.push_back(location.fingerprint);
         self.map.map.insert(location.fingerprint, slot);
         // A flag that is written once, not a count: threads that insert would contend for it.

@@ -35,10 +35,13 @@ pub use self::stats::LocalStats;
 use self::{
     map::{Location, Map, Shard},
     stats::{Displaced, LocalCounters, Occupancy, StateKinds},
-    table::Table,
+    table::{Claim, Table},
 };
 use crate::{
-    algorithm::{Algorithm, InFlight, StateKind, fits_in_memory},
+    algorithm::{
+        Algorithm, InFlight, StateKind, fits_in_memory,
+        packed::{PackedState, StoreTime},
+    },
     error::Error,
     key::Key,
     policy::Policy,
@@ -52,11 +55,12 @@ use crate::{
 ///
 /// # Memory
 ///
-/// At its first call, the store reserves address space for a table of 24 bytes per key of its
-/// capacity, and as much again when it gets the first state in two words. A store that is never
-/// called takes about 50 kB. The table holds packed states of one or two words of 64 bits. It takes
-/// memory as its keys grow in number, so few keys lie close together in a large store, too. These
-/// rules pack their states, also within an [`AnyRule`](crate::AnyRule):
+/// When it packs the first state, the store reserves address space for a table of 24 bytes per key
+/// of its capacity, and as much again when it gets the first state in two words. Without packed
+/// states, and with a capacity of up to a million keys, it reserves none, and an empty store takes
+/// about 50 kB. The table holds packed states of one or two words of 64 bits. It takes memory as
+/// its keys grow in number, so few keys lie close together in a large store, too. These rules pack
+/// their states, also within an [`AnyRule`](crate::AnyRule):
 ///
 /// | rule | packs its states if |
 /// |---|---|
@@ -68,21 +72,22 @@ use crate::{
 ///
 /// Any other state takes memory when its key is inserted. Later keys reuse the memory of expired
 /// ones; a key whose calls are in flight does not expire. These states live in maps that double
-/// when they are full, so the bytes per key vary within a range:
+/// when they are full, so the bytes per key vary within a range. In a store that also has packed
+/// states, the table takes 24 more for each key of the capacity:
 ///
-/// | rule | bytes per key, with 24 of the table |
+/// | rule | bytes per key |
 /// |---|---|
 /// | any that packs its states into one word | 23 to 24 |
 /// | any that packs its states into two words | 46 to 47 |
-/// | `InFlight`; one with a maximal hold takes 16 to 32 more for each of up to 32 spans | 77 to 107 |
-/// | other `FixedWindow` and `ThreeColor` | 77 to 137 |
-/// | other `TokenBucket` and `LeakyBucket`, `WarmUp`, `WarmUpSpaced` | 87 to 152 |
-/// | other `SlidingWindow`; one of n slices takes 8·(n + 1) more | 92 to 172 |
-/// | other `Cascade` of two | 92 to 172 |
-/// | `Cascade` of three | 142 to 222 |
-/// | `SlidingLog` with up to four calls | 157 to 237 |
-/// | `AnyRule` of one other rule, without the boxed part: slices, the third level of a cascade, calls | 102 to 192 |
-/// | `AnyRule` of two other rules, `… & …`; each rule more takes 48 | 197 to 287 |
+/// | `InFlight`; one with a maximal hold takes 16 to 32 more for each of up to 32 spans | 52 to 76 |
+/// | other `FixedWindow` and `ThreeColor` | 53 to 113 |
+/// | other `TokenBucket` and `LeakyBucket`, `WarmUp`, `WarmUpSpaced` | 63 to 128 |
+/// | other `SlidingWindow`; one of n slices takes 8·(n + 1) more | 68 to 148 |
+/// | other `Cascade` of two | 68 to 148 |
+/// | `Cascade` of three | 118 to 198 |
+/// | `SlidingLog` with up to four calls | 133 to 213 |
+/// | `AnyRule` of one other rule, without the boxed part: slices, the third level of a cascade, calls | 78 to 168 |
+/// | `AnyRule` of two other rules, `… & …`; each rule more takes 48 | 173 to 263 |
 ///
 /// The capacity bounds the number of keys, not the number of calls that a
 /// [`SlidingLog`](crate::algorithm::SlidingLog) records for each. A log takes 16 to 32 bytes for
@@ -362,9 +367,9 @@ impl LocalBuilder {
 impl<C> LocalBuilder<C> {
     /// Sets the maximum number of keys. With 0, the store keeps none.
     ///
-    /// The first call reserves address space for the table, 23.6 bytes per key; beyond a million
-    /// keys, building the store does. Memory is taken as keys arrive. A key whose state is not
-    /// packed takes [more](Local#memory). The capacity does not bound the calls that a
+    /// The first packed state reserves address space for the table, 23.6 bytes per key; beyond a
+    /// million keys, building the store does. Memory is taken as keys arrive. A key whose state is
+    /// not packed takes [more](Local#memory). The capacity does not bound the calls that a
     /// [`SlidingLog`](crate::algorithm::SlidingLog) records for each key.
     #[must_use]
     pub fn capacity(self, keys: usize) -> Self {
@@ -469,11 +474,11 @@ impl<S, C> LocalInner<S, C> {
     }
 }
 
-/// A table that is created when it is first used.
+/// A table that is created when the first state is packed.
 ///
 /// A layer begins with a store of its own, which a user may replace before it is ever called. The
 /// table is the largest part of a store, and a C library that takes its memory from a heap clears
-/// all of it at once.
+/// all of it at once. Rules such as calls in flight never pack their states.
 struct LazyTable {
     keys: usize,
     table: OnceLock<Table>,
@@ -499,6 +504,22 @@ impl LazyTable {
             let _: &Table = &table;
         }
         table
+    }
+
+    /// Claims the slot of a key, as [`Table::claim`] does. A table that was never used has none,
+    /// and is not created.
+    fn claim(&self, key: u64) -> Option<Claim<'_>> {
+        self.table.get()?.claim(key)
+    }
+
+    /// Returns the usage that a key inherits, as [`Table::inherited_usage`] does.
+    fn inherited_usage(&self, key: u64) -> Option<PackedState> {
+        self.table.get()?.inherited_usage(key)
+    }
+
+    /// Removes expired keys, as [`Table::sweep`] does.
+    fn sweep(&self, now: StoreTime) -> usize {
+        self.table.get().map_or(0, |table| table.sweep(now))
     }
 
     /// Vacates all slots of a table that was used, and removes all inherited usage. Returns how

@@ -77,7 +77,7 @@ use crate::{
 /// this wrapper. A request that is on its way while its key is blocked may still be admitted.
 ///
 /// A [`Local`](crate::store::Local) evicts no block. It has no room for a new one if it is at its
-/// capacity and no key has expired; see [`failed`](Self::failed). A block takes about 125 bytes
+/// capacity and no key has expired; see [`failed`](Self::failed). A block takes about 101 bytes
 /// there.
 ///
 /// # Rules
