@@ -164,6 +164,7 @@ waiting_tests() {
 # Tests that need the processors for themselves: fleets of processes must not stay far below their limits either.
 step_fleet() {
   timed "${members[@]}" --test fleet -- --skip mixed::
+  timed "${members[@]}" --test in_flight -- processes::
 }
 
 # Tests that compute.
@@ -171,9 +172,10 @@ step_tests() {
   # The proofs are a step of their own, which optimizes them.
   timed "${members[@]}" --lib --bins -- --skip ::proof::
   local program
-  for program in core local stores wrappers http grpc in_flight observe laws waiting replay; do
+  for program in core local stores wrappers http grpc observe laws waiting replay; do
     timed "${members[@]}" --test $program
   done
+  timed "${members[@]}" --test in_flight -- --skip processes::
   timed "${members[@]}" --test fleet -- mixed::
   timed "${members[@]}" --example recipes --example limits_file
   cargo test "${members[@]}" --test messages
@@ -280,7 +282,7 @@ step_quick_tests() {
   # Without what takes longest: proofs, threads that race, the suite on each class of stores, and fleets of mixed settings. Two
   # threads wait while two compute.
   timed --locked --all-features --lib --test core --test local --test grpc --test in_flight --test observe --test laws --test waiting \
-    --example recipes --example limits_file -- --test-threads=4 --skip ::proof:: --skip stress::
+    --example recipes --example limits_file -- --test-threads=4 --skip ::proof:: --skip stress:: --skip leases:: --skip processes::
   timed --locked --all-features --test stores --test wrappers --test http --test charges --test fleet \
     -- --test-threads=4 --skip redis --skip memcached --skip processes:: --skip conformance:: --skip mixed::
 }

@@ -10,6 +10,7 @@ use std::{
     pin::Pin,
     sync::{Arc, Weak},
     task::{self, Context, Poll},
+    time::Duration,
 };
 
 use pin_project_lite::pin_project;
@@ -25,7 +26,7 @@ use crate::{
     live_rule::RequestRule,
     outcome::{Outcome, StateHash},
     respond::{Refusal, Refused},
-    store::{BoxFuture, Check, MayFail, NeverWaits, Settlement, Store},
+    store::{BoxFuture, Check, MayFail, NeverWaits, Renewed, Settlement, Store},
 };
 
 /// The units that a call in flight holds under the limits of a layer or of a
@@ -104,6 +105,9 @@ enum Held {
     Reference(Weak<Held>),
 }
 
+/// The time for which a call holds its units beyond the lease if no runtime can renew it.
+const UNRENEWED: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// What a call holds of one limit.
 struct HeldCharge {
     limit: ChargedLimit,
@@ -115,22 +119,25 @@ struct HeldCharge {
 
 impl HeldCharge {
     /// Begins the renewals of a charge, if its rule has a lease.
-    #[cfg_attr(
-        not(feature = "tokio"),
-        expect(unused_variables, reason = "nothing can renew")
-    )]
     fn new(
         layer: &Arc<dyn Release>,
         limit: ChargedLimit,
         charge: Charge,
         renewal: Option<Renewal>,
     ) -> Self {
-        Self {
+        let mut held = Self {
             #[cfg(feature = "tokio")]
             keeper: renewal.and_then(|renewal| keep(layer, &limit, &charge, renewal)),
             limit,
             charge,
+        };
+        if renewal.is_some() && !held.is_kept() {
+            // Stores that answer at once need no runtime, and renew at once.
+            let moved = held.charge.duplicate().with_delay(Some(UNRENEWED));
+            drop(layer.renew(&held.limit, moved));
+            held.charge.at = held.charge.at.saturating_add(UNRENEWED);
         }
+        held
     }
 
     /// Returns `true` if a task gives the charge back.
@@ -149,12 +156,8 @@ pub(crate) trait Release: Send + Sync {
     /// Gives back a charge of this layer or limiter.
     fn release(&self, limit: &ChargedLimit, charge: Charge);
 
-    /// Renews a charge from its departure on. Returns `true` if that was certainly made.
-    #[cfg_attr(
-        not(feature = "tokio"),
-        expect(dead_code, reason = "nothing can renew")
-    )]
-    fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<bool>;
+    /// Renews a charge from its departure on.
+    fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<Renewed>;
 }
 
 impl Permit {
@@ -255,7 +258,7 @@ where
     /// # Cancellation
     ///
     /// If the future is dropped before a store over a network has answered, that store may have
-    /// spent the cost.
+    /// spent the cost. What a call would hold is given back.
     pub fn permit(
         &self,
         key: impl Into<Key>,
@@ -322,11 +325,11 @@ where
         drop(self.store.settle_one(settlement));
     }
 
-    fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<bool> {
+    fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<Renewed> {
         let units = charge.cost;
         match self.settlement(limit, charge, units) {
             Some(renewal) => self.store.renew(renewal),
-            None => Box::pin(ready(false)),
+            None => Box::pin(ready(Renewed::NotMade)),
         }
     }
 }

@@ -1,22 +1,23 @@
 //! Renewals of what a call holds under a lease.
 //!
-//! Each such charge has a task that owns it until its permit is dropped: it renews the charge, and
-//! then gives it back, one after the other, so neither can overtake the other one. The charges of
-//! a node come due together, so the queues of stores send their renewals in few requests.
+//! A task for each such charge moves it to the present every third of the lease. What comes due
+//! together goes out together, by the queues of stores. The permit and its task share the charge:
+//! a permit that is dropped gives it back at once, or leaves that to a renewal that is under way,
+//! so neither can overtake the other one.
 //!
-//! A renewal that fails may have been made. The charge counts as lying nowhere then: the next
+//! A renewal whose result is not known may have been made. The charge lies nowhere then: the next
 //! renewal adds its units once more, and nobody takes back what was added before, which is over
 //! with the lease. So a failure can refuse too much, and never admits too much.
 
 use std::{
-    convert::Infallible,
-    sync::{Arc, OnceLock},
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::{
     runtime::Handle,
-    sync::oneshot,
+    task::AbortHandle,
     time::{sleep, timeout},
 };
 
@@ -25,12 +26,40 @@ use crate::{
     charging::ChargedLimit,
     decision::Charge,
     permit::Release,
-    random::seed,
+    store::Renewed,
     time::{Clock, LeaseClock, Timestamp},
 };
 
-/// The task of a charge goes on until this is dropped, and then gives it back.
-pub(crate) type Keeper = oneshot::Sender<Infallible>;
+/// A charge that a task renews until this is dropped, which gives it back.
+pub(crate) struct Keeper {
+    held: Arc<KeptCharge>,
+    task: AbortHandle,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if self.held.end() {
+            self.task.abort();
+        }
+    }
+}
+
+/// A charge that its permit and its task share.
+struct KeptCharge {
+    layer: Arc<dyn Release>,
+    limit: ChargedLimit,
+    state: Mutex<KeptState>,
+    runtime: Handle,
+}
+
+enum KeptState {
+    /// The charge, as the store has it.
+    Held(Charge),
+    /// A renewal is under way, and ends with the charge.
+    Renewing,
+    /// The permit is gone: whoever has the charge gives it back.
+    Ended,
+}
 
 /// Renews a charge in a task of its own. Returns `None` outside of a runtime of tokio.
 pub(crate) fn keep(
@@ -40,78 +69,113 @@ pub(crate) fn keep(
     renewal: Renewal,
 ) -> Option<Keeper> {
     let runtime = Handle::try_current().ok()?;
-    let (keeper, ended) = oneshot::channel();
-    let held = KeptCharge {
+    let held = Arc::new(KeptCharge {
         layer: Arc::clone(layer),
         limit: limit.clone(),
-        charge: charge.duplicate(),
-    };
-    runtime.spawn(renew_until(ended, held, renewal));
-    Some(keeper)
+        state: Mutex::new(KeptState::Held(charge.duplicate())),
+        runtime: runtime.clone(),
+    });
+    let task = runtime.spawn(renew(Arc::clone(&held), charge.at, renewal));
+    Some(Keeper {
+        held,
+        task: task.abort_handle(),
+    })
 }
 
-/// A charge that its task gives back when it ends.
-struct KeptCharge {
-    layer: Arc<dyn Release>,
-    limit: ChargedLimit,
-    charge: Charge,
-}
-
-impl Drop for KeptCharge {
-    fn drop(&mut self) {
-        self.layer.release(&self.limit, self.charge.duplicate());
-    }
-}
+/// The longest time for which the answer to a renewal is awaited. What ends meanwhile is given back
+/// after it.
+const MOST_RENEWING: Duration = Duration::from_secs(5);
 
 /// Renews a charge until its permit is dropped, or a maximal hold is over.
-async fn renew_until(
-    mut ended: oneshot::Receiver<Infallible>,
-    mut held: KeptCharge,
-    renewal: Renewal,
-) {
+async fn renew(held: Arc<KeptCharge>, charged_at: Timestamp, renewal: Renewal) {
     // It counts the time for which a machine was suspended, as the clock of the store does.
-    let (begun, charged_at) = (LeaseClock.now(), held.charge.at);
-    let period = renewal.lease / 3;
+    let begun = LeaseClock.now();
+    let period = (renewal.lease / 3).max(Duration::from_millis(1));
     loop {
         let held_for = LeaseClock.now().saturating_since(begun);
         let left = renewal.max_hold.map(|hold| hold.saturating_sub(held_for));
         if left == Some(Duration::ZERO) {
+            held.end();
             return;
         }
-        // By the clock of the store, as of the answer.
-        let due_in = until_due(charged_at.saturating_add(held_for), period);
-        tokio::select! {
-            _ = &mut ended => return,
-            () = sleep(left.map_or(due_in, |left| left.min(due_in))) => {}
-        }
+        sleep(left.map_or(period, |left| left.min(period))).await;
+        let Some(renewing) = KeptCharge::begin(&held) else {
+            return;
+        };
         let held_for = LeaseClock.now().saturating_since(begun);
-        held.renew(charged_at.saturating_add(held_for), period)
-            .await;
+        let to = charged_at.saturating_add(held_for);
+        renewing.renew(to, period.min(MOST_RENEWING)).await;
     }
 }
 
 impl KeptCharge {
-    /// Moves the units to an instant.
-    async fn renew(&mut self, to: Timestamp, within: Duration) {
-        // Scripts count microseconds.
-        let to = Timestamp::from_nanos(to.as_nanos() / 1000 * 1000);
-        let delay = Duration::from_nanos(to.nanos_since(self.charge.at));
-        let moved = self.charge.duplicate().with_delay(Some(delay));
-        // Lies nowhere until it is known to be moved, also if this is cancelled.
-        self.charge.at = Timestamp::default();
-        let renewal = self.layer.renew(&self.limit, moved);
-        if timeout(within, renewal).await == Ok(true) {
-            self.charge.at = to;
+    fn state(&self) -> MutexGuard<'_, KeptState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the charge back, unless a renewal is under way, which then does it. Returns `false` in
+    /// that case.
+    fn end(&self) -> bool {
+        // Unlocked: observers are called.
+        let last = mem::replace(&mut *self.state(), KeptState::Ended);
+        match last {
+            KeptState::Held(charge) => {
+                // A permit may be dropped anywhere, and remote stores settle in the background.
+                let _entered = Handle::try_current().is_err().then(|| self.runtime.enter());
+                self.layer.release(&self.limit, charge);
+            }
+            KeptState::Renewing => return false,
+            KeptState::Ended => {}
         }
+        true
+    }
+
+    /// Begins a renewal; returns `None` if the permit is gone.
+    fn begin(held: &Arc<Self>) -> Option<Renewing> {
+        let mut state = held.state();
+        let KeptState::Held(charge) = &*state else {
+            return None;
+        };
+        let charge = charge.duplicate();
+        *state = KeptState::Renewing;
+        Some(Renewing {
+            held: Arc::clone(held),
+            charge,
+        })
     }
 }
 
-/// Returns the time until the charges of this process come due, at instants that nodes do not have
-/// in common.
-fn until_due(now: Timestamp, period: Duration) -> Duration {
-    static OFFSET: OnceLock<u64> = OnceLock::new();
-    let offset = *OFFSET.get_or_init(|| seed() >> 1);
-    let period = period.as_nanos() as u64;
-    let since_due = (now.as_nanos() % period + offset % period) % period;
-    Duration::from_nanos(period - since_due)
+/// A renewal under way. Dropped, it hands the charge back to the permit, or gives it back if that
+/// is gone.
+struct Renewing {
+    held: Arc<KeptCharge>,
+    charge: Charge,
+}
+
+impl Renewing {
+    /// Moves the units to an instant.
+    async fn renew(mut self, to: Timestamp, within: Duration) {
+        let from = self.charge.at;
+        // Scripts count microseconds.
+        let delay = Duration::from_micros(to.nanos_since(from) / 1000);
+        let moved = self.charge.duplicate().with_delay(Some(delay));
+        // Also if this future is dropped.
+        self.charge.at = Timestamp::default();
+        let renewal = self.held.layer.renew(&self.held.limit, moved);
+        self.charge.at = match timeout(within, renewal).await {
+            Ok(Renewed::Made) => from.saturating_add(delay),
+            Ok(Renewed::NotMade) => from,
+            Ok(Renewed::Unknown) | Err(_) => return,
+        };
+    }
+}
+
+impl Drop for Renewing {
+    fn drop(&mut self) {
+        let state = KeptState::Held(self.charge.duplicate());
+        let last = mem::replace(&mut *self.held.state(), state);
+        if let KeptState::Ended = last {
+            self.held.end();
+        }
+    }
 }

@@ -12,7 +12,7 @@ use smallvec::{SmallVec, smallvec};
 use super::{config::Role, limits::Limits};
 use crate::{
     decision::Decision,
-    store::{Ask, Check, Decisions, NeverFails, OwnedAsks, Store},
+    store::{Ask, Check, Decisions, NeverFails, OwnedAsks, Store, give_back},
     time::Timestamp,
 };
 
@@ -129,6 +129,22 @@ fn set_role<'a, Rule: 'a>(
 }
 
 impl<A> Asking<A> {
+    /// Gives back what a call holds by the answers so far, because it is dropped before the others.
+    pub(super) fn give_back<Rule, S: Store<Rule>>(
+        self: Pin<&mut Self>,
+        store: &S,
+        asks: &OwnedAsks<Rule>,
+    ) {
+        if let AskingProj::Separate { separate } = self.project() {
+            let decisions = separate.decisions.iter();
+            let decided = asks.iter().zip(decisions);
+            give_back(
+                store,
+                decided.filter_map(|(ask, decision)| Some((ask, (*decision)?))),
+            );
+        }
+    }
+
     /// Waits for the decisions.
     pub(super) fn poll<Rule, S>(
         self: Pin<&mut Self>,

@@ -23,7 +23,8 @@ use crate::{
     policy::Policy,
     respond::{Refusal, Respond},
     store::{
-        AskParts, Backend, BoxFuture, Check, Decisions, NeverFails, OwnedAsks, Settlement, Store,
+        AskParts, Backend, BoxFuture, Check, Decisions, NeverFails, OwnedAsks, Renewed, Settlement,
+        Store,
     },
 };
 
@@ -452,11 +453,11 @@ where
         observer.released(&limit.policy, &limit.key, units);
     }
 
-    fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<bool> {
+    fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<Renewed> {
         let units = charge.cost;
         match self.settlement(limit, charge, units) {
             Some(renewal) => self.store.renew(renewal),
-            None => Box::pin(ready(false)),
+            None => Box::pin(ready(Renewed::NotMade)),
         }
     }
 }

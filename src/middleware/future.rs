@@ -268,9 +268,15 @@ pin_project! {
     {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            if let (Some(_), StageProj::Delayed { decisions, .. }) = (this.call, this.stage.project()) {
-                this.config.counts.count_cancelled();
-                settle_back(this.config, this.asks, decisions);
+            match (this.call, this.stage.project()) {
+                (Some(_), StageProj::Delayed { decisions, .. }) => {
+                    this.config.counts.count_cancelled();
+                    settle_back(this.config, this.asks, decisions);
+                }
+                (Some(_), StageProj::Asking { answer, .. }) => {
+                    answer.give_back(&this.config.store, this.asks);
+                }
+                _ => {}
             }
         }
     }

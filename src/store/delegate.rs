@@ -155,7 +155,7 @@ macro_rules! __delegate {
         fn renew(
             &$self,
             renewal: $crate::store::driver::Settlement<'_, $Rule>,
-        ) -> $crate::future::BoxFuture<bool> {
+        ) -> $crate::future::BoxFuture<$crate::store::driver::Renewed> {
             $crate::store::Store::<$Rule>::renew(&$store, renewal)
         }
     };

@@ -59,7 +59,7 @@ pub use super::{
     delta::{Batch, Delta, Pulled},
     names::StateKey,
     node_counts::NodeCounts,
-    traits::{FleetStore, StoreId},
+    traits::{FleetStore, Renewed, StoreId},
     transactional::{Change, Transact, Transaction, Transactional},
 };
 #[cfg(feature = "tokio")]

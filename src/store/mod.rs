@@ -117,7 +117,7 @@ pub(crate) use self::{
     ask::AskParts,
     boxed::BoxFuture,
     driver::*,
-    engine::{Progress, Steps, StepsFuture, run},
+    engine::{Progress, Steps, StepsFuture, give_back, run},
     traits::SyncFuture,
     wrappers::{BlockFuture, OnFailureFuture},
 };

@@ -19,7 +19,9 @@ use std::{
     sync::Arc,
 };
 
-use super::{Ask, BoxFuture, Check, Decisions, Delta, NodeCounts, Pulled, Settlement, delegate};
+use super::{
+    Ask, BoxFuture, Check, Decisions, Delta, NodeCounts, Pulled, Settlement, StoreError, delegate,
+};
 use crate::{algorithm::Algorithm, key::Key, policy::Policy};
 
 /// Decides whether keys may spend now, and keeps their states.
@@ -106,14 +108,14 @@ pub trait Store<Rule>: Backend {
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done>;
 
     /// Renews what a call holds: settles its charge to its own units at a [later
-    /// departure](crate::algorithm::Algorithm::renewal). Returns `true` if that was certainly made.
+    /// departure](crate::algorithm::Algorithm::renewal).
     ///
-    /// It tells so through a wrapper that never fails, too, so wrappers forward it. By default, it
-    /// is a [settlement](Self::settle).
-    fn renew(&self, renewal: Settlement<'_, Rule>) -> BoxFuture<bool> {
+    /// Its result is that of the store also behind a wrapper that never fails, so wrappers forward
+    /// it. By default, it is a [settlement](Self::settle), and unknown if that fails.
+    fn renew(&self, renewal: Settlement<'_, Rule>) -> BoxFuture<Renewed> {
         match self.settle(vec![renewal]) {
-            Check::Ready(done) => Box::pin(ready(done.is_ok())),
-            Check::Pending(done) => Box::pin(async { done.await.is_ok() }),
+            Check::Ready(done) => Box::pin(ready(Renewed::of(&done))),
+            Check::Pending(done) => Box::pin(async { Renewed::of(&done.await) }),
         }
     }
 
@@ -247,6 +249,60 @@ pub trait FleetStore<Rule: Algorithm>: Backend {
 /// whole call.
 pub type SyncFuture<Rule, E> =
     BoxFuture<Result<Vec<Result<Pulled<<Rule as Algorithm>::State>, E>>, E>>;
+
+/// The result of [`Store::renew`].
+///
+/// ```
+/// use tollgate::store::{StoreError, driver::Renewed};
+///
+/// // The answer may have been lost on its way back.
+/// let lost: Result<(), _> = Err(StoreError::timeout());
+/// assert_eq!(Renewed::of(&lost), Renewed::Unknown);
+/// let full: Result<(), _> = Err(StoreError::unwritten("out of memory; give it more"));
+/// assert_eq!(Renewed::of_store(full), Renewed::NotMade);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewed {
+    /// The units lie at the new departure.
+    Made,
+    /// The units lie where they were.
+    NotMade,
+    /// Nobody knows where the units lie.
+    Unknown,
+}
+
+impl Renewed {
+    /// Returns the result of a settlement, whatever its error.
+    pub fn of<E>(done: &Result<(), E>) -> Self {
+        match done {
+            Ok(()) => Self::Made,
+            Err(_) => Self::Unknown,
+        }
+    }
+
+    /// Returns the result of a settlement by its error.
+    pub fn of_store(done: Result<(), StoreError>) -> Self {
+        match done {
+            Err(error)
+                if error.is_unwritten() || error.is_contended() || error.is_unsupported() =>
+            {
+                Self::NotMade
+            }
+            done => Self::of(&done),
+        }
+    }
+
+    /// Returns the result of a renewal by a store, which is a settlement.
+    pub(crate) fn by<Rule, S>(store: &S, renewal: Settlement<'_, Rule>) -> BoxFuture<Self>
+    where
+        S: Store<Rule, Error = StoreError>,
+    {
+        match store.settle(vec![renewal]) {
+            Check::Ready(done) => Box::pin(ready(Self::of_store(done))),
+            Check::Pending(done) => Box::pin(async { Self::of_store(done.await) }),
+        }
+    }
+}
 
 /// The error type of a store and its properties that do not depend on the rule.
 ///

@@ -53,6 +53,14 @@ fn settings() -> Vec<(tollgate::Error, Parts)> {
             ["unknown unit `x`", "expected ns, us", "as in `100/1m`"],
         ),
         (
+            rule("in-flight 8 lease=99ms"),
+            [
+                "a lease of 99ms",
+                "expected 100 ms to a day",
+                "choose how long",
+            ],
+        ),
+        (
             rule("token-bucket 0/s"),
             ["is 0", "expected at least 1", "take the route away"],
         ),

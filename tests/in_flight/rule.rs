@@ -29,6 +29,11 @@ enum Act {
         which: prop::sample::Index,
         actual: u64,
     },
+    /// Moves a charge to an instant so long ago.
+    Renew {
+        which: prop::sample::Index,
+        ago: u64,
+    },
     Wait(u64),
 }
 
@@ -37,6 +42,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         4 => (0..4_usize, 1..4_u64).prop_map(|(rule, cost)| Act::Spend { rule, cost }),
         3 => (any::<prop::sample::Index>(), prop_oneof![4 => Just(0), 1 => 0..6_u64])
             .prop_map(|(which, actual)| Act::Settle { which, actual }),
+        2 => (any::<prop::sample::Index>(), prop_oneof![3 => Just(0), 1 => 0..3_000_u64])
+            .prop_map(|(which, ago)| Act::Renew { which, ago }),
         2 => prop_oneof![0..20_u64, 0..2_000_u64].prop_map(Act::Wait),
     ];
     prop::collection::vec(act, 1..120)
@@ -114,6 +121,29 @@ proptest! {
                         extra.push((actual, over_at));
                     }
                 }
+                Act::Renew { which, ago } => {
+                    if open.is_empty() {
+                        continue;
+                    }
+                    let n = which.index(open.len());
+                    let charge = &mut open[n];
+                    let Some(delay) = nanos.saturating_sub(ago).checked_sub(charge.charge.at.as_nanos()).filter(|delay| *delay > 0) else {
+                        continue;
+                    };
+                    let delay = Duration::from_nanos(delay);
+                    let Charge { at, cost, .. } = charge.charge;
+                    let moved = Charge::new(at, cost).with_delay(Some(delay));
+                    let forgets = charge.rule.forgets(state.as_ref(), &moved, now, cost);
+                    prop_assert_eq!(forgets, !lasts(&charge.over_at));
+                    charge.rule.settle(&mut state, &moved, now, cost);
+                    charge.charge = Charge::new(at.saturating_add(delay), cost);
+                    let n = rules.iter().position(|rule| *rule == charge.rule).unwrap();
+                    charge.over_at = over_at(charge.charge.at, holds[n]);
+                    if !lasts(&charge.over_at) {
+                        // An instant that is too long ago counts as now, and nobody knows it.
+                        extra.push((cost, over_at(now, holds[n])));
+                    }
+                }
             }
             let now = Timestamp::from_nanos(nanos);
             let lasts = |over_at: &Option<u128>| over_at.is_none_or(|end| u128::from(nanos) < end);
@@ -133,8 +163,16 @@ proptest! {
     }
 
     #[test]
-    fn text_is_exact(units in 1..=1_u64 << 40, hold in prop::option::of(1..=u64::MAX >> 1), wait in prop::option::of(any::<u64>())) {
+    fn text_is_exact(
+        units in 1..=1_u64 << 40,
+        hold in prop::option::of(1..=u64::MAX >> 1),
+        lease in prop::option::of(100_000..=86_400_000_000_u64),
+        wait in prop::option::of(any::<u64>()),
+    ) {
         let mut rule = InFlight::at_most(units);
+        if let Some(lease) = lease {
+            rule = rule.lease(Duration::from_micros(lease));
+        }
         if let Some(hold) = hold {
             rule = rule.max_hold(Duration::from_nanos(hold));
         }
@@ -226,6 +264,14 @@ fn wrong_texts_say_what_is_wrong() {
         ),
         ("in-flight 10/1s", 11, "`10/1s` where a number of units"),
         ("in-flight 8 max-hold=0s", 22, "a maximal hold of 0ns"),
+        (
+            "in-flight 8 lease=0s",
+            19,
+            "a lease of 0ns: expected 100 ms",
+        ),
+        ("in-flight 8 lease=99ms", 19, "a lease of 99ms"),
+        ("in-flight 8 lease=25h", 19, "a lease of 90000s"),
+        ("in-flight 8 lease=100000001ns", 19, "in whole microseconds"),
         ("in-flight 8 hold=5m", 13, "unknown setting `hold`"),
         (
             "token-bucket 9/1s & in-flight 8",

@@ -16,7 +16,8 @@ use tollgate::{
     store::{
         Backend, CircuitBreakerConfig, LeaseConfig, Local, Store, StoreError, StoreExt, SyncConfig,
         driver::{
-            Ask, Batch, Check, Decisions, Delta, FleetStore, NodeCounts, Settlement, StoreId,
+            Ask, Batch, Check, Decisions, Delta, FleetStore, NodeCounts, Renewed, Settlement,
+            StoreId,
         },
     },
     testing::{Alternating, Faulty},
@@ -103,9 +104,9 @@ impl<Rule> Store<Rule> for Marked {
     fn settle(&self, _: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         self.done("settle")
     }
-    fn renew(&self, _: Settlement<'_, Rule>) -> BoxFuture<bool> {
+    fn renew(&self, _: Settlement<'_, Rule>) -> BoxFuture<Renewed> {
         self.called("renew");
-        Box::pin(ready(false))
+        Box::pin(ready(Renewed::NotMade))
     }
     fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {
         self.done("reset")
@@ -198,8 +199,8 @@ where
     calls("settle_one", None);
     let charge = tollgate::Charge::new(Timestamp::default(), 1);
     let renewal = Settlement::new(&policy, &rule, key, charge, 1).unwrap();
-    let is_made = store.renew(renewal).await;
-    calls("renew", Some(is_made.into()));
+    let renewed = store.renew(renewal).await;
+    calls("renew", Some(u64::from(renewed == Renewed::Made)));
     store.reset(&policy, &key).await.unwrap();
     calls("reset", None);
     answers
@@ -235,7 +236,8 @@ async fn wrappers_answer_as_the_store_inside() {
     differs!(|store: Marked| store.timeout(minute), []);
     differs!(
         |store: Marked| store.circuit_breaker(CircuitBreakerConfig::new()),
-        []
+        // It is a settlement, which counts for the circuit.
+        ["renew"]
     );
     // They never fail, so nothing inside of them is asked for fleets.
     let fleet = ["fleet", "count_node", "sync"];

@@ -58,22 +58,29 @@ use crate::{
 ///
 /// A node that dies never gives back what its calls hold. So stores that nodes share refuse the
 /// rule, when a layer or a limiter is made, unless it has a [lease](Self::lease): each node renews
-/// what its own calls hold, in the background and by the clock of the store, and what it does not
-/// renew comes back after the lease. Renewals need a runtime of tokio where the call begins.
-/// Counters, [leases](crate::store::Leased) of units and [synchronisation](crate::store::Synced)
-/// have no rule in flight.
+/// what its own calls hold, in the background, and what it does not renew comes back after the
+/// lease. Spans are over by the clock of the store, if it has one. Counters,
+/// [leases](crate::store::Leased) of units and [synchronisation](crate::store::Synced) have no rule
+/// in flight. No more is admitted than the limit, but for these faults:
 ///
-/// No more is admitted than the limit, but for these faults:
-///
-/// | fault | until then | more than the limit | fewer |
+/// | fault | until | more than the limit | fewer |
 /// |---|---|---|---|
-/// | a node dies | the lease is over | | what its calls held |
-/// | a node cannot renew for longer than the lease | its next renewal | what its calls hold | |
-/// | the store loses its data, a replica that lags takes over, or a key is reset | the next renewals | what was lost | |
-/// | a release or an admission is lost | the lease is over | | its units |
-/// | a renewal fails, so that nobody knows if it was made | the lease is over | | its units, once for each renewal that failed |
+/// | a node dies, or stops while calls end | the lease is over | | what its calls held |
+/// | a node cannot renew for two thirds of the lease or longer | its next renewal | what its calls hold | |
+/// | the store loses its data, a replica that lags takes over, or a key is reset | each call has been renewed | what was lost | |
+/// | a release or the answer to an admission is lost | the lease is over | | its units |
+/// | a timeout or a broken connection hides whether a renewal was made | the lease is over | | its units once more |
+/// | the clock of the store jumps ahead by a lease | each call has been renewed | what calls hold | |
+/// | | these calls end | | their units up to three times |
+/// | the clock jumps back | it has caught up, and the lease is over | | what was lost meanwhile |
+/// | hosts of a store without a clock, such as memcached, differ by two thirds of the lease | they agree | what the calls of those behind hold | |
 ///
-/// A client that hangs up while the store is asked holds nothing once the store has answered.
+/// An answer that is later than a third of the lease is a timeout, and its units are given back. So
+/// are those of a client that hangs up while the store is asked. `Limiter::acquire` renews nothing.
+///
+/// Renewals need a runtime of tokio where the call begins, with its timer, and count real time, also
+/// where a test moves the time. Elsewhere, in `Local` and other stores that answer at once, a call
+/// holds its units until it ends, or a day is over.
 ///
 /// # With other settings
 ///
@@ -192,6 +199,8 @@ impl InFlight {
     /// those of its own calls every third of it, so they last as long as the calls do.
     ///
     /// Rounded up by a sixteenth at most. Rules on [stores that nodes share](Self#stores) need it.
+    /// Within it a node must renew in spite of pauses and short outages: 30 s serve. With a
+    /// [maximal hold](Self::max_hold), renewals end then.
     ///
     /// # Panics
     ///
@@ -213,7 +222,8 @@ impl InFlight {
         let is_whole = time.subsec_nanos().is_multiple_of(1000);
         if !is_whole || !(Self::LEAST_LEASE..=Self::MOST_LEASE).contains(&time) {
             return Err(Error::new(format!(
-                "a lease of {time:?}: expected 100 ms to a day, in whole microseconds; choose how long the calls of                  a node that has died may count, such as 30 s"
+                "a lease of {time:?}: expected 100 ms to a day, in whole microseconds; choose how long the \
+                 calls of a node that has died may count, such as 30 s"
             )));
         }
         let lease = NonZeroU64::new(time.as_nanos() as u64);
@@ -302,6 +312,8 @@ pub(crate) fn fits_shared(rule: &impl Algorithm) -> Result<(), Error> {
 
 fn without_lease() -> Error {
     Error::new(
-        "the rule counts calls in flight without a lease, in a store that nodes share: expected a lease, because a node that dies          never gives back what its calls hold; set it by `.lease(…)` or `lease=30s`, or keep calls in flight in memory, by a          layer of their own with `Local`",
+        "the rule counts calls in flight without a lease, in a store that nodes share: expected a lease, \
+         because a node that dies never gives back what its calls hold; set it by `.lease(…)` or \
+         `lease=30s`, or keep calls in flight in memory, by a layer of their own with `Local`",
     )
 }

@@ -71,11 +71,16 @@ settles[KIND] = function(rule, state, now, charge)
   if stop > now then
     after = changed(after, now, stop, -charge.cost)
   end
+  if later <= now and departs > charge.at then
+    -- A clock that jumped must not lose what calls hold.
+    later = end_of(rule, now)
+  end
   if later > now then
     after = changed(after, now, later, charge.actual)
   end
   if after and #after == 1 then
     after = state and false
   end
-  return after, is_changed and charge.cost > 0 and stop <= now
+  -- A charge at the first instant lies nowhere: a renewal of it was lost, and counted then.
+  return after, is_changed and charge.cost > 0 and charge.at > 0 and stop <= now
 end

@@ -205,15 +205,19 @@ impl Algorithm for InFlight {
         now: Timestamp,
         actual: u64,
     ) {
-        let less = |units: u64| units.saturating_sub(charge.cost);
-        let more = |units: u64| units.saturating_add(actual);
-        for (end, change) in [
-            (self.end_of(charge.at), &less as &dyn Fn(u64) -> u64),
-            (self.end_of(charge.departs()), &more),
-        ] {
-            if is_to_come(end, now) {
-                InFlightState::change(state, end, now, change);
-            }
+        let (from, to) = (self.end_of(charge.at), self.end_of(charge.departs()));
+        if is_to_come(from, now) {
+            let less = |units: u64| units.saturating_sub(charge.cost);
+            InFlightState::change(state, from, now, less);
+        }
+        let to = match charge.departs() > charge.at && !is_to_come(to, now) {
+            // A clock that jumped must not lose what calls hold.
+            true => self.end_of(now),
+            false => to,
+        };
+        if is_to_come(to, now) {
+            let more = |units: u64| units.saturating_add(actual);
+            InFlightState::change(state, to, now, more);
         }
     }
 
@@ -226,7 +230,9 @@ impl Algorithm for InFlight {
         actual: u64,
     ) -> bool {
         let is_changed = actual < charge.cost || charge.departs() > charge.at;
-        is_changed && charge.cost > 0 && !is_to_come(self.end_of(charge.at), now)
+        // A charge at the first instant lies nowhere: a renewal of it was lost, and counted then.
+        let is_somewhere = charge.cost > 0 && charge.at > Timestamp::default();
+        is_changed && is_somewhere && !is_to_come(self.end_of(charge.at), now)
     }
 
     fn renewal(&self) -> Option<Renewal> {

@@ -363,7 +363,8 @@ where
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
         no_blocks_inside(&self.inner.store, "synced")?;
-        if !self.inner.config.is_exact() {
+        // One that renews charges decides nothing by itself, and is refused without an exception.
+        if !self.inner.config.is_exact() || rule.renewal().is_some() {
             rule.check_sync()?;
         }
         self.inner.store.fits(rule)

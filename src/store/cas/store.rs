@@ -14,10 +14,10 @@ use crate::{
     policy::Policy,
     stats::stats,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Settlement,
-        Store, StoreError, StoreId, SyncFuture,
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Renewed,
+        Settlement, Store, StoreError, StoreId, SyncFuture,
         ask::{ResolvedAsk, policies},
-        engine::{Answers, given_back, spawn_detached},
+        engine::{Answers, given_back, runtime, spawn_detached},
         names::{key_name, nodes_name},
     },
     time::{Clock, SystemClock},
@@ -107,7 +107,7 @@ use crate::{
 /// behind its last write. If the clocks of all hosts lie within d, a rule admits in any span T at
 /// most what it admits in T + d: a host that is ahead spends up to d in advance, once, and the key
 /// gets nothing more until the other hosts have caught up. Waits are those of the host that
-/// decides.
+/// decides. Calls [in flight](crate::InFlight#stores) need a lease well above d.
 ///
 /// # Stored data
 ///
@@ -148,7 +148,7 @@ use crate::{
 /// # Cancellation
 ///
 /// A call that is dropped before it is its turn spends nothing; one that is dropped later is
-/// charged, once at most. Settlements and resets go on by themselves.
+/// charged, once at most. One that would hold units gives them back. Settlements and resets go on by themselves.
 pub struct CasStore<C, Rule, K = SystemClock> {
     pub(super) prefix: Arc<str>,
     pub(super) queue: Arc<SwapQueue<C, Rule, K>>,
@@ -278,20 +278,20 @@ where
         if let Err(error) = asks.iter().try_for_each(|ask| self.fits(ask.rule())) {
             return Check::Ready(Err(StoreError::unsupported(error)));
         }
+        let runtime = match runtime() {
+            Ok(runtime) => runtime,
+            Err(error) => return Check::Ready(Err(error)),
+        };
         let mut groups = KeyGroup::of(&self.prefix, asks);
         let policies = policies(asks);
-        match (groups.pop(), groups.is_empty()) {
-            (None, _) => Check::Ready(Ok(Decisions::default())),
+        let answer: BoxFuture<_> = match (groups.pop(), groups.is_empty()) {
+            (None, _) => return Check::Ready(Ok(Decisions::default())),
             (Some(only), true) => match self.queue.ask(only.key, Work::Spend(only.asks)) {
-                Ok(answer) => Check::Pending(given_back(
-                    self,
-                    asks,
-                    Box::pin(async move {
-                        let answers = receive(answer).await?;
-                        Ok(answers.decisions.of_policies(policies))
-                    }),
-                )),
-                Err(error) => Check::Ready(Err(error)),
+                Ok(answer) => Box::pin(async move {
+                    let answers = receive(answer).await?;
+                    Ok(answers.decisions.of_policies(policies))
+                }),
+                Err(error) => return Check::Ready(Err(error)),
             },
             (Some(last), false) => {
                 groups.push(last);
@@ -301,11 +301,12 @@ where
                     Ok(decisions.of_policies(policies))
                 });
                 match decided {
-                    Check::Pending(answer) => Check::Pending(given_back(self, asks, answer)),
-                    ready => ready,
+                    Check::Pending(answer) => answer,
+                    ready => return ready,
                 }
             }
-        }
+        };
+        Check::Pending(given_back(self, runtime, asks, answer))
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
@@ -346,6 +347,10 @@ where
                 Ok(())
             }
         }))
+    }
+
+    fn renew(&self, renewal: Settlement<'_, Rule>) -> BoxFuture<Renewed> {
+        Renewed::by(self, renewal)
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {

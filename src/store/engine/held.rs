@@ -1,18 +1,53 @@
 //! Answers about calls in flight, whose callers may be gone when they come.
 
-use std::mem;
+#[cfg(feature = "tokio")]
+use tokio::runtime::Handle;
 
+#[cfg(feature = "tokio")]
 use super::runtime_gone;
+#[cfg(feature = "tokio")]
 use crate::{
     algorithm::Algorithm,
     decision::Decisions,
-    store::{Ask, BoxFuture, OwnedAsks, Settlement, Store, StoreError},
+    store::{BoxFuture, OwnedAsks, StoreError},
+    time::{Clock, LeaseClock},
 };
+use crate::{
+    decision::Decision,
+    store::{Ask, Settlement, Store},
+};
+
+/// Gives back what calls hold by these decisions, which nobody takes. Remote stores do that in the
+/// background.
+pub(crate) fn give_back<'a, Rule: 'a, S: Store<Rule>>(
+    store: &S,
+    decided: impl Iterator<Item = (Ask<'a, Rule>, Decision)>,
+) {
+    for (ask, decision) in decided.filter(|(_, decision)| decision.is_held()) {
+        let Some(charge) = decision.charge() else {
+            continue;
+        };
+        let settlement = Settlement {
+            policy: ask.policy(),
+            rule: ask.rule(),
+            key: *ask.key(),
+            charge,
+            actual: 0,
+            is_grant: false,
+        };
+        drop(store.settle(vec![settlement]));
+    }
+}
 
 /// Waits for an answer in a task of its own if the call would hold units. If the caller is dropped
 /// meanwhile, such as that of a client that hangs up, these are given back.
+///
+/// So they are if the answer is later than a third of the lease, as that of a process that was
+/// frozen: the units may be over, and renewals count from the instant of the charge.
+#[cfg(feature = "tokio")]
 pub(in crate::store) fn given_back<Rule, S>(
     store: &S,
+    runtime: Handle,
     asks: &[Ask<'_, Rule>],
     answer: BoxFuture<Result<Decisions, StoreError>>,
 ) -> BoxFuture<Result<Decisions, StoreError>>
@@ -20,53 +55,55 @@ where
     Rule: Algorithm,
     S: Store<Rule> + Clone + Send + Sync + 'static,
 {
-    if asks.iter().all(|ask| ask.rule().renewal().is_none()) {
+    let leases = asks
+        .iter()
+        .filter_map(|ask| Some(ask.rule().renewal()?.lease));
+    let Some(lease) = leases.min() else {
         return answer;
-    }
+    };
     let (store, asks) = (store.clone(), OwnedAsks::new(asks));
     Box::pin(async move {
-        let task = tokio::spawn(async move {
+        let begun = LeaseClock.now();
+        let spawner = runtime.clone();
+        let task = spawner.spawn(async move {
             let decisions = answer.await?;
             Ok(HeldAnswer {
                 store,
                 asks,
                 decisions,
+                runtime,
             })
         });
-        let answer = task.await.unwrap_or_else(|_| Err(runtime_gone()));
-        answer.map(HeldAnswer::take)
+        let answer = task.await.unwrap_or_else(|_| Err(runtime_gone()))?;
+        match LeaseClock.now().saturating_since(begun) > lease / 3 {
+            true => Err(StoreError::timeout()),
+            false => Ok(answer.take()),
+        }
     })
 }
 
 /// Decisions on the way to their caller. Dropped, it gives back what they hold.
+#[cfg(feature = "tokio")]
 struct HeldAnswer<Rule: Algorithm, S: Store<Rule>> {
     store: S,
     asks: OwnedAsks<Rule>,
     decisions: Decisions,
+    runtime: Handle,
 }
 
+#[cfg(feature = "tokio")]
 impl<Rule: Algorithm, S: Store<Rule>> HeldAnswer<Rule, S> {
     fn take(mut self) -> Decisions {
-        mem::take(&mut self.decisions)
+        std::mem::take(&mut self.decisions)
     }
 }
 
+#[cfg(feature = "tokio")]
 impl<Rule: Algorithm, S: Store<Rule>> Drop for HeldAnswer<Rule, S> {
     fn drop(&mut self) {
-        for (ask, decision) in self.asks.iter().zip(self.decisions.as_slice()) {
-            let charge = decision.is_held().then(|| decision.charge()).flatten();
-            if let Some(charge) = charge {
-                let settlement = Settlement {
-                    policy: ask.policy(),
-                    rule: ask.rule(),
-                    key: *ask.key(),
-                    charge,
-                    actual: 0,
-                    is_grant: false,
-                };
-                // It is made in the background.
-                drop(self.store.settle(vec![settlement]));
-            }
-        }
+        // Wherever it is dropped.
+        let _entered = self.runtime.enter();
+        let decisions = self.decisions.as_slice().iter().copied();
+        give_back(&self.store, self.asks.iter().zip(decisions));
     }
 }

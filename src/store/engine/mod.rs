@@ -15,7 +15,6 @@
     expect(dead_code, reason = "remote stores use the rest")
 )]
 mod all_or_nothing;
-#[cfg(feature = "tokio")]
 mod held;
 #[cfg(feature = "tokio")]
 #[cfg_attr(
@@ -29,6 +28,7 @@ mod steps;
 mod task;
 mod unsettled;
 
+pub(crate) use self::held::give_back;
 #[cfg(feature = "redis")]
 pub(super) use self::queue::Bypass;
 pub(crate) use self::steps::{Progress, Steps, StepsFuture, run};

@@ -65,8 +65,8 @@ use crate::{
     policy::Policy,
     stats::stats,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Settlement,
-        Store, StoreError, StoreId, SyncFuture,
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Renewed,
+        Settlement, Store, StoreError, StoreId, SyncFuture,
         ask::policies,
         engine::{given_back, runtime, spawn_detached},
         names::{key_name, nodes_name},
@@ -96,6 +96,7 @@ use crate::{
 /// # Cancellation
 ///
 /// A call that is dropped before it was sent spends nothing; one that is dropped later is charged.
+/// One that would hold units is sent, and gives them back.
 /// Settlements and resets go on by themselves.
 ///
 /// # Settlements
@@ -318,11 +319,12 @@ where
         match runtime() {
             Ok(runtime) => {
                 let (policies, queue) = (policies(asks), Arc::clone(&self.queue));
+                let spawner = runtime.clone();
                 let answer = Box::pin(async move {
-                    let decisions = queue.ask(call, runtime).await?;
+                    let decisions = queue.ask(call, spawner).await?;
                     Ok(decisions.of_policies(policies))
                 });
-                Check::Pending(given_back(self, asks, answer))
+                Check::Pending(given_back(self, runtime, asks, answer))
             }
             Err(error) => Check::Ready(Err(error)),
         }
@@ -346,6 +348,10 @@ where
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         let correction = |settlement| Correction::of(&self.prefix, &self.rules, settlement);
         self.queue.settle(settlements.iter().map(correction))
+    }
+
+    fn renew(&self, renewal: Settlement<'_, Rule>) -> BoxFuture<Renewed> {
+        Renewed::by(self, renewal)
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {

@@ -25,7 +25,7 @@ use crate::{
     stats::Counter,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, FailureMode, NeverFails, OnFailure,
-        OnFailureFuture, OwnedAsks, Settlement, Store, StoreError, delegate,
+        OnFailureFuture, OwnedAsks, Renewed, Settlement, Store, StoreError, delegate,
     },
 };
 
@@ -366,7 +366,7 @@ where
         )
     }
 
-    fn renew(&self, renewal: Settlement<'_, Rule>) -> BoxFuture<bool> {
+    fn renew(&self, renewal: Settlement<'_, Rule>) -> BoxFuture<Renewed> {
         let StorePair { remote, local, .. } = &*self.stores;
         let Some(charge) = renewal.charge.in_fallback() else {
             return remote.renew(renewal);
@@ -377,7 +377,7 @@ where
                 charge,
                 ..renewal
             }),
-            None => Box::pin(ready(false)),
+            None => Box::pin(ready(Renewed::NotMade)),
         }
     }
 

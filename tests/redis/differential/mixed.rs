@@ -1,7 +1,9 @@
 //! Settlements and calls in one request: decisions and stored states equal those in memory.
 
+use std::time::Duration;
+
 use tollgate::{
-    AnyRule, Cost, Decision, Policy, Timestamp,
+    AnyRule, Charge, Cost, Decision, Policy, Timestamp,
     algorithm::{Algorithm, Scripted, Step},
     key::Key,
     store::{
@@ -93,11 +95,10 @@ impl Client {
         *state = rule.state_of_parts(&parts);
     }
 
-    fn settle(&mut self, rule: usize, charged: Decision, now: Timestamp, actual: u64) {
-        let charge = { charged }.take_charge().unwrap();
+    fn settle(&mut self, rule: usize, charge: &Charge, now: Timestamp, actual: u64) {
         let (own, state) = self.state(rule);
         let before = state.clone();
-        own.settle(state, &charge, now, actual);
+        own.settle(state, charge, now, actual);
         let after = state.clone();
         if self.parts(rule, &before) == self.parts(rule, &after) {
             *self.state(rule).1 = before;
@@ -114,6 +115,15 @@ impl Client {
             self.round(rule);
         }
         step.decision()
+    }
+}
+
+/// Returns the charge of a decision, which departs so many microseconds later.
+fn charge_of(mut charged: Decision, later: Option<u64>) -> Charge {
+    let charge = charged.take_charge().unwrap();
+    match later {
+        Some(micros) => charge.with_delay(Some(Duration::from_micros(micros))),
+        None => charge,
     }
 }
 
@@ -173,7 +183,11 @@ async fn run(
                 // From 2^52 ticks on, a script's cost may be a tick off.
                 _ => cost + random.below(30),
             };
-            settled.push((client, rule, charged, actual));
+            // Calls in flight are renewed, too.
+            let is_renewed = algorithms(&rules[rule]) == ["in-flight"] && random.below(2) == 0;
+            let later = is_renewed.then(|| random.below(20 * unit));
+            let actual = if is_renewed { cost } else { actual };
+            settled.push((client, rule, charged, actual, later));
         }
         let asked: Vec<_> = (0..random.below(4))
             .map(|_| {
@@ -189,11 +203,13 @@ async fn run(
                 (client, rule, cost, up_to)
             })
             .collect();
-        let settlements = settled.iter().map(|(client, rule, charged, actual)| {
-            let charge = { *charged }.take_charge().unwrap();
-            let key = clients[*client].key;
-            Settlement::new(&policy, &rules[*rule], key, charge, *actual).unwrap()
-        });
+        let settlements = settled
+            .iter()
+            .map(|(client, rule, charged, actual, later)| {
+                let charge = charge_of(*charged, *later);
+                let key = clients[*client].key;
+                Settlement::new(&policy, &rules[*rule], key, charge, *actual).unwrap()
+            });
         let asks: Vec<_> = asked
             .iter()
             .map(|(client, rule, cost, up_to)| {
@@ -211,11 +227,11 @@ async fn run(
             .settle_and_acquire_each_at(at, settlements.collect(), &asks)
             .await
             .unwrap_or_else(|error| panic!("{context}: {error}"));
-        for (client, rule, charged, actual) in settled {
-            let cost = { charged }.take_charge().unwrap().cost;
-            tally.refunded += u64::from(actual < cost);
-            tally.forced += u64::from(actual > cost);
-            clients[client].settle(rule, charged, at, actual);
+        for (client, rule, charged, actual, later) in settled {
+            let charge = charge_of(charged, later);
+            tally.refunded += u64::from(actual < charge.cost);
+            tally.forced += u64::from(actual > charge.cost);
+            clients[client].settle(rule, &charge, at, actual);
         }
         for ((client, rule, cost, up_to), found) in asked.into_iter().zip(found) {
             let client = &mut clients[client];

@@ -26,8 +26,8 @@ use crate::{
     policy::Policy,
     stats::Counter,
     store::{
-        Ask, Backend, BoxFuture, Check, FleetStore, OwnedAsks, Progress, Settlement, StepsFuture,
-        Store, delegate, run,
+        Ask, Backend, BoxFuture, Check, FleetStore, OwnedAsks, Progress, Renewed, Settlement,
+        StepsFuture, Store, delegate, run,
     },
     time::{Clock, SystemClock},
 };
@@ -466,7 +466,7 @@ where
         self.store.settle(under.collect())
     }
 
-    fn renew(&self, renewal: Settlement<'_, Rule>) -> BoxFuture<bool> {
+    fn renew(&self, renewal: Settlement<'_, Rule>) -> BoxFuture<Renewed> {
         let rule = Blockable::of(renewal.rule);
         self.store.renew(renewal.under(&rule))
     }

@@ -21,8 +21,8 @@ use crate::{
     quota::Written,
     random,
     store::{
-        Ask, Backend, Check, Delta, FleetStore, Settlement, Store, StoreError, SyncFuture,
-        delegate, engine::Unsettled,
+        Ask, Backend, BoxFuture, Check, Delta, FleetStore, Renewed, Settlement, Store, StoreError,
+        SyncFuture, delegate, engine::Unsettled,
     },
     time::{Clock, SystemClock},
 };
@@ -390,13 +390,17 @@ where
         })
     }
 
+    fn renew(&self, renewal: Settlement<'_, Rule>) -> BoxFuture<Renewed> {
+        Renewed::by(self, renewal)
+    }
+
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         self.call(self.store.shard(policy, key), |store| {
             store.reset(policy, key)
         })
     }
 
-    delegate!(Store<Rule>, self => self.store; renew, fits);
+    delegate!(Store<Rule>, self => self.store; fits);
 
     fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>>
     where
