@@ -78,9 +78,9 @@ use crate::{
 /// An answer that is later than a third of the lease is a timeout, and its units are given back. So
 /// are those of a client that hangs up while the store is asked. `Limiter::acquire` renews nothing.
 ///
-/// Renewals need a runtime of tokio where the call begins, with its timer, and count real time, also
-/// where a test moves the time. Elsewhere, in `Local` and other stores that answer at once, a call
-/// holds its units until it ends, or a day is over.
+/// Renewals need a runtime of tokio where the call begins, with its timer, and count real time,
+/// also where a test moves the time. Elsewhere, in `Local` and other stores that answer at once, a
+/// call holds its units until it ends, or a day is over.
 ///
 /// # With other settings
 ///

@@ -148,7 +148,8 @@ use crate::{
 /// # Cancellation
 ///
 /// A call that is dropped before it is its turn spends nothing; one that is dropped later is
-/// charged, once at most. One that would hold units gives them back. Settlements and resets go on by themselves.
+/// charged, once at most. One that would hold units gives them back. Settlements and resets go on
+/// by themselves.
 pub struct CasStore<C, Rule, K = SystemClock> {
     pub(super) prefix: Arc<str>,
     pub(super) queue: Arc<SwapQueue<C, Rule, K>>,

@@ -209,6 +209,10 @@ fn in_micros(decision: Decision, divide: fn(u128, u128) -> u128) -> Decision {
 /// Returns a decision that no rule makes.
 fn allowed(rule: &AnyRule, now: Timestamp) -> Decision {
     let look = rule.look(None, now);
-    let limit = NonZeroU64::new(look.limit().unwrap()).unwrap();
-    Decision::new(Verdict::Allow, now, 1).with_limit(limit, look.quota().unwrap())
+    let decision = Decision::new(Verdict::Allow, now, 1);
+    match (look.limit().and_then(NonZeroU64::new), look.quota()) {
+        (Some(limit), Some(quota)) => decision.with_limit(limit, quota),
+        // Calls in flight have no quota.
+        _ => decision,
+    }
 }
