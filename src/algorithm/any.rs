@@ -1,6 +1,6 @@
 //! A rule chosen by configuration: any algorithm, read from text.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 use super::{
     Algorithm, All, Renewal, StateKind, Step,
@@ -247,6 +247,14 @@ impl Algorithm for AnyRule {
 
     fn may_delay(&self) -> bool {
         each!(self, rule => rule.may_delay())
+    }
+
+    #[inline]
+    fn waits_for_turn(&self) -> Option<Duration> {
+        match self {
+            Self::InFlight(rule) => rule.waits_for_turn(),
+            _ => None,
+        }
     }
 
     #[inline]

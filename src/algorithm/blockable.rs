@@ -213,6 +213,13 @@ impl<Rule: Algorithm> Algorithm for Blockable<Rule> {
         }
     }
 
+    fn waits_for_turn(&self) -> Option<Duration> {
+        match self {
+            Self::Rule(rule) => rule.waits_for_turn(),
+            Self::Block(_) => None,
+        }
+    }
+
     #[inline]
     fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
         match self {

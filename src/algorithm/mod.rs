@@ -238,6 +238,16 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// Returns the longest time for which a call of a layer waits for its turn instead of being
+    /// refused, until others have given back what they hold. `None`, the default, means that it is
+    /// refused at once.
+    ///
+    /// For rules that count [calls in flight](InFlight#waiting).
+    #[inline]
+    fn waits_for_turn(&self) -> Option<Duration> {
+        None
+    }
+
     /// Returns the maximum size of an [encoded](Codec) state in bytes, if the size grows with a
     /// key's usage.
     ///

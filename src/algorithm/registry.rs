@@ -35,7 +35,7 @@ macro_rules! algorithms {
             warm_up_spaced { WarmUpSpaced, WarmUpSpacedState } name "warm-up-spaced", tag 0x41, kind 9, grants false, text "`warm-up-spaced 2/s over=4s cold=3 max-wait=5s`";
             cascade { Cascade, CascadeState } name "cascade", tag 0x49, kind 6, grants false, text "`cascade 10/s burst=10 > 5/s burst=20`";
             three_color { ThreeColor, ThreeColorState } name "three-color", tag 0x51, kind 7, grants false, text "`three-color 100/s burst=100 peak=200/s peak-burst=200 aware`";
-            in_flight { InFlight, InFlightState } name "in-flight", tag 0x61, kind 12, grants false, text "`in-flight 8 max-hold=5m lease=30s retry-after=2s`";
+            in_flight { InFlight, InFlightState } name "in-flight", tag 0x61, kind 12, grants false, text "`in-flight 8 max-hold=5m lease=30s retry-after=2s`, `wait-at-most=1s`";
         }
     };
 }

@@ -23,8 +23,8 @@ use crate::{
     policy::Policy,
     respond::{Refusal, Respond},
     store::{
-        AskParts, Backend, BoxFuture, Check, Decisions, NeverFails, OwnedAsks, Renewed, Settlement,
-        Store,
+        AskParts, Backend, BoxFuture, Check, Decisions, Lines, NeverFails, OwnedAsks, Renewed,
+        Settlement, Store,
     },
 };
 
@@ -36,6 +36,8 @@ pub struct LimitSettings<Rule> {
     pub(super) rule: OwnRule<Rule>,
     /// Set if no other rule is selected for a request.
     pub(super) is_fixed: bool,
+    /// Set if calls may wait for their turn under the rule of the limit.
+    pub(super) waits: bool,
     pub(super) when: When,
     /// `None` if all decisions have effect.
     pub(super) dry_run: Option<DryRun>,
@@ -98,6 +100,11 @@ impl<Rule> LimitSettings<Rule> {
         self.when != When::AtOnce
     }
 
+    /// Returns `true` if calls may wait for their turn. The rule of a request may be any.
+    fn may_wait(&self) -> bool {
+        cfg!(feature = "tokio") && (self.waits || !self.is_fixed || self.rule.fixed().is_none())
+    }
+
     /// Returns the policy of the limit that this one is compared with, if it is on a dry run.
     pub(super) fn compared(&self) -> Option<&Policy> {
         let live = self.compared_with.as_ref();
@@ -123,6 +130,8 @@ pub struct Config<L, S, R> {
     pub(super) settles: bool,
     /// Set if neither is, and there is no observer: the short path.
     pub(super) is_plain: bool,
+    /// The lines in which calls wait for their turn; `None` if none waits.
+    pub(super) lines: Option<Arc<Lines>>,
 }
 
 /// The observers of a layer.
@@ -177,9 +186,13 @@ impl<L: Limits, S: Backend, R> Config<L, S, R> {
         limits.list(&mut list);
         let is_separate = list.iter().any(|limit| limit.may_be_separate());
         let settles = list.iter().any(|limit| limit.settles());
+        let may_wait = list.iter().any(|limit| limit.may_wait());
+        let lines = store.lines().filter(|_| may_wait).cloned();
+        let is_plain = !is_separate && !settles && observer.is_none();
         Self {
             same_state: SameState::new(&store, registration),
-            is_plain: !is_separate && !settles && observer.is_none(),
+            is_plain,
+            lines,
             limits,
             store,
             _watches: watches,
@@ -316,6 +329,15 @@ impl<L: Limits, S, R> Config<L, S, R> {
                 Verdict::Delay(wait) => observer.delayed(&event, wait),
             }
         }
+    }
+}
+
+impl<L: Limits<Rule: Clone>, S, R> Config<L, S, R> {
+    /// Returns the current rule of the limit with this policy, if it alone decides and may change.
+    pub(super) fn current_rule(&self, policy: &Policy) -> Option<L::Rule> {
+        let limit = self.limits.find(policy)?;
+        let is_live = limit.is_fixed && limit.rule.fixed().is_none();
+        is_live.then(|| limit.rule.get())
     }
 }
 

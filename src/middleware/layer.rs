@@ -336,8 +336,8 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
         Ok(layer)
     }
 
-    /// Returns the number of delayed requests that were dropped before their turn. Their charges
-    /// were refunded.
+    /// Returns the number of requests that were dropped before their turn: delayed ones, whose
+    /// charges were refunded, and those that [waited](crate::InFlight#waiting).
     pub fn cancelled(&self) -> u64 {
         self.counts.cancelled()
     }

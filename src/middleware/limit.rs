@@ -110,6 +110,9 @@ impl<Rule: Algorithm> Limit<Rule> {
         Self {
             settings: LimitSettings {
                 policy: Policy::default(),
+                waits: rule
+                    .fixed()
+                    .is_some_and(|rule| rule.waits_for_turn().is_some()),
                 rule,
                 is_fixed: true,
                 when: When::AtOnce,
@@ -369,6 +372,8 @@ impl<Rule, K, C, P, T> Limit<Rule, By<K, C, P>, T> {
                 policy,
                 rule: OwnRule::Fixed(rule),
                 is_fixed: true,
+                // A dry run never does.
+                waits: false,
                 // On a dry run, looks are reservations.
                 when: self.settings.when,
                 dry_run: Some(DryRun::default()),

@@ -439,7 +439,15 @@ where
     for limit in list {
         let policy = &limit.policy;
         match &limit.rule {
-            OwnRule::Fixed(rule) => check_rule(policy, rule, store)?,
+            OwnRule::Fixed(rule) => {
+                check_rule(policy, rule, store)?;
+                if limit.waits && store.lines().is_none() {
+                    return Err(Error::new(format!(
+                        "calls wait for their turn under the limit `{policy}`, of which the store does not know: expected `Local`, or \
+                         a wrapper of it that passes all methods of `Backend` on; use it, or leave `wait-at-most` out"
+                    )));
+                }
+            }
             OwnRule::Live { rule, .. } => {
                 let (policy, store) = (policy.clone(), store.clone());
                 watches.push(rule.watch(move |rule| check_rule(&policy, rule, &store))?);

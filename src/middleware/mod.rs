@@ -1,8 +1,9 @@
 //! The tower middleware: the layer, its limits, the service, and the future of a response.
 //!
 //! A request goes from `service` to the extractors of its limits (`limits`), to the store
-//! (`asking`), and to the inner service or to the responder (`config`). It waits in `future`;
-//! `settle` corrects its charges by its response.
+//! (`asking`), and to the inner service or to the responder (`config`). It waits in `pending`, and
+//! for calls in flight by `turn`; `future` awaits the response, and `settle` corrects the charges
+//! by it.
 
 // In this order on the page of the layer: its constructors, the settings of a limit, those of the
 // layer.
@@ -16,10 +17,12 @@ mod future;
 mod hold;
 mod layer;
 mod limits;
+mod pending;
 mod per_request;
 mod same_state;
 mod service;
 mod settle;
+mod turn;
 
 pub use self::{
     boxed::{BoxLayer, BoxLimit},

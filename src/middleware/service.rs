@@ -11,9 +11,11 @@ use tower_service::Service;
 use super::{
     asking::{self, Asked},
     config::{Config, Disposition, Role},
-    future::{PendingCall, ResponseFuture},
+    future::ResponseFuture,
     limits::AskEach,
+    pending::PendingCall,
     settle::SettleLater,
+    turn::{Begun, Turn},
 };
 use crate::{
     outcome::Outcome,
@@ -147,8 +149,10 @@ where
     /// Asks the store, and continues with its answer.
     #[inline(always)]
     fn ask(inner: &mut Svc, config: &Arc<Config<L, S, R>>, req: Req, asks: L::Asks<'_>) -> Self {
-        if config.is_plain {
-            Self::ask_by::<true>(inner, config, req, asks)
+        if let Some(turn) = Turn::new(config, &asks) {
+            Self::ask_in_turn(inner, config, req, asks, turn)
+        } else if config.is_plain {
+            Self::ask_by::<true>(inner, config, req, asks, None)
         } else {
             Self::ask_long(inner, config, req, asks)
         }
@@ -161,21 +165,49 @@ where
         req: Req,
         asks: L::Asks<'_>,
     ) -> Self {
-        Self::ask_by::<false>(inner, config, req, asks)
+        Self::ask_by::<false>(inner, config, req, asks, None)
     }
 
-    /// The short path is `PLAIN`: limits which charge at once and decide together, without an
-    /// observer.
+    /// Asks the store about a call that may wait for its turn.
+    #[inline(never)]
+    fn ask_in_turn(
+        inner: &mut Svc,
+        config: &Arc<Config<L, S, R>>,
+        req: Req,
+        asks: L::Asks<'_>,
+        mut turn: Turn,
+    ) -> Self {
+        match turn.begin(config, &asks) {
+            Begun::Decided(decisions) => {
+                Self::ask_by::<false>(inner, config, req, asks, Some(decisions))
+            }
+            Begun::Asking(answer) => {
+                let call = (take_ready(inner), req);
+                Self::pending(PendingCall::asking(call, config, &asks, answer, Some(turn)))
+            }
+            Begun::Waiting => {
+                drop(take_ready(inner));
+                let call = (inner.clone(), req);
+                Self::pending(PendingCall::waiting(call, config, &asks, turn))
+            }
+        }
+    }
+
+    /// Asks, unless the store has `decided`. The short path is `PLAIN`: limits which charge at once
+    /// and decide together, without an observer.
     #[inline(always)]
     fn ask_by<const PLAIN: bool>(
         inner: &mut Svc,
         config: &Arc<Config<L, S, R>>,
         req: Req,
         asks: L::Asks<'_>,
+        decided: Option<Decisions>,
     ) -> Self {
         let settles = !PLAIN && config.settles;
         let is_separate = !PLAIN && config.is_separate;
-        let answer = if is_separate {
+        let answer = if let Some(decisions) = decided {
+            Asked::Decided(decisions)
+        } else if is_separate {
             asking::ask_by_role(&config.limits, &config.store, &asks)
         } else {
             asking::ask_merged(&config.store, &asks, Role::Acquire)
@@ -184,7 +216,7 @@ where
             Asked::Decided(decisions) => decisions,
             Asked::Pending(answer) => {
                 let call = (take_ready(inner), req);
-                return Self::pending(PendingCall::asking(call, config, &asks, answer));
+                return Self::pending(PendingCall::asking(call, config, &asks, answer, None));
             }
         };
         // First of all, so that it is given back whatever happens.

@@ -24,9 +24,9 @@ use smallvec::SmallVec;
 use super::{
     boxed::BoxSettle,
     config::{Config, LimitSettings, Role},
-    future::taken,
     hold,
     limits::{AskEach, Limits, SettleEach},
+    pending::taken,
 };
 use crate::{
     algorithm::Algorithm,

@@ -28,8 +28,18 @@ pub struct Ask<'a, Rule> {
     rule: &'a Rule,
     key: Key,
     spend: Spend,
-    /// `true` if a look at this ask decides a request.
-    decides: bool,
+    refusals: Refusals,
+}
+
+/// What the refusals of an ask mean to [blocks](super::Blocks::block_after).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusals {
+    /// Those of a charge count, those of a look do not.
+    OfCharges,
+    /// Those of a look count, too, because it decides a request.
+    OfLooks,
+    /// None counts, because the call may wait and ask again.
+    Ignored,
 }
 
 /// The policy, the key and the rule of an ask.
@@ -53,7 +63,7 @@ impl<'a, Rule> Ask<'a, Rule> {
             rule,
             key,
             spend: Spend::exactly(cost),
-            decides: false,
+            refusals: Refusals::OfCharges,
         }
     }
 
@@ -111,7 +121,7 @@ impl<'a, Rule> Ask<'a, Rule> {
             rule,
             key: self.key,
             spend: self.spend,
-            decides: self.decides,
+            refusals: self.refusals,
         }
     }
 
@@ -119,13 +129,26 @@ impl<'a, Rule> Ask<'a, Rule> {
     /// [count](super::Blocks::block_after).
     pub(crate) fn that_decides(self) -> Self {
         Self {
-            decides: true,
+            refusals: Refusals::OfLooks,
             ..self
         }
     }
 
     pub(crate) fn decides(&self) -> bool {
-        self.decides
+        self.refusals == Refusals::OfLooks
+    }
+
+    /// Marks an ask of a call that waits if it is refused, and then asks again. Its refusals do not
+    /// [count](super::Blocks::block_after).
+    pub(crate) fn that_may_wait(self) -> Self {
+        Self {
+            refusals: Refusals::Ignored,
+            ..self
+        }
+    }
+
+    pub(crate) fn may_wait(&self) -> bool {
+        self.refusals == Refusals::Ignored
     }
 
     /// Returns the units to spend: the cost, or more.
@@ -215,7 +238,7 @@ struct OwnedAsk<Rule> {
     cost: Cost,
     /// Maximum grant in units, see [`Ask::up_to`].
     up_to: u64,
-    decides: bool,
+    refusals: Refusals,
 }
 
 impl<Rule: Clone> OwnedAsks<Rule> {
@@ -227,7 +250,7 @@ impl<Rule: Clone> OwnedAsks<Rule> {
             key: *ask.key(),
             cost: ask.cost(),
             up_to: ask.spend().most(),
-            decides: ask.decides(),
+            refusals: ask.refusals,
         };
         Self(asks.iter().map(owned).collect())
     }
@@ -238,13 +261,20 @@ impl<Rule> OwnedAsks<Rule> {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Ask<'_, Rule>> {
         self.0.iter().map(|owned| {
             let ask = Ask::new(&owned.policy, &owned.rule, owned.key, owned.cost);
-            let ask = ask.up_to(owned.up_to);
-            if owned.decides {
-                ask.that_decides()
-            } else {
-                ask
+            Ask {
+                refusals: owned.refusals,
+                ..ask.up_to(owned.up_to)
             }
         })
+    }
+
+    /// Replaces the rules for which `current` returns another one, by the policy.
+    pub(crate) fn update_rules(&mut self, current: impl Fn(&Policy) -> Option<Rule>) {
+        for ask in &mut self.0 {
+            if let Some(rule) = current(&ask.policy) {
+                ask.rule = rule;
+            }
+        }
     }
 
     /// Returns the policy, the key and the rule of each ask.
@@ -505,7 +535,9 @@ mod tests {
         let rules = [TokenBucket::per_second(10), TokenBucket::per_hour(20)];
         let cost = |units| Cost::new(units).unwrap();
         let asks = [
-            Ask::new(&policies[0], &rules[0], "alice".into(), cost(3)).up_to(40),
+            Ask::new(&policies[0], &rules[0], "alice".into(), cost(3))
+                .up_to(40)
+                .that_may_wait(),
             Ask::new(&policies[1], &rules[1], "bob".into(), cost(5)).that_decides(),
         ];
         let owned = OwnedAsks::new(&asks);
@@ -519,6 +551,8 @@ mod tests {
             assert_eq!(most.collect::<Vec<_>>(), [40, 5]);
             let decides: Vec<_> = kept.iter().map(Ask::decides).collect();
             assert_eq!(decides, [false, true]);
+            let may_wait: Vec<_> = kept.iter().map(Ask::may_wait).collect();
+            assert_eq!(may_wait, [true, false]);
         }
     }
 }

@@ -13,7 +13,7 @@
 ///
 /// | trait | group | methods |
 /// |---|---|---|
-/// | `Backend` | `identity` | `address`, `id`, `shard` |
+/// | `Backend` | `identity` | `address`, `id`, `shard`; the lines of waiting calls |
 /// | | `unsettled` | `unsettled` |
 /// | | `refusals` | `refuses_beyond_rules`, `note_refusal` |
 /// | `Store<Rule>` | `calls` | `acquire`, `look`, `settle`, `reset`; the wrapper has the futures of the store inside |
@@ -98,6 +98,10 @@ macro_rules! __delegate {
 
         fn shard(&$self, policy: &$crate::Policy, key: &$crate::key::Key) -> u32 {
             $crate::store::Backend::shard(&$store, policy, key)
+        }
+
+        fn lines(&$self) -> Option<&::std::sync::Arc<$crate::store::driver::Lines>> {
+            $crate::store::Backend::lines(&$store)
         }
     };
     (@ unsettled, $self:ident => $store:expr) => {

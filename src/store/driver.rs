@@ -57,6 +57,7 @@ pub use super::{
     ask::{Ask, OwnedAsks, Settlement},
     check::{Check, Never, NeverWaits},
     delta::{Batch, Delta, Pulled},
+    local::Lines,
     names::StateKey,
     node_counts::NodeCounts,
     traits::{FleetStore, Renewed, StoreId},

@@ -13,7 +13,9 @@
 //! | your own | as you choose | anything that implements [`Store`], by a [`Transaction`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //!
 //! Calls [in flight](crate::InFlight#stores) need a lease in each store but [`Local`]. Counters
-//! have no such rule.
+//! have no such rule. Calls [wait](crate::InFlight#waiting) for their turn in [`Local`] alone; a
+//! wrapper of your own lets them wait if it passes on all methods of [`Backend`] by
+//! [`delegate!`](driver::delegate).
 //!
 //! The traits for stores of your own, and what they take and return, are in [`driver`].
 //!
@@ -118,6 +120,7 @@ pub(crate) use self::{
     boxed::BoxFuture,
     driver::*,
     engine::{Progress, Steps, StepsFuture, give_back, run},
+    local::Place,
     traits::SyncFuture,
     wrappers::{BlockFuture, OnFailureFuture},
 };

@@ -20,7 +20,8 @@ use std::{
 };
 
 use super::{
-    Ask, BoxFuture, Check, Decisions, Delta, NodeCounts, Pulled, Settlement, StoreError, delegate,
+    Ask, BoxFuture, Check, Decisions, Delta, Lines, NodeCounts, Pulled, Settlement, StoreError,
+    delegate,
 };
 use crate::{algorithm::Algorithm, key::Key, policy::Policy};
 
@@ -388,6 +389,13 @@ pub trait Backend {
     fn note_refusal(&self, policy: &Policy, key: &Key) -> bool {
         let _ = (policy, key);
         false
+    }
+
+    /// Returns the lines of calls that [wait](crate::InFlight::wait_at_most) until others end;
+    /// `None` for all stores but [`Local`](super::Local). A wrapper returns those of its store.
+    #[doc(hidden)]
+    fn lines(&self) -> Option<&Arc<Lines>> {
+        None
     }
 }
 

@@ -74,13 +74,14 @@ impl Drop for Inside {
 
 fn layer(
     store: &Local<InFlight>,
+    rule: InFlight,
 ) -> RateLimitLayer<Limit<InFlight, By<Header>>, Local<InFlight>, Http> {
-    RateLimitLayer::new(InFlight::at_most(LIMIT))
+    RateLimitLayer::new(rule)
         .store(store.clone())
         .key(Header::new("x-api-key"))
 }
 
-/// Waits until nothing is held.
+/// Waits until nothing is held, and no call waits.
 #[allow(clippy::disallowed_methods, reason = "connections live in real time")]
 async fn nothing_is_held(store: &Local<InFlight>) {
     let all = || {
@@ -89,16 +90,16 @@ async fn nothing_is_held(store: &Local<InFlight>) {
             .sum::<u64>()
     };
     for _ in 0..4_000 {
-        if all() == 0 {
+        if all() == 0 && store.stats().waiting == 0 {
             return;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("{} units are still held", all());
+    panic!("{} units are still held, or calls wait", all());
 }
 
 /// An app whose handlers take some turns, and respond with a body that takes some more.
-fn app(store: &Local<InFlight>, meters: &[Meter]) -> Router {
+fn app(store: &Local<InFlight>, rule: InFlight, meters: &[Meter]) -> Router {
     let meters = meters.to_vec();
     let stream = async move |request: Request<Body>| {
         let key: usize = request.headers()["x-api-key"]
@@ -145,7 +146,7 @@ fn app(store: &Local<InFlight>, meters: &[Meter]) -> Router {
         .route("/upgrades", get(upgrades))
         .route("/pending", get(pending))
         .route("/endless", get(endless))
-        .layer(layer(store))
+        .layer(layer(store, rule))
 }
 
 async fn serve(app: Router) -> SocketAddr {
@@ -229,9 +230,23 @@ async fn over_http2(server: SocketAddr) -> http2::SendRequest<Empty<Bytes>> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_give_back_what_they_hold() {
+    let [admitted, refused] = connections(InFlight::at_most(LIMIT)).await;
+    assert!(admitted > 50 && refused > 0, "{admitted}, {refused}");
+}
+
+/// Clients hang up while their calls wait, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_wait_for_their_turn() {
+    let waits = InFlight::at_most(LIMIT).wait_at_most(SOON / 2);
+    let [admitted, refused] = connections(waits).await;
+    assert!(admitted > 50 && refused < admitted, "{admitted}, {refused}");
+}
+
+/// Returns how many calls of many connections were admitted, and refused.
+async fn connections(rule: InFlight) -> [u64; 2] {
     let store = Local::new();
     let meters: Vec<Meter> = (0..KEYS).map(|_| Meter::default()).collect();
-    let server = serve(app(&store, &meters)).await;
+    let server = serve(app(&store, rule, &meters)).await;
     let calls = support::cases(400);
     let clients = (0..16).map(|seed| {
         tokio::spawn(async move {
@@ -247,18 +262,18 @@ async fn connections_give_back_what_they_hold() {
         admitted += some;
         refused += others;
     }
-    assert!(admitted > 50 && refused > 0, "{admitted}, {refused}");
     nothing_is_held(&store).await;
     let most: Vec<u64> = meters.iter().map(Meter::most).collect();
     assert!(most.iter().all(|most| *most <= LIMIT), "{most:?}");
     assert!(most.contains(&LIMIT), "{most:?}");
+    [admitted, refused]
 }
 
 /// A client that goes away ends what it began, whatever the handler does.
 #[tokio::test]
 async fn clients_that_go_away_hold_nothing() {
     let store = Local::new();
-    let server = serve(app(&store, &[Meter::default()])).await;
+    let server = serve(app(&store, InFlight::at_most(LIMIT), &[Meter::default()])).await;
     for path in ["/pending", "/endless", "/upgrades"] {
         let mut open = Vec::new();
         for n in 0..LIMIT {
@@ -296,7 +311,7 @@ async fn is_held(store: &Local<InFlight>, units: u64) {
 #[tokio::test]
 async fn handlers_that_panic_hold_nothing() {
     let store = Local::new();
-    let server = serve(app(&store, &[Meter::default()])).await;
+    let server = serve(app(&store, InFlight::at_most(LIMIT), &[Meter::default()])).await;
     for _ in 0..10 {
         let mut sender = over_http1(server).await;
         let answer = timeout(SOON, sender.send_request(request("/panics", 0)))
@@ -311,7 +326,7 @@ async fn handlers_that_panic_hold_nothing() {
 #[tokio::test]
 async fn streams_that_are_reset_hold_nothing() {
     let store = Local::new();
-    let server = serve(app(&store, &[Meter::default()])).await;
+    let server = serve(app(&store, InFlight::at_most(LIMIT), &[Meter::default()])).await;
     let mut sender = over_http2(server).await;
     for round in 0..30 {
         let path = if round % 2 == 0 {
@@ -344,7 +359,7 @@ async fn grpc_calls_give_back_what_they_hold() {
     let address = incoming.local_addr().unwrap();
     let store = Local::new();
     let server = Server::builder()
-        .layer(layer(&store).respond(Grpc::new()))
+        .layer(layer(&store, InFlight::at_most(LIMIT)).respond(Grpc::new()))
         .add_service(GreeterServer(Greeter));
     tokio::spawn(server.serve_with_incoming(incoming));
     let calls = support::cases(400);

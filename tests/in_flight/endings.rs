@@ -324,7 +324,7 @@ where
 }
 
 /// Keeps the messages of panics that the test wants out of its output.
-fn quietly(play: impl FnOnce()) {
+pub(crate) fn quietly(play: impl FnOnce()) {
     let hook = take_hook();
     set_hook(Box::new(move |info| {
         if info.payload().downcast_ref() != Some(&"as it was told") {

@@ -16,6 +16,8 @@ mod processes;
 mod responses;
 mod rule;
 mod stores;
+mod waiting;
+mod waiting_beside;
 
 use tollgate::{Cost, InFlight, Policy, key::Key, store::Local};
 

@@ -168,6 +168,7 @@ proptest! {
         hold in prop::option::of(1..=u64::MAX >> 1),
         lease in prop::option::of(100_000..=86_400_000_000_u64),
         wait in prop::option::of(any::<u64>()),
+        turn in prop::option::of(1..=u64::MAX >> 1),
     ) {
         let mut rule = InFlight::at_most(units);
         if let Some(lease) = lease {
@@ -178,6 +179,9 @@ proptest! {
         }
         if let Some(wait) = wait {
             rule = rule.retry_after(Duration::from_nanos(wait));
+        }
+        if let Some(turn) = turn {
+            rule = rule.wait_at_most(Duration::from_nanos(turn));
         }
         prop_assert_eq!(rule.to_string().parse::<InFlight>().unwrap(), rule);
         prop_assert_eq!(rule.to_string().parse::<AnyRule>().unwrap(), AnyRule::from(rule));
@@ -272,6 +276,7 @@ fn wrong_texts_say_what_is_wrong() {
         ("in-flight 8 lease=99ms", 19, "a lease of 99ms"),
         ("in-flight 8 lease=25h", 19, "a lease of 90000s"),
         ("in-flight 8 lease=100000001ns", 19, "in whole microseconds"),
+        ("in-flight 8 wait-at-most=0s", 26, "a wait of at most 0ns"),
         ("in-flight 8 hold=5m", 13, "unknown setting `hold`"),
         (
             "token-bucket 9/1s & in-flight 8",

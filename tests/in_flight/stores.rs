@@ -33,6 +33,15 @@ fn shared_stores_refuse_it_when_a_layer_is_made() {
     ] {
         assert!(error.to_string().contains(in_memory_only), "{error}");
     }
+    // With a lease they run it, but nobody waits.
+    let waits: AnyRule = "in-flight 8 lease=30s wait-at-most=1s".parse().unwrap();
+    for error in [
+        redis().fits(&waits).unwrap_err(),
+        memcached.fits(&waits).unwrap_err(),
+    ] {
+        let error = error.to_string();
+        assert!(error.contains("calls wait for their turn"), "{error}");
+    }
     let shared = || Redis::<AnyRule>::connect_lazy(url).unwrap();
     for error in [
         shared().leased(LeaseConfig::new()).fits(&rule).unwrap_err(),

@@ -76,6 +76,7 @@ fn the_counters_of_stores_are_published_field_by_field() {
     assert_published!(LocalStats {
         keys: 2, "local_keys";
         capacity: 3, "local_capacity";
+        waiting: 31, "local_waiting";
         inserted: 5, "local_inserted_total";
         forgotten: 7, "local_forgotten_total";
         returned: 11, "local_returned_total";

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     fmt::Debug,
     future::{Ready, ready},
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
     time::Duration,
 };
 
@@ -16,21 +16,22 @@ use tollgate::{
     store::{
         Backend, CircuitBreakerConfig, LeaseConfig, Local, Store, StoreError, StoreExt, SyncConfig,
         driver::{
-            Ask, Batch, Check, Decisions, Delta, FleetStore, NodeCounts, Renewed, Settlement,
-            StoreId,
+            Ask, Batch, Check, Decisions, Delta, FleetStore, Lines, NodeCounts, Renewed,
+            Settlement, StoreId,
         },
     },
     testing::{Alternating, Faulty},
 };
 
 /// The methods of `Backend`, `Store` and `FleetStore`.
-const METHODS: [&str; 16] = [
+const METHODS: [&str; 17] = [
     "address",
     "id",
     "unsettled",
     "shard",
     "refuses_beyond_rules",
     "note_refusal",
+    "lines",
     "acquire",
     "look",
     "settle",
@@ -42,6 +43,9 @@ const METHODS: [&str; 16] = [
     "count_node",
     "sync",
 ];
+
+/// Whose lines of waiting calls the store shows.
+static LINES: LazyLock<Local<TokenBucket>> = LazyLock::new(Local::new);
 
 /// A store that answers no method as its default does, and records the calls.
 #[derive(Clone, Default)]
@@ -88,6 +92,9 @@ impl Backend for Marked {
     }
     fn note_refusal(&self, _: &Policy, _: &Key) -> bool {
         true
+    }
+    fn lines(&self) -> Option<&Arc<Lines>> {
+        LINES.lines()
     }
 }
 
@@ -160,6 +167,7 @@ where
             "note_refusal",
             store.note_refusal(&policy, &key).to_string(),
         ),
+        ("lines", store.lines().is_some().to_string()),
         ("fits", format!("{:?}", store.fits(&rule))),
         ("fleet", store.fleet().is_some().to_string()),
     ];
@@ -259,7 +267,7 @@ async fn wrappers_answer_as_the_store_inside() {
     // Two stores have no identity, and a count each.
     differs!(
         |store: Marked| Alternating::new(store.clone(), store),
-        ["id", "unsettled", "renew"]
+        ["id", "lines", "unsettled", "renew"]
     );
 }
 

@@ -43,11 +43,31 @@ use crate::{
 ///
 /// # Refusals
 ///
-/// It refuses at once. The end of a call is not known before it ends, so the wait of a refusal is a
-/// guess: 0.5 to 1.5 seconds at random, or what [`retry_after`](Self::retry_after) sets. Response
-/// fields have the unit `concurrent-requests`, and no window; older formats announce the guess.
+/// It refuses at once, unless calls [wait](#waiting). The end of a call is not known before it
+/// ends, so the wait of a refusal is a guess: 0.5 to 1.5 seconds at random, or what
+/// [`retry_after`](Self::retry_after) sets. Response fields have the unit `concurrent-requests`,
+/// and no window; older formats announce the guess.
 /// Refusals are never remembered, and count for [`block_after`](crate::store::Blocks::block_after)
 /// only [if asked](crate::store::Blocks::count_calls_in_flight).
+///
+/// # Waiting
+///
+/// With [`wait_at_most`](Self::wait_at_most), a call of a layer that finds no room waits until
+/// enough others have ended: first come, first served for each key. It holds nothing while it
+/// waits, is counted, observed and answered when its wait is over, and is refused as without a wait
+/// if it takes too long. At most as many units wait for a key as the rule has; calls beyond that
+/// are refused at once. A call that is dropped while it waits passes its turn on.
+///
+/// | case | |
+/// |---|---|
+/// | another limit refuses the call, too | It is refused at once, also if that happens at its turn. |
+/// | several limits let it wait | It waits for one at a time, by its time of arrival in each line, so that it does not keep a unit of one from the others; in all for the shortest of their waits. |
+/// | another limit delays it | The delay begins after its turn. |
+/// | nothing ends, but a maximal hold is over, or a [live rule](crate::LiveRule) has more room | The first of the line asks again after a sixteenth of the wait, or a second. |
+/// | [`Limiter::permit`](crate::Limiter::permit), calls outside of a runtime of tokio, and without the feature `tokio` | They do not wait. |
+///
+/// Limits of two layers may wait for each other's units until a wait ends: put them into one layer.
+/// A call that is neither polled nor dropped holds up its line.
 ///
 /// # Stores
 ///
@@ -123,6 +143,8 @@ pub struct InFlight {
     lease: Option<NonZeroU64>,
     /// In nanoseconds; `None` for a random wait.
     retry_after: Option<u64>,
+    /// In nanoseconds; `None` to refuse at once.
+    wait_at_most: Option<NonZeroU64>,
 }
 
 impl InFlight {
@@ -152,6 +174,7 @@ impl InFlight {
                 max_hold: None,
                 lease: None,
                 retry_after: None,
+                wait_at_most: None,
             }),
             _ => Err(Error::new(format!(
                 "a limit of {units} in flight: expected 1 to 2^40 (1099511627776); to refuse \
@@ -184,15 +207,16 @@ impl InFlight {
     ///
     /// When `time` is zero, or above [`Quota::MAX_PERIOD`].
     pub fn try_max_hold(self, time: Duration) -> Result<Self, Error> {
-        let nanos = u64::try_from(time.as_nanos()).ok();
-        let max_hold = nanos.and_then(NonZeroU64::new);
-        if max_hold.is_none() || time > Quota::MAX_PERIOD {
-            return Err(Error::new(format!(
+        let max_hold = nanos(time).ok_or_else(|| {
+            Error::new(format!(
                 "a maximal hold of {time:?}: expected 1 ns to 292 years; choose the time after which a \
                  call must have ended"
-            )));
-        }
-        Ok(Self { max_hold, ..self })
+            ))
+        })?;
+        Ok(Self {
+            max_hold: Some(max_hold),
+            ..self
+        })
     }
 
     /// Sets the time after which the units of a call come back whose node has died. A node renews
@@ -243,6 +267,56 @@ impl InFlight {
         }
     }
 
+    /// Lets a call of a layer that finds no room wait for [its turn](Self#waiting), for this long
+    /// at most.
+    ///
+    /// ```
+    /// use std::{convert::Infallible, time::Duration};
+    /// use http::{Request, Response};
+    /// use tollgate::{InFlight, RateLimitLayer};
+    /// use tower::{Layer, Service, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+    /// let rule = InFlight::at_most(1).wait_at_most(Duration::from_secs(2));
+    /// let mut service = RateLimitLayer::new(rule).layer(service_fn(async |_: Request<()>| {
+    ///     tokio::time::sleep(Duration::from_secs(1)).await;
+    ///     Ok::<_, Infallible>(Response::new(String::new()))
+    /// }));
+    ///
+    /// let [first, second] = [(), ()].map(|()| service.call(Request::new(())));
+    /// let (first, second) = tokio::join!(first, second);
+    /// assert_eq!([first, second].map(|response| response.unwrap().status().as_u16()), [200, 200]);
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When [`try_wait_at_most`](Self::try_wait_at_most) fails; meant for literals.
+    #[must_use]
+    #[track_caller]
+    pub fn wait_at_most(self, time: Duration) -> Self {
+        self.try_wait_at_most(time)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Lets a call of a layer that finds no room wait, as [`wait_at_most`](Self::wait_at_most)
+    /// does.
+    ///
+    /// # Errors
+    ///
+    /// When `time` is zero, or above [`Quota::MAX_PERIOD`].
+    pub fn try_wait_at_most(self, time: Duration) -> Result<Self, Error> {
+        let wait = nanos(time).ok_or_else(|| {
+            Error::new(format!(
+                "a wait of at most {time:?}: expected 1 ns to 292 years; to refuse at once, leave it out"
+            ))
+        })?;
+        Ok(Self {
+            wait_at_most: Some(wait),
+            ..self
+        })
+    }
+
     /// Returns the most units that are held at once.
     pub const fn capacity(&self) -> u64 {
         self.most.get()
@@ -262,6 +336,10 @@ impl InFlight {
             f.write_str(" retry-after=")?;
             fmt_duration(wait, f)?;
         }
+        if let Some(wait) = self.wait_at_most {
+            f.write_str(" wait-at-most=")?;
+            fmt_duration(wait.get(), f)?;
+        }
         Ok(())
     }
 
@@ -269,7 +347,8 @@ impl InFlight {
         let column = words.column();
         let units = words.number("a number of units, as in `in-flight 8`")?;
         let mut rule = Self::try_at_most(units).map_err(|error| error.at_column(column))?;
-        let settings = words.settings(&["max-hold", "lease", "retry-after"])?;
+        let names = ["max-hold", "lease", "retry-after", "wait-at-most"];
+        let settings = words.settings(&names)?;
         if let Some(word) = settings[0] {
             rule = word.apply(word.duration()?, |time| rule.try_max_hold(time))?;
         }
@@ -279,13 +358,24 @@ impl InFlight {
         if let Some(word) = settings[2] {
             rule = rule.retry_after(word.duration()?);
         }
+        if let Some(word) = settings[3] {
+            rule = word.apply(word.duration()?, |time| rule.try_wait_at_most(time))?;
+        }
         Ok(rule)
     }
 }
 
+/// Returns a time in nanoseconds, if it is a setting of the rule.
+fn nanos(time: Duration) -> Option<NonZeroU64> {
+    let nanos = u64::try_from(time.as_nanos()).ok();
+    nanos
+        .filter(|_| time <= Quota::MAX_PERIOD)
+        .and_then(NonZeroU64::new)
+}
+
 text! {
-    /// Parses `in-flight 8 max-hold=5m lease=30s retry-after=2s`; all but the number may be left
-    /// out.
+    /// Parses `in-flight 8 max-hold=5m lease=30s retry-after=2s wait-at-most=1s`; all but the
+    /// number may be left out.
     InFlight
 }
 
@@ -304,10 +394,21 @@ pub(crate) fn fits_in_memory(rule: &impl Algorithm) -> Result<(), Error> {
 pub(crate) fn fits_shared(rule: &impl Algorithm) -> Result<(), Error> {
     fits_in_memory(rule)?;
     let is_in_flight = rule.look(None, Timestamp::default()).is_in_flight();
-    match is_in_flight && rule.renewal().is_none() {
-        true => Err(without_lease()),
-        false => Ok(()),
+    if is_in_flight && rule.renewal().is_none() {
+        return Err(without_lease());
     }
+    match rule.waits_for_turn() {
+        Some(_) => Err(waits()),
+        None => Ok(()),
+    }
+}
+
+fn waits() -> Error {
+    Error::new(
+        "calls wait for their turn under the rule, in a store that nodes share: expected a rule that refuses at once, because \
+         a node does not see the calls of others end; leave `wait-at-most` out, or keep calls in flight in memory, by a layer \
+         of their own with `Local`",
+    )
 }
 
 fn without_lease() -> Error {

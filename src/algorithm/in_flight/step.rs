@@ -259,4 +259,9 @@ impl Algorithm for InFlight {
     fn grant_slack(&self) -> Option<u64> {
         None
     }
+
+    fn waits_for_turn(&self) -> Option<Duration> {
+        self.wait_at_most
+            .map(|wait| Duration::from_nanos(wait.get()))
+    }
 }

@@ -3,7 +3,7 @@
 use super::{
     InFlight,
     step::{InFlightState, Span, span_of},
-    without_lease,
+    waits, without_lease,
 };
 use crate::{
     algorithm::{
@@ -45,6 +45,9 @@ impl Codec for InFlightState {
 impl Scripted for InFlight {
     fn rule_parts(&self, parts: &mut Vec<ScriptTuple>) -> Result<(), Error> {
         let lease = self.lease.ok_or_else(without_lease)?.get();
+        if self.wait_at_most.is_some() {
+            return Err(waits());
+        }
         let most = fitting(self.most.get().into(), self)?;
         let times = [micros(lease, self)?, micros(span_of(lease), self)?];
         parts.push([&[Self::KIND, most], &times[..]].concat());

@@ -41,7 +41,7 @@ families! {
     MISSING_KEYS = "tollgate_missing_keys_total";
 
     // Published for a layer.
-    /// Delayed requests that were dropped before their turn.
+    /// Delayed or waiting requests that were dropped before their turn.
     LAYER_CANCELLED = "tollgate_layer_cancelled_total";
     /// Limits that share the states of this layer's now, as both have no name.
     LAYER_COLLISIONS = "tollgate_layer_collisions";

@@ -10,6 +10,7 @@
 
 mod decide;
 mod evict;
+mod lines;
 mod map;
 mod several;
 mod state;
@@ -29,9 +30,10 @@ use std::{
 use dashmap::{DashMap, mapref::one::RefMut};
 use foldhash::{SharedSeed, quality::FoldHasher};
 
+pub(crate) use self::lines::Place;
 #[cfg(feature = "tokio")]
 pub(crate) use self::map::IdentityHasher;
-pub use self::stats::LocalStats;
+pub use self::{lines::Lines, stats::LocalStats};
 use self::{
     map::{Location, Map, Shard},
     stats::{Displaced, LocalCounters, Occupancy, StateKinds},
@@ -198,9 +200,10 @@ impl<A: Algorithm, C> Local<A, C> {
         let LocalInner {
             occupancy,
             counters,
+            lines,
             ..
         } = &*self.inner;
-        counters.read(occupancy.keys(), occupancy.capacity())
+        counters.read(occupancy.keys(), occupancy.capacity(), lines.waiting())
     }
 
     /// Removes the states of a key, of all kinds, but for what calls [in flight](crate::InFlight)
@@ -220,6 +223,7 @@ impl<A: Algorithm, C> Local<A, C> {
         inner
             .occupancy
             .give(inner.map.clear() + inner.table.clear());
+        inner.lines.call_all();
     }
 }
 
@@ -228,6 +232,10 @@ impl<A: Algorithm, C> Backend for Local<A, C> {
 
     fn id(&self) -> Option<StoreId> {
         Some(StoreId::of(&self.inner))
+    }
+
+    fn lines(&self) -> Option<&Arc<Lines>> {
+        Some(&self.inner.lines)
     }
 }
 
@@ -256,14 +264,14 @@ impl<A: Algorithm, C: Clock> Store<A> for Local<A, C> {
 
     fn settle(&self, settlements: Vec<Settlement<'_, A>>) -> Check<Self::Done> {
         for settlement in settlements {
-            self.inner.settle(settlement);
+            self.inner.settle_and_call(settlement);
         }
         Check::Ready(Ok(()))
     }
 
     #[inline]
     fn settle_one(&self, settlement: Settlement<'_, A>) -> Check<Self::Done> {
-        self.inner.settle(settlement);
+        self.inner.settle_and_call(settlement);
         Check::Ready(Ok(()))
     }
 
@@ -417,6 +425,7 @@ impl<C> LocalBuilder<C> {
         C: Clock,
     {
         let clock = MonotoneClock::new(self.clock);
+        let seed = Fingerprinter::random();
         Local {
             inner: Arc::new(LocalInner {
                 table: LazyTable::new(self.capacity),
@@ -425,7 +434,8 @@ impl<C> LocalBuilder<C> {
                 kinds: StateKinds::default(),
                 made: clock.now(),
                 clock,
-                seed: Fingerprinter::random(),
+                seed,
+                lines: Arc::new(Lines::new(seed)),
                 at_capacity: self.at_capacity,
                 counters: LocalCounters::default(),
                 displaced: Displaced::new(self.capacity),
@@ -446,12 +456,25 @@ struct LocalInner<S, C> {
     at_capacity: AtCapacity,
     counters: LocalCounters,
     displaced: Displaced,
+    lines: Arc<Lines>,
     made: Timestamp,
 }
 
 /// The number of shards of the [map](map::Map). Many small ones rather than few large ones: a shard
 /// that grows moves its slots at once.
 const SHARDS: usize = 128;
+
+impl<S: Clone, C: Clock> LocalInner<S, C> {
+    /// Corrects a charge, and calls the first call that waits for the key.
+    #[inline]
+    fn settle_and_call<A: Algorithm<State = S>>(&self, settlement: Settlement<'_, A>) {
+        let (policy, key) = (settlement.policy, settlement.key);
+        self.settle(settlement);
+        if self.lines.waiting() > 0 {
+            self.lines.call_first_in(self.lines.line_of(policy, &key));
+        }
+    }
+}
 
 impl<S, C> LocalInner<S, C> {
     /// Returns the location of a key's state of a kind.

@@ -61,6 +61,10 @@ stats! {
             keys: usize = "tollgate_local_keys",
             /// Maximum number of keys.
             capacity: usize = "tollgate_local_capacity",
+            /// Calls that wait until calls in flight end.
+            ///
+            /// See [`InFlight::wait_at_most`](crate::InFlight::wait_at_most).
+            waiting: usize = "tollgate_local_waiting",
         }
     }
     /// Counters of rare events.

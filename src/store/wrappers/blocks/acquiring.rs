@@ -96,8 +96,8 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Acquiring<Rul
     }
 
     fn decided(&mut self, decisions: Decisions) -> Progress<Self> {
-        self.count(decisions, |_, decision| {
-            decision.verdict() == Verdict::Refuse
+        self.count(decisions, |ask, decision| {
+            decision.verdict() == Verdict::Refuse && !ask.may_wait()
         })
     }
 

@@ -187,7 +187,8 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
 
     /// Counts refusals of [calls in flight](crate::InFlight), too, for
     /// [`block_after`](Self::block_after). By default they do not count, because they depend on how
-    /// long the server takes.
+    /// long the server takes. Of a call that [waits](crate::InFlight#waiting), the refusal at the
+    /// end of its wait counts.
     pub fn count_calls_in_flight(self) -> Self {
         Self {
             counts_in_flight: true,
