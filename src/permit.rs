@@ -16,7 +16,7 @@ use std::{
 use pin_project_lite::pin_project;
 
 #[cfg(feature = "tokio")]
-use crate::renewals::{Keeper, keep};
+use crate::renewals::{Keeper, Watch, keep, watch};
 use crate::{
     algorithm::{Algorithm, Renewal},
     charging::ChargedLimit,
@@ -27,6 +27,7 @@ use crate::{
     outcome::{Outcome, StateHash},
     respond::{Refusal, Refused},
     store::{BoxFuture, Check, MayFail, NeverWaits, Renewed, Settlement, Store},
+    time::Timestamp,
 };
 
 /// The units that a call in flight holds under the limits of a layer or of a
@@ -115,23 +116,23 @@ struct HeldCharge {
     /// The task that renews the charge, and gives it back when this is dropped.
     #[cfg(feature = "tokio")]
     keeper: Option<Keeper>,
+    /// The task that reports when the maximal hold is over, until this is dropped.
+    #[cfg(feature = "tokio")]
+    _watch: Option<Watch>,
 }
 
 impl HeldCharge {
-    /// Begins the renewals of a charge, if its rule has a lease.
-    fn new(
-        layer: &Arc<dyn Release>,
-        limit: ChargedLimit,
-        charge: Charge,
-        renewal: Option<Renewal>,
-    ) -> Self {
+    /// Begins what happens to a charge while its call goes on.
+    fn new(layer: &Arc<dyn Release>, limit: ChargedLimit, charge: Charge, timing: Timing) -> Self {
         let mut held = Self {
             #[cfg(feature = "tokio")]
-            keeper: renewal.and_then(|renewal| keep(layer, &limit, &charge, renewal)),
+            keeper: (timing.renewal).and_then(|renewal| keep(layer, &limit, &charge, renewal)),
+            #[cfg(feature = "tokio")]
+            _watch: (timing.over_in).and_then(|over_in| watch(layer, &limit, &charge, over_in)),
             limit,
             charge,
         };
-        if renewal.is_some() && !held.is_kept() {
+        if timing.renewal.is_some() && !held.is_kept() {
             // Stores that answer at once need no runtime, and renew at once.
             let moved = held.charge.duplicate().with_delay(Some(UNRENEWED));
             drop(layer.renew(&held.limit, moved));
@@ -151,6 +152,36 @@ impl HeldCharge {
     }
 }
 
+/// What happens to a charge while its call goes on.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Timing {
+    renewal: Option<Renewal>,
+    /// The time until its maximal hold is over, if somebody wants to know.
+    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "nothing can wait"))]
+    over_in: Option<Duration>,
+}
+
+impl Timing {
+    /// Returns that of a charge under a rule.
+    pub(crate) fn of(rule: &impl Algorithm, charge: &Charge, is_observed: bool) -> Self {
+        let renewal = rule.renewal();
+        let is_watched = is_observed && renewal.is_none();
+        Self {
+            renewal,
+            over_in: is_watched.then(|| over_in(rule, charge)).flatten(),
+        }
+    }
+}
+
+/// Returns the time until the maximal hold of a charge is over: the end of a state with this charge
+/// alone.
+fn over_in(rule: &impl Algorithm, charge: &Charge) -> Option<Duration> {
+    let mut state = None;
+    rule.settle(&mut state, charge, charge.at, charge.cost);
+    let end = rule.forgettable_at(&state?);
+    (end < Timestamp::MAX).then(|| end.saturating_since(charge.at))
+}
+
 /// Gives back what calls hold, whatever the types of a layer or a limiter are.
 pub(crate) trait Release: Send + Sync {
     /// Gives back a charge of this layer or limiter.
@@ -158,6 +189,10 @@ pub(crate) trait Release: Send + Sync {
 
     /// Renews a charge from its departure on.
     fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<Renewed>;
+
+    /// Reports that a call goes on after the maximal hold of these units.
+    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "nothing can wait"))]
+    fn outlasted(&self, limit: &ChargedLimit, units: u64);
 }
 
 impl Permit {
@@ -168,9 +203,9 @@ impl Permit {
         layer: Arc<dyn Release>,
         limit: ChargedLimit,
         charge: Charge,
-        renewal: Option<Renewal>,
+        timing: Timing,
     ) -> Self {
-        let held = HeldCharge::new(&layer, limit, charge, renewal);
+        let held = HeldCharge::new(&layer, limit, charge, timing);
         Self(Arc::new(Held::Charge { layer, held }))
     }
 
@@ -306,10 +341,15 @@ where
         return Err(Refusal::decided(outcome, &decisions).into());
     }
     let held = decisions.only().filter(|decision| decision.is_held());
-    let renewal = || limit.selected.as_ref()?.downcast_ref::<Rule>()?.renewal();
-    let renewal = renewal();
     Ok(match held.and_then(Decision::charge) {
-        Some(charge) => Permit::new(limiter.0, limit, charge, renewal),
+        Some(charge) => {
+            let rule = limit
+                .selected
+                .as_deref()
+                .and_then(|rule| rule.downcast_ref());
+            let timing = rule.map(|rule: &Rule| Timing::of(rule, &charge, false));
+            Permit::new(limiter.0, limit, charge, timing.unwrap_or_default())
+        }
         None => Permit::nothing(),
     })
 }
@@ -333,6 +373,9 @@ where
             None => Box::pin(ready(Renewed::NotMade)),
         }
     }
+
+    /// A limiter has no observer.
+    fn outlasted(&self, _: &ChargedLimit, _: u64) {}
 }
 
 impl<Rule: Algorithm, S> LimiterParts<Rule, S> {

@@ -1,4 +1,4 @@
-//! Renewals of what a call holds under a lease.
+//! Tasks of what calls hold: renewals under a lease, and reports of maximal holds that strike.
 //!
 //! A task for each such charge moves it to the present every third of the lease. What comes due
 //! together goes out together, by the queues of stores. The permit and its task share the charge:
@@ -8,6 +8,10 @@
 //! A renewal whose result is not known may have been made. The charge lies nowhere then: the next
 //! renewal adds its units once more, and nobody takes back what was added before, which is over
 //! with the lease. So a failure can refuse too much, and never admits too much.
+//!
+//! A maximal hold strikes at an instant at which nobody may ask about its key. So the task that
+//! renews the charge reports it, or without a lease one that only waits, which is made only for
+//! layers with an observer.
 
 use std::{
     mem,
@@ -42,6 +46,32 @@ impl Drop for Keeper {
             self.task.abort();
         }
     }
+}
+
+/// The task that reports the end of a maximal hold, until this is dropped.
+pub(crate) struct Watch(AbortHandle);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Reports in a task of its own that a call outlasts the maximal hold, which is over in `over_in`.
+/// Returns `None` outside of a runtime of tokio.
+pub(crate) fn watch(
+    layer: &Arc<dyn Release>,
+    limit: &ChargedLimit,
+    charge: &Charge,
+    over_in: Duration,
+) -> Option<Watch> {
+    let runtime = Handle::try_current().ok()?;
+    let (layer, limit, units) = (Arc::clone(layer), limit.clone(), charge.cost);
+    let task = runtime.spawn(async move {
+        sleep(over_in).await;
+        layer.outlasted(&limit, units);
+    });
+    Some(Watch(task.abort_handle()))
 }
 
 /// A charge that its permit and its task share.
@@ -95,7 +125,7 @@ async fn renew(held: Arc<KeptCharge>, charged_at: Timestamp, renewal: Renewal) {
         let held_for = LeaseClock.now().saturating_since(begun);
         let left = renewal.max_hold.map(|hold| hold.saturating_sub(held_for));
         if left == Some(Duration::ZERO) {
-            held.end();
+            held.outlasted();
             return;
         }
         sleep(left.map_or(period, |left| left.min(period))).await;
@@ -128,6 +158,16 @@ impl KeptCharge {
             KeptState::Ended => {}
         }
         true
+    }
+
+    /// Gives the charge back at the end of a maximal hold, and reports that its call goes on.
+    fn outlasted(&self) {
+        let units = match &*self.state() {
+            KeptState::Held(charge) => charge.cost,
+            KeptState::Renewing | KeptState::Ended => return,
+        };
+        self.layer.outlasted(&self.limit, units);
+        self.end();
     }
 
     /// Begins a renewal; returns `None` if the permit is gone.

@@ -482,6 +482,12 @@ where
             None => Box::pin(ready(Renewed::NotMade)),
         }
     }
+
+    fn outlasted(&self, limit: &ChargedLimit, units: u64) {
+        if let Some(observer) = &self.observer {
+            observer.outlasted(&limit.policy, &limit.key, units);
+        }
+    }
 }
 
 impl<L, S, R> Config<L, S, R>

@@ -6,7 +6,7 @@ use super::{config::Config, limits::Limits, settle::charged_limit};
 use crate::{
     algorithm::Algorithm,
     decision::{Decision, Decisions},
-    permit::{Permit, Release},
+    permit::{Permit, Release, Timing},
     store::Ask,
 };
 
@@ -43,8 +43,8 @@ where
     for (ask, decision) in held.clone() {
         if let Some(charge) = decision.charge() {
             let layer = Arc::<Config<L, S, R>>::clone(config);
-            let (limit, renewal) = (charged_limit(config, ask), ask.rule().renewal());
-            let one = Permit::new(layer, limit, charge, renewal);
+            let timing = Timing::of(ask.rule(), &charge, config.observer.is_some());
+            let one = Permit::new(layer, charged_limit(config, ask), charge, timing);
             permit = Permit::of_both(permit, Some(one));
         }
     }

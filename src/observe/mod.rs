@@ -58,6 +58,8 @@ use crate::{
 /// | [`missing_key`](Self::missing_key) | the request has no key |
 /// | [`settled`](Self::settled) | a charge was corrected to its actual cost, or made [after the response](crate::Limit::charge_after) |
 /// | [`dry_run`](Self::dry_run) | a limit on a dry run decided, without effect |
+/// | [`held`](Self::held), [`released`](Self::released) | a call took units of a limit of calls in flight; it gave them back |
+/// | [`outlasted`](Self::outlasted) | a call goes on after the maximal hold of its units |
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
@@ -138,6 +140,16 @@ pub trait Observer {
         let _ = (policy, key, units);
     }
 
+    /// A call goes on after the [maximal hold](crate::InFlight::max_hold) of units that it
+    /// [held](Self::held), which are given back at this instant: once for each of them. The end of
+    /// the call reports nothing more of that.
+    ///
+    /// Reported by a task, so only for calls that begin in a runtime of tokio with timers.
+    #[inline]
+    fn outlasted(&self, policy: &Policy, key: &Key, units: u64) {
+        let _ = (policy, key, units);
+    }
+
     /// A call gives back the units that it [held](Self::held): once for each of them.
     #[inline]
     fn released(&self, policy: &Policy, key: &Key, units: u64) {
@@ -194,6 +206,11 @@ macro_rules! forward {
         #[inline]
         fn held(&$self, policy: &Policy, key: &Key, units: u64) {
             $($observer.held(policy, key, units);)+
+        }
+
+        #[inline]
+        fn outlasted(&$self, policy: &Policy, key: &Key, units: u64) {
+            $($observer.outlasted(policy, key, units);)+
         }
 
         #[inline]

@@ -4,8 +4,11 @@ use std::{
     collections::BTreeMap,
     convert::Infallible,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex},
-    time::Duration,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use axum::body::Body;
@@ -615,6 +618,59 @@ async fn a_maximal_hold_is_given_back_once() {
     store.clear();
     drop(stuck);
     assert_eq!(store.stats().unsettled, 2);
+}
+
+/// A maximal hold is reported when it strikes, while the call goes on, and only then.
+#[tokio::test]
+#[allow(clippy::disallowed_methods, reason = "the task waits in real time")]
+async fn a_maximal_hold_is_reported_once_when_it_strikes() {
+    #[derive(Clone, Default)]
+    struct Outlasted(Arc<AtomicU64>);
+    impl Observer for Outlasted {
+        fn outlasted(&self, policy: &Policy, of: &Key, units: u64) {
+            assert_eq!((policy.name(), of), ("exports", &key("alice")));
+            self.0.fetch_add(units, Ordering::SeqCst);
+        }
+    }
+    let hold = Duration::from_millis(400);
+    for rule in [
+        "in-flight 6 max-hold=400ms",
+        "in-flight 6 max-hold=400ms lease=100ms",
+    ] {
+        let recorder = DebuggingRecorder::new();
+        let _recorder = metrics::set_default_local_recorder(&recorder);
+        let (store, outlasted) = (Local::new(), Outlasted::default());
+        let layer = RateLimitLayer::new(rule.parse::<AnyRule>().unwrap())
+            .store(store.clone())
+            .named("exports")
+            .key(by_key())
+            .cost(|_: &Request<Body>| cost(2))
+            .observe((outlasted.clone(), Metrics::new()));
+        let service = layer.layer(handler());
+        let begun = Instant::now();
+        let stuck = ask(&service, "alice").await;
+        let short = ask(&service, "alice").await;
+        drop(short);
+        let count = || outlasted.0.load(Ordering::SeqCst);
+        while count() == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{rule}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(begun.elapsed() >= hold, "{rule}");
+        let limiter = layer.limiter("exports").unwrap();
+        while limiter.look(key("alice")).at_once().remaining() != Some(6) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{rule}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        drop(stuck);
+        tokio::time::sleep(hold * 2).await;
+        assert_eq!(count(), 2, "{rule}");
+        let metrics = recorder.snapshotter().snapshot().into_vec();
+        let counted = metrics.into_iter().any(|(key, _, _, value)| {
+            key.key().name() == "tollgate_outlasted_units_total" && value == DebugValue::Counter(2)
+        });
+        assert!(counted, "{rule}");
+    }
 }
 
 #[test]

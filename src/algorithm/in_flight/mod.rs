@@ -187,7 +187,12 @@ impl InFlight {
     /// it goes on.
     ///
     /// Rounded up by a sixteenth at most. Without it, the default, a call that never ends holds its
-    /// units for ever. A call that ends later is counted in
+    /// units for ever.
+    ///
+    /// When it strikes, a layer reports it to its observer:
+    /// [`outlasted`](crate::observe::Observer::outlasted), the metric
+    /// `tollgate_outlasted_units_total`. Without one, and for a
+    /// [limiter](crate::Limiter::permit), it shows in memory once the call ends, in
     /// [`LocalStats::unsettled`](crate::store::LocalStats::unsettled).
     ///
     /// # Panics

@@ -35,6 +35,8 @@ families! {
     HELD_UNITS = "tollgate_held_units";
     /// The most units that calls have held at once.
     MOST_HELD_UNITS = "tollgate_most_held_units";
+    /// Units whose calls went on after the maximal hold.
+    OUTLASTED_UNITS = "tollgate_outlasted_units_total";
     /// Requests that all limits of a layer exempted.
     EXEMPT = "tollgate_exempt_total";
     /// Requests without a key; the server's fault if it lacks what a key is made of.

@@ -22,7 +22,8 @@ use std::{
 use metrics::{Counter, Gauge, Histogram, Label};
 
 use self::families::{
-    DELAY, DRY_RUN, EXEMPT, HELD_UNITS, MISSING_KEYS, MOST_HELD_UNITS, REQUESTS, SETTLED_UNITS,
+    DELAY, DRY_RUN, EXEMPT, HELD_UNITS, MISSING_KEYS, MOST_HELD_UNITS, OUTLASTED_UNITS, REQUESTS,
+    SETTLED_UNITS,
 };
 use super::{Event, Observer};
 use crate::{
@@ -75,7 +76,7 @@ use crate::{
 /// # Metrics
 ///
 /// The page for operators lists [all metrics](crate::operations#all-metrics). This observer reports
-/// the first six. [`Publish`](crate::observe::Publish) sets the others.
+/// the first nine. [`Publish`](crate::observe::Publish) sets the others.
 ///
 /// A limit's decision is one request, so a layer with two limits counts an admitted request for two
 /// policies.
@@ -209,6 +210,11 @@ impl Observer for Metrics {
         self.registered.policies.get(policy).held().add(units);
     }
 
+    fn outlasted(&self, policy: &Policy, _: &Key, units: u64) {
+        let held = self.registered.policies.get(policy).held();
+        held.outlasted.increment(units);
+    }
+
     fn released(&self, policy: &Policy, _: &Key, units: u64) {
         self.registered.policies.get(policy).held().subtract(units);
     }
@@ -339,6 +345,7 @@ struct HeldUnits {
     most: AtomicU64,
     held_gauge: Gauge,
     most_gauge: Gauge,
+    outlasted: Counter,
 }
 
 impl HeldUnits {
@@ -427,6 +434,7 @@ impl PolicyMetrics {
             most: AtomicU64::new(0),
             held_gauge: HELD_UNITS.gauge(vec![self.label.clone()]),
             most_gauge: MOST_HELD_UNITS.gauge(vec![self.label.clone()]),
+            outlasted: OUTLASTED_UNITS.counter(vec![self.label.clone()]),
         })
     }
 
