@@ -12,7 +12,7 @@ use support::servers::Redis;
 
 /// The line that is added to the end of the list.
 const LINE: &str = r#"
-            session { Session, SessionState } name "session", tag 0x61, kind 12, grants false, text "`session 100/30m`";"#;
+            session { Session, SessionState } name "session", tag 0x69, kind 13, grants false, text "`session 100/30m`";"#;
 /// The last line of the list.
 const LAST: &str = "            three_color {";
 

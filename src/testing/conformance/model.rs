@@ -196,8 +196,10 @@ impl<R: Algorithm> Model<R> {
                 };
                 // A packed state has no instant of the last write, so a store of packed states may
                 // refund less.
-                let packed = possible.read_packed(rule, *at).map(Some);
-                let packed = packed.filter(|_| rule.packed_rule().is_some());
+                let word = possible.read_packed(rule, *at);
+                let word = word.filter(|_| rule.packed_rule().is_some());
+                let packed = [word, possible.read_words(rule, *at)];
+                let packed = packed.into_iter().flatten().map(Some);
                 for before in possible.states(rule, *at).chain(packed) {
                     let mut state = before.clone();
                     rule.settle(&mut state, charge, *at, actual);
@@ -265,13 +267,16 @@ impl<R: Algorithm> PossibleState<R> {
         Self { state, by }
     }
 
-    /// Returns the state, and the state as another rule reads it from a [packed
-    /// state](crate::algorithm::packed::PackedState), which has no instant of the last write.
+    /// Returns the state, and the state as a rule that packs its own in another way, or not at all,
+    /// reads it from a [packed state](crate::algorithm::packed::PackedState), which has no instant
+    /// of the last write.
     fn states(&self, rule: &R, at: Timestamp) -> impl Iterator<Item = Option<R::State>> + use<R> {
+        let kind = |rule: &R| rule.packed_rule().map(|packed| packed.packed_kind());
+        let is_other = kind(rule).is_none() || kind(rule) != kind(&self.by);
         let packed = self.read_packed(rule, at);
         [
             Some(self.state.clone()),
-            packed.filter(|_| rule.packed_rule().is_none()).map(Some),
+            packed.filter(|_| is_other).map(Some),
         ]
         .into_iter()
         .flatten()
@@ -282,6 +287,13 @@ impl<R: Algorithm> PossibleState<R> {
         let now = StoreTime::new(at, at);
         let packed = self.by.pack(self.state.as_ref()?, now)?;
         rule.unpack(packed, self.by.packed_rule()?.packed_kind(), now)
+    }
+
+    /// Returns the state as a rule reads it from two words, which have no such instant either.
+    fn read_words(&self, rule: &R, at: Timestamp) -> Option<R::State> {
+        let now = StoreTime::new(at, at);
+        let words = self.by.to_two_words(self.state.as_ref()?, now)?;
+        rule.read_two_words(words, now)
     }
 }
 
