@@ -8,6 +8,7 @@ mod greeter;
 use std::{
     convert::Infallible,
     net::{Ipv4Addr, SocketAddr},
+    panic::resume_unwind,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -40,28 +41,32 @@ use tonic::{
 };
 use tonic_prost::ProstCodec;
 
-use greeter::{Greeter, GreeterServer, HelloReply, HelloRequest};
+pub(super) use greeter::{Greeter, GreeterServer, HelloReply, HelloRequest};
 
 use super::{held, key};
 
-const SOON: Duration = Duration::from_secs(20);
-const LIMIT: u64 = 3;
-const KEYS: u64 = 4;
+pub(super) const SOON: Duration = Duration::from_secs(20);
+pub(super) const LIMIT: u64 = 3;
+pub(super) const KEYS: u64 = 4;
 
 /// Counts the calls in a handler or its body, and the most at once.
 #[derive(Clone, Default)]
-struct Meter(Arc<[AtomicU64; 2]>);
+pub(super) struct Meter(Arc<[AtomicU64; 2]>);
 
-struct Inside(Meter);
+pub(super) struct Inside(Meter);
 
 impl Meter {
-    fn enter(&self) -> Inside {
+    pub(super) fn enter(&self) -> Inside {
         let now = self.0[0].fetch_add(1, Ordering::SeqCst) + 1;
         self.0[1].fetch_max(now, Ordering::SeqCst);
         Inside(self.clone())
     }
 
-    fn most(&self) -> u64 {
+    pub(super) fn now(&self) -> u64 {
+        self.0[0].load(Ordering::SeqCst)
+    }
+
+    pub(super) fn most(&self) -> u64 {
         self.0[1].load(Ordering::SeqCst)
     }
 }
@@ -72,10 +77,9 @@ impl Drop for Inside {
     }
 }
 
-fn layer(
-    store: &Local<InFlight>,
-    rule: InFlight,
-) -> RateLimitLayer<Limit<InFlight, By<Header>>, Local<InFlight>, Http> {
+pub(super) type Layer = RateLimitLayer<Limit<InFlight, By<Header>>, Local<InFlight>, Http>;
+
+pub(super) fn layer(store: &Local<InFlight>, rule: InFlight) -> Layer {
     RateLimitLayer::new(rule)
         .store(store.clone())
         .key(Header::new("x-api-key"))
@@ -83,7 +87,7 @@ fn layer(
 
 /// Waits until nothing is held, and no call waits.
 #[allow(clippy::disallowed_methods, reason = "connections live in real time")]
-async fn nothing_is_held(store: &Local<InFlight>) {
+pub(super) async fn nothing_is_held(store: &Local<InFlight>) {
     let all = || {
         (0..KEYS)
             .map(|number| held(store, key(&number.to_string())))
@@ -98,34 +102,47 @@ async fn nothing_is_held(store: &Local<InFlight>) {
     panic!("{} units are still held, or calls wait", all());
 }
 
+/// Returns the number of the key of a request.
+pub(super) fn key_of<B>(request: &Request<B>) -> usize {
+    let key = request.headers()["x-api-key"].to_str().unwrap();
+    key.parse().unwrap()
+}
+
 /// An app whose handlers take some turns, and respond with a body that takes some more.
-fn app(store: &Local<InFlight>, rule: InFlight, meters: &[Meter]) -> Router {
+pub(super) fn app(layer: Layer, meters: &[Meter]) -> Router {
     let meters = meters.to_vec();
+    let enter = move |request: &Request<Body>| meters[key_of(request)].enter();
+    let entered = enter.clone();
     let stream = async move |request: Request<Body>| {
-        let key: usize = request.headers()["x-api-key"]
-            .to_str()
-            .unwrap()
-            .parse()
-            .unwrap();
-        let inside = meters[key].enter();
+        let inside = entered(&request);
         for _ in 0..4 {
             tokio::task::yield_now().await;
         }
         let body = stream::unfold((inside, 0), async |(inside, sent)| {
             tokio::task::yield_now().await;
             let chunk = Ok::<_, Infallible>(Bytes::from_static(b"xxxxxxxx"));
-            (sent < 5).then_some((chunk, (inside, sent + 1)))
+            (sent < 3).then_some((chunk, (inside, sent + 1)))
         });
         Response::new(Body::from_stream(body))
     };
-    let panics = async || -> &'static str { panic!("as it was told") };
-    let upgrades = async |mut request: Request<Body>| {
+    let entered = enter.clone();
+    let panics = async move |request: Request<Body>| -> &'static str {
+        let _inside = entered(&request);
+        // Without a message.
+        resume_unwind(Box::new("as it was told"))
+    };
+    let entered = enter.clone();
+    let upgrades = async move |mut request: Request<Body>| {
+        let inside = entered(&request);
         let permit = Permit::take(request.extensions_mut());
         let upgrade = hyper::upgrade::on(request);
         tokio::spawn(async move {
-            let mut io = TokioIo::new(upgrade.await.unwrap());
-            let mut rest = Vec::new();
-            drop(io.read_to_end(&mut rest).await);
+            // A client may go away before.
+            if let Ok(io) = upgrade.await {
+                let mut rest = Vec::new();
+                drop(TokioIo::new(io).read_to_end(&mut rest).await);
+            }
+            drop(inside);
             drop(permit);
         });
         Response::builder()
@@ -135,9 +152,17 @@ fn app(store: &Local<InFlight>, rule: InFlight, meters: &[Meter]) -> Router {
             .body(Body::empty())
             .unwrap()
     };
-    let pending = async || std::future::pending::<&'static str>().await;
-    let endless = async || {
-        let chunks = stream::repeat_with(|| Ok::<_, Infallible>(Bytes::from(vec![b'x'; 1 << 16])));
+    let entered = enter.clone();
+    let pending = async move |request: Request<Body>| {
+        let _inside = entered(&request);
+        std::future::pending::<&'static str>().await
+    };
+    let endless = async move |request: Request<Body>| {
+        let inside = enter(&request);
+        let chunks = stream::repeat_with(move || {
+            let _ = &inside;
+            Ok::<_, Infallible>(Bytes::from(vec![b'x'; 1 << 16]))
+        });
         Body::from_stream(chunks)
     };
     Router::new()
@@ -146,17 +171,17 @@ fn app(store: &Local<InFlight>, rule: InFlight, meters: &[Meter]) -> Router {
         .route("/upgrades", get(upgrades))
         .route("/pending", get(pending))
         .route("/endless", get(endless))
-        .layer(layer(store, rule))
+        .layer(layer)
 }
 
-async fn serve(app: Router) -> SocketAddr {
+pub(super) async fn serve(app: Router) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(axum::serve(listener, app).into_future());
     address
 }
 
-fn request(path: &str, key: u64) -> Request<Empty<Bytes>> {
+pub(super) fn request(path: &str, key: u64) -> Request<Empty<Bytes>> {
     Request::get(format!("http://localhost{path}"))
         .header("host", "localhost")
         .header("x-api-key", key.to_string())
@@ -213,17 +238,20 @@ macro_rules! play {
     }};
 }
 
-async fn over_http1(server: SocketAddr) -> http1::SendRequest<Empty<Bytes>> {
+pub(super) async fn over_http1(server: SocketAddr) -> http1::SendRequest<Empty<Bytes>> {
     let stream = TcpStream::connect(server).await.unwrap();
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(connection);
+    tokio::spawn(connection.with_upgrades());
     sender
 }
 
-async fn over_http2(server: SocketAddr) -> http2::SendRequest<Empty<Bytes>> {
+pub(super) async fn over_http2(server: SocketAddr) -> http2::SendRequest<Empty<Bytes>> {
     let stream = TcpStream::connect(server).await.unwrap();
     let io = TokioIo::new(stream);
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    // So that little is sent of a body that nobody reads.
+    let mut client = http2::Builder::new(TokioExecutor::new());
+    client.initial_stream_window_size(1 << 14);
+    let (sender, connection) = client.handshake(io).await.unwrap();
     tokio::spawn(connection);
     sender
 }
@@ -246,7 +274,7 @@ async fn connections_wait_for_their_turn() {
 async fn connections(rule: InFlight) -> [u64; 2] {
     let store = Local::new();
     let meters: Vec<Meter> = (0..KEYS).map(|_| Meter::default()).collect();
-    let server = serve(app(&store, rule, &meters)).await;
+    let server = serve(app(layer(&store, rule), &meters)).await;
     let calls = support::cases(400);
     let clients = (0..16).map(|seed| {
         tokio::spawn(async move {
@@ -273,7 +301,11 @@ async fn connections(rule: InFlight) -> [u64; 2] {
 #[tokio::test]
 async fn clients_that_go_away_hold_nothing() {
     let store = Local::new();
-    let server = serve(app(&store, InFlight::at_most(LIMIT), &[Meter::default()])).await;
+    let server = serve(app(
+        layer(&store, InFlight::at_most(LIMIT)),
+        &[Meter::default()],
+    ))
+    .await;
     for path in ["/pending", "/endless", "/upgrades"] {
         let mut open = Vec::new();
         for n in 0..LIMIT {
@@ -311,7 +343,11 @@ async fn is_held(store: &Local<InFlight>, units: u64) {
 #[tokio::test]
 async fn handlers_that_panic_hold_nothing() {
     let store = Local::new();
-    let server = serve(app(&store, InFlight::at_most(LIMIT), &[Meter::default()])).await;
+    let server = serve(app(
+        layer(&store, InFlight::at_most(LIMIT)),
+        &[Meter::default()],
+    ))
+    .await;
     for _ in 0..10 {
         let mut sender = over_http1(server).await;
         let answer = timeout(SOON, sender.send_request(request("/panics", 0)))
@@ -326,7 +362,11 @@ async fn handlers_that_panic_hold_nothing() {
 #[tokio::test]
 async fn streams_that_are_reset_hold_nothing() {
     let store = Local::new();
-    let server = serve(app(&store, InFlight::at_most(LIMIT), &[Meter::default()])).await;
+    let server = serve(app(
+        layer(&store, InFlight::at_most(LIMIT)),
+        &[Meter::default()],
+    ))
+    .await;
     let mut sender = over_http2(server).await;
     for round in 0..30 {
         let path = if round % 2 == 0 {

@@ -112,9 +112,19 @@ impl http_body::Body for Chunks {
 
 /// A meter beside the layer: the units that calls have held, and those that they gave back.
 #[derive(Clone, Default)]
-struct Meter(Arc<[AtomicU64; 2]>);
+pub(super) struct Units(Arc<[AtomicU64; 2]>);
 
-impl Observer for Meter {
+impl Units {
+    pub(super) fn held(&self) -> u64 {
+        self.0[0].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn released(&self) -> u64 {
+        self.0[1].load(Ordering::Relaxed)
+    }
+}
+
+impl Observer for Units {
     fn held(&self, _: &Policy, _: &Key, units: u64) {
         self.0[0].fetch_add(units, Ordering::Relaxed);
     }
@@ -172,7 +182,7 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 fn play(calls: u64, keys: u64, seed: u64) {
     let most = (calls / keys).max(1);
     let store = Local::new();
-    let meter = Meter::default();
+    let meter = Units::default();
     let of_request = |request: &Request<()>| *request.extensions().get::<(u64, u64)>().unwrap();
     let mut service = RateLimitLayer::new(InFlight::at_most(most))
         .store(store.clone())
@@ -239,7 +249,7 @@ fn play(calls: u64, keys: u64, seed: u64) {
         assert_eq!(held(&store, key), model[key as usize], "key {key}");
     }
     assert!((0..keys).all(|key| held(&store, key) == 0));
-    let [all, given_back] = [0, 1].map(|n| meter.0[n].load(Ordering::Relaxed));
+    let (all, given_back) = (meter.held(), meter.released());
     assert_eq!(all, given_back);
     assert!(refused > 0 && all > calls / 2, "{refused} of {calls}");
     assert!(most_at_once as u64 > calls / 2, "{most_at_once}");

@@ -12,6 +12,7 @@ mod compositions;
 mod connections;
 mod endings;
 mod leases;
+mod load;
 mod processes;
 mod responses;
 mod rule;
