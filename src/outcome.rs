@@ -38,7 +38,8 @@ use crate::{
 ///
 /// Stacked layers append to one outcome, the outermost first. Handlers find it in the request's
 /// extensions, and outer layers in the extensions of a refusal. One that is removed from a request
-/// holds what its call [holds](Permit); a clone does not.
+/// holds what its call [holds](Permit), and takes the permit away from the handler: clone it
+/// instead.
 ///
 /// A limit that a request is exempt from has no decision, and [`get`](Self::get) returns `None` for
 /// it. The outcome [is empty](Self::is_empty) if no limit applies.
@@ -190,6 +191,7 @@ impl Outcome {
     #[inline]
     pub fn append(&mut self, inner: Self) {
         self.entries.append(inner.entries);
+        self.permit = Permit::of_both(self.permit.take(), inner.permit);
         if let Some(hidden) = inner.hidden {
             self.hidden.get_or_insert_default().extend(*hidden);
         }

@@ -118,7 +118,7 @@ struct HeldCharge {
     keeper: Option<Keeper>,
     /// The task that reports when the maximal hold is over, until this is dropped.
     #[cfg(feature = "tokio")]
-    _watch: Option<Watch>,
+    watch: Option<Watch>,
 }
 
 impl HeldCharge {
@@ -128,7 +128,7 @@ impl HeldCharge {
             #[cfg(feature = "tokio")]
             keeper: (timing.renewal).and_then(|renewal| keep(layer, &limit, &charge, renewal)),
             #[cfg(feature = "tokio")]
-            _watch: (timing.over_in).and_then(|over_in| watch(layer, &limit, &charge, over_in)),
+            watch: (timing.over_in).and_then(|over_in| watch(layer, &limit, &charge, over_in)),
             limit,
             charge,
         };
@@ -139,6 +139,16 @@ impl HeldCharge {
             held.charge.at = held.charge.at.saturating_add(UNRENEWED);
         }
         held
+    }
+
+    /// Returns `true` if the end of a maximal hold was reported.
+    fn is_over(&self) -> bool {
+        #[cfg(feature = "tokio")]
+        {
+            self.watch.as_ref().is_some_and(Watch::end)
+        }
+        #[cfg(not(feature = "tokio"))]
+        false
     }
 
     /// Returns `true` if a task gives the charge back.
@@ -184,13 +194,16 @@ fn over_in(rule: &impl Algorithm, charge: &Charge) -> Option<Duration> {
 
 /// Gives back what calls hold, whatever the types of a layer or a limiter are.
 pub(crate) trait Release: Send + Sync {
-    /// Gives back a charge of this layer or limiter.
+    /// Gives back a charge of this layer or limiter, and reports it.
     fn release(&self, limit: &ChargedLimit, charge: Charge);
+
+    /// Gives back a charge whose end was reported.
+    fn give_back(&self, limit: &ChargedLimit, charge: Charge);
 
     /// Renews a charge from its departure on.
     fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<Renewed>;
 
-    /// Reports that a call goes on after the maximal hold of these units.
+    /// Reports that a call goes on after the maximal hold of these units, which are free now.
     #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "nothing can wait"))]
     fn outlasted(&self, limit: &ChargedLimit, units: u64);
 }
@@ -222,6 +235,8 @@ impl Permit {
     pub(crate) fn reference(&self) -> Self {
         Self(Arc::new(match &*self.0 {
             Held::Reference(held) => Held::Reference(held.clone()),
+            // Layers keep the parts.
+            Held::Both(a, b) => Held::Both(a.reference(), b.reference()),
             _ => Held::Reference(Arc::downgrade(&self.0)),
         }))
     }
@@ -230,6 +245,7 @@ impl Permit {
     pub(crate) fn found(self) -> Option<Self> {
         match &*self.0 {
             Held::Reference(held) => held.upgrade().map(Self),
+            Held::Both(a, b) => Self::of_both(a.clone().found(), b.clone().found()),
             _ => Some(self),
         }
     }
@@ -256,10 +272,16 @@ impl Permit {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Self::Charge { layer, held } = self
-            && !held.is_kept()
-        {
-            layer.release(&held.limit, held.charge.duplicate());
+        let Self::Charge { layer, held } = self else {
+            return;
+        };
+        if held.is_kept() {
+            return;
+        }
+        let charge = held.charge.duplicate();
+        match held.is_over() {
+            true => layer.give_back(&held.limit, charge),
+            false => layer.release(&held.limit, charge),
         }
     }
 }
@@ -359,6 +381,10 @@ where
     S: Store<Rule> + Send + Sync + 'static,
 {
     fn release(&self, limit: &ChargedLimit, charge: Charge) {
+        self.give_back(limit, charge);
+    }
+
+    fn give_back(&self, limit: &ChargedLimit, charge: Charge) {
         let Some(settlement) = self.settlement(limit, charge, 0) else {
             return;
         };

@@ -15,7 +15,10 @@
 
 use std::{
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -49,11 +52,23 @@ impl Drop for Keeper {
 }
 
 /// The task that reports the end of a maximal hold, until this is dropped.
-pub(crate) struct Watch(AbortHandle);
+pub(crate) struct Watch {
+    task: AbortHandle,
+    /// Set by whoever reports the end of the hold first: this task, or that of the call.
+    is_over: Arc<AtomicBool>,
+}
+
+impl Watch {
+    /// Returns `true` if the end of the hold was reported, and ends the watch otherwise.
+    pub(crate) fn end(&self) -> bool {
+        // Nothing but the report is ordered by it.
+        self.is_over.swap(true, Ordering::Relaxed)
+    }
+}
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -67,11 +82,16 @@ pub(crate) fn watch(
 ) -> Option<Watch> {
     let runtime = Handle::try_current().ok()?;
     let (layer, limit, units) = (Arc::clone(layer), limit.clone(), charge.cost);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let is_over_here = Arc::clone(&is_over);
     let task = runtime.spawn(async move {
         sleep(over_in).await;
-        layer.outlasted(&limit, units);
+        if !is_over_here.swap(true, Ordering::Relaxed) {
+            layer.outlasted(&limit, units);
+        }
     });
-    Some(Watch(task.abort_handle()))
+    let task = task.abort_handle();
+    Some(Watch { task, is_over })
 }
 
 /// A charge that its permit and its task share.
@@ -121,7 +141,7 @@ async fn renew(held: Arc<KeptCharge>, charged_at: Timestamp, renewal: Renewal) {
     // It counts the time for which a machine was suspended, as the clock of the store does.
     let begun = LeaseClock.now();
     let period = (renewal.lease / 3).max(Duration::from_millis(1));
-    loop {
+    while !held.is_over() {
         let held_for = LeaseClock.now().saturating_since(begun);
         let left = renewal.max_hold.map(|hold| hold.saturating_sub(held_for));
         if left == Some(Duration::ZERO) {
@@ -143,6 +163,10 @@ impl KeptCharge {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn is_over(&self) -> bool {
+        matches!(*self.state(), KeptState::Ended)
+    }
+
     /// Gives the charge back, unless a renewal is under way, which then does it. Returns `false` in
     /// that case.
     fn end(&self) -> bool {
@@ -162,12 +186,11 @@ impl KeptCharge {
 
     /// Gives the charge back at the end of a maximal hold, and reports that its call goes on.
     fn outlasted(&self) {
-        let units = match &*self.state() {
-            KeptState::Held(charge) => charge.cost,
-            KeptState::Renewing | KeptState::Ended => return,
-        };
-        self.layer.outlasted(&self.limit, units);
-        self.end();
+        let last = mem::replace(&mut *self.state(), KeptState::Ended);
+        if let KeptState::Held(charge) = last {
+            self.layer.outlasted(&self.limit, charge.cost);
+            self.layer.give_back(&self.limit, charge);
+        }
     }
 
     /// Begins a renewal; returns `None` if the permit is gone.

@@ -462,17 +462,18 @@ where
 {
     fn release(&self, limit: &ChargedLimit, charge: Charge) {
         let Some(observer) = &self.observer else {
-            // Remote stores settle in the background.
-            drop(self.correct(limit, charge, 0));
-            return;
+            return self.give_back(limit, charge);
         };
         let units = charge.cost;
         // Before they are free for others, so that the observer never counts more than the limit;
         // and they are given back if it panics.
-        let _free = OnDrop(Some(|| {
-            drop(self.correct(limit, charge, 0));
-        }));
+        let _free = OnDrop(Some(|| self.give_back(limit, charge)));
         observer.released(&limit.policy, &limit.key, units);
+    }
+
+    fn give_back(&self, limit: &ChargedLimit, charge: Charge) {
+        // Remote stores settle in the background.
+        drop(self.correct(limit, charge, 0));
     }
 
     fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<Renewed> {
@@ -486,6 +487,7 @@ where
     fn outlasted(&self, limit: &ChargedLimit, units: u64) {
         if let Some(observer) = &self.observer {
             observer.outlasted(&limit.policy, &limit.key, units);
+            observer.released(&limit.policy, &limit.key, units);
         }
     }
 }

@@ -287,7 +287,11 @@ impl Turn {
         let line = lines.line_of(ask.policy(), ask.key());
         let (units, most) = (ask.cost().get(), capacity(ask.rule()));
         match &mut self.waiting {
-            Some(waiting) if waiting.place.line() == line => waiting.look_again(),
+            Some(waiting) if waiting.place.line() == line => {
+                if may_find_room(config, ask) {
+                    waiting.look_again();
+                }
+            }
             Some(waiting) => {
                 let Some(place) = lines.join(line, waiting.ticket, units, most) else {
                     return false;
@@ -330,7 +334,7 @@ impl Waiting {
     fn look_again(&mut self) {
         // Nothing calls it when a maximal hold ends, or when a rule is changed.
         const LONGEST: Duration = Duration::from_secs(1);
-        const SHORTEST: Duration = Duration::from_millis(1);
+        const SHORTEST: Duration = Duration::from_millis(20);
         let wait = (self.at_most / 16).clamp(SHORTEST, LONGEST);
         self.look = self.place.is_first().then(|| timer(wait)).flatten();
     }
@@ -345,6 +349,20 @@ fn timer(wait: Duration) -> Option<Timer> {
 fn capacity(rule: &impl Algorithm) -> u64 {
     let look = rule.look(None, Timestamp::default());
     look.limit().unwrap_or(0)
+}
+
+/// Returns `true` if there may be room for a limit although no call has ended: by a maximal hold,
+/// or by another rule.
+fn may_find_room<L, S, R>(config: &Config<L, S, R>, ask: &Ask<'_, L::Rule>) -> bool
+where
+    L: Limits<Rule: Algorithm>,
+{
+    let limit = config.limits.find(ask.policy());
+    let is_one_rule = limit.is_some_and(|limit| limit.is_fixed && limit.rule.fixed().is_some());
+    let (mut state, now) = (None, Timestamp::default());
+    let step = ask.rule().step(&mut state, now, ask.cost());
+    let ends = |state| ask.rule().forgettable_at(&state) < Timestamp::MAX;
+    !is_one_rule || step.decision().is_held() && state.is_some_and(ends)
 }
 
 /// Returns `true` if a call waits for the room of a limit.

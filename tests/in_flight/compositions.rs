@@ -6,7 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -625,8 +625,14 @@ async fn a_maximal_hold_is_given_back_once() {
 #[allow(clippy::disallowed_methods, reason = "the task waits in real time")]
 async fn a_maximal_hold_is_reported_once_when_it_strikes() {
     #[derive(Clone, Default)]
-    struct Outlasted(Arc<AtomicU64>);
+    struct Outlasted(Arc<AtomicU64>, Arc<AtomicI64>);
     impl Observer for Outlasted {
+        fn held(&self, _: &Policy, _: &Key, units: u64) {
+            self.1.fetch_add(units as i64, Ordering::SeqCst);
+        }
+        fn released(&self, _: &Policy, _: &Key, units: u64) {
+            self.1.fetch_sub(units as i64, Ordering::SeqCst);
+        }
         fn outlasted(&self, policy: &Policy, of: &Key, units: u64) {
             assert_eq!((policy.name(), of), ("exports", &key("alice")));
             self.0.fetch_add(units, Ordering::SeqCst);
@@ -647,10 +653,9 @@ async fn a_maximal_hold_is_reported_once_when_it_strikes() {
             .cost(|_: &Request<Body>| cost(2))
             .observe((outlasted.clone(), Metrics::new()));
         let service = layer.layer(handler());
+        drop(ask(&service, "alice").await);
         let begun = Instant::now();
         let stuck = ask(&service, "alice").await;
-        let short = ask(&service, "alice").await;
-        drop(short);
         let count = || outlasted.0.load(Ordering::SeqCst);
         while count() == 0 {
             assert!(begun.elapsed() < Duration::from_secs(20), "{rule}");
@@ -662,9 +667,12 @@ async fn a_maximal_hold_is_reported_once_when_it_strikes() {
             assert!(begun.elapsed() < Duration::from_secs(20), "{rule}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        // What is over is held no more, and the end of the call gives nothing back.
+        assert_eq!(outlasted.1.load(Ordering::SeqCst), 0, "{rule}");
         drop(stuck);
         tokio::time::sleep(hold * 2).await;
         assert_eq!(count(), 2, "{rule}");
+        assert_eq!(outlasted.1.load(Ordering::SeqCst), 0, "{rule}");
         let metrics = recorder.snapshotter().snapshot().into_vec();
         let counted = metrics.into_iter().any(|(key, _, _, value)| {
             key.key().name() == "tollgate_outlasted_units_total" && value == DebugValue::Counter(2)

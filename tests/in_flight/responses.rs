@@ -266,6 +266,44 @@ fn a_pair_with_a_rate_is_refused() {
 }
 
 /// A clone of an outcome may be kept for longer than the call lasts, as by a log.
+/// Of two layers around one service, too, each of which keeps its part.
+#[tokio::test]
+async fn a_clone_of_a_request_finds_the_permits_of_two_layers() {
+    let (outer, inner) = (Local::new(), Local::new());
+    let layer = |name: &str, store: &Local<InFlight>| {
+        let layer = RateLimitLayer::new(InFlight::at_most(3)).named(name);
+        layer.store(store.clone())
+    };
+    let handler = service_fn(|mut request: Request<Body>| {
+        let mut clone = request.extensions().clone();
+        let mut appended = Outcome::new();
+        appended.append(request.extensions_mut().remove().unwrap());
+        // An outcome that others append to holds what both hold.
+        request.extensions_mut().insert(appended);
+        let permit = Permit::take(request.extensions_mut()).unwrap();
+        assert_eq!((permit.units("a"), permit.units("b")), (1, 1));
+        drop((request, permit));
+        let found = Permit::take(&mut clone).unwrap();
+        assert_eq!((found.units("a"), found.units("b")), (1, 1));
+        let mut response = Response::new(Body::empty());
+        response.extensions_mut().insert(found);
+        async { Ok::<_, Infallible>(response) }
+    });
+    let service = ServiceBuilder::new()
+        .layer(layer("a", &outer))
+        .layer(layer("b", &inner))
+        .service(handler);
+    let response = service.oneshot(Request::default()).await.unwrap();
+    let held = |name: &str, store: &Local<InFlight>| {
+        let rule = InFlight::at_most(9);
+        let look = store.look(&Policy::new(name), &rule, &Key::GLOBAL);
+        9 - look.remaining().unwrap()
+    };
+    assert_eq!((held("a", &outer), held("b", &inner)), (1, 1));
+    drop(response);
+    assert_eq!((held("a", &outer), held("b", &inner)), (0, 0));
+}
+
 #[tokio::test]
 async fn clones_of_an_outcome_hold_nothing() {
     let store = Local::new();

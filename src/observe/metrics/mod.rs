@@ -351,7 +351,8 @@ struct HeldUnits {
 impl HeldUnits {
     // Relaxed: counts are for reports and order nothing.
     fn add(&self, units: u64) {
-        let held = self.held.fetch_add(units, Ordering::Relaxed) + units;
+        let held = self.held.fetch_add(units, Ordering::Relaxed);
+        let held = held.saturating_add(units);
         self.held_gauge.increment(units as f64);
         let most = self.most.fetch_max(held, Ordering::Relaxed);
         // Added, not set: threads add in any order.
@@ -359,7 +360,10 @@ impl HeldUnits {
     }
 
     fn subtract(&self, units: u64) {
-        self.held.fetch_sub(units, Ordering::Relaxed);
+        let less = |held: u64| Some(held.saturating_sub(units));
+        let _ = self
+            .held
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         self.held_gauge.decrement(units as f64);
     }
 }
