@@ -171,6 +171,7 @@ fn a_scrape_shows_exactly_what_was_sent() {
         ("tollgate_layer_unsettled_total{layer=\"api\"}", 0.0),
         // Three clients, and one key of all.
         ("tollgate_local_keys{store=\"memory\"}", 4.0),
+        ("tollgate_local_waiting{store=\"memory\"}", 0.0),
         ("tollgate_local_inserted_total{store=\"memory\"}", 4.0),
         ("tollgate_local_forgotten_total{store=\"memory\"}", 0.0),
         ("tollgate_local_returned_total{store=\"memory\"}", 0.0),
@@ -218,7 +219,8 @@ fn metrics_have_types_and_descriptions() {
         [
             "tollgate_layer_collisions",
             "tollgate_local_capacity",
-            "tollgate_local_keys"
+            "tollgate_local_keys",
+            "tollgate_local_waiting"
         ]
     );
     assert_eq!(of("counter").len(), 12, "{:?}", of("counter"));
