@@ -35,7 +35,7 @@ use crate::{
     outcome::{Outcome, StateHash},
     permit::{Permit, Release},
     respond::{Refusal, RefuseLate, Respond},
-    store::{Ask, BoxFuture, Check, Decisions, NeverFails, OwnedAsks, Settlement, Store},
+    store::{Ask, BoxFuture, Check, Decisions, NeverFails, OwnedAsks, Store},
     time::Timestamp,
 };
 
@@ -613,14 +613,7 @@ fn charge_by_force<L, S, R>(
     let settlements = asks.iter().filter(is_of_rate).map(|ask| {
         let units = ask.cost().get();
         config.observe_settled(ask.policy(), ask.key(), 0, units);
-        Settlement {
-            policy: ask.policy(),
-            rule: ask.rule(),
-            key: *ask.key(),
-            charge: Charge::new(looked_at, 0),
-            actual: units,
-            is_grant: false,
-        }
+        ask.settlement(Charge::new(looked_at, 0), units)
     });
     // Nobody is left to await it: remote stores make settlements in the background.
     drop(config.store.settle(settlements.collect()));
@@ -661,14 +654,7 @@ pub(super) fn settle_back<L, S, R>(
     let settlements = charged.filter_map(|(ask, decision)| {
         let charge = decision.charge()?;
         config.observe_settled(ask.policy(), ask.key(), charge.cost, 0);
-        Some(Settlement {
-            policy: ask.policy(),
-            rule: ask.rule(),
-            key: *ask.key(),
-            charge,
-            actual: 0,
-            is_grant: false,
-        })
+        Some(ask.settlement(charge, 0))
     });
     // A caller that is being dropped cannot await: remote stores make settlements in the
     // background.

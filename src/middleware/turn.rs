@@ -26,7 +26,7 @@ use super::{
 use crate::{
     algorithm::Algorithm,
     decision::{Decision, Verdict},
-    store::{Ask, Check, Decisions, NeverFails, OwnedAsks, Place, Settlement, Store},
+    store::{Ask, Check, Decisions, NeverFails, OwnedAsks, Place, Store},
     time::Timestamp,
 };
 
@@ -427,14 +427,8 @@ where
 {
     let charged = asks.iter().zip(decisions.as_slice());
     let settlements = charged.filter_map(|(ask, decision)| {
-        Some(Settlement {
-            policy: ask.policy(),
-            rule: ask.rule(),
-            key: *ask.key(),
-            charge: decision.charge()?,
-            actual: 0,
-            is_grant: false,
-        })
+        let charge = decision.charge()?;
+        Some(ask.settlement(charge, 0))
     });
     let settlements: Vec<_> = settlements.collect();
     if !settlements.is_empty() {

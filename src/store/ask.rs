@@ -157,6 +157,18 @@ impl<'a, Rule> Ask<'a, Rule> {
         self.spend
     }
 
+    /// Returns the settlement of a charge of this ask to the `actual` cost.
+    pub(crate) fn settlement(&self, charge: Charge, actual: u64) -> Settlement<'a, Rule> {
+        Settlement {
+            policy: self.policy,
+            rule: self.rule,
+            key: self.key,
+            charge,
+            actual,
+            is_grant: false,
+        }
+    }
+
     /// Records the policy of this ask in its decision, so that the charge is not settled under
     /// another policy.
     ///

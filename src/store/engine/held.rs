@@ -14,7 +14,7 @@ use crate::{
 };
 use crate::{
     decision::Decision,
-    store::{Ask, Settlement, Store},
+    store::{Ask, Store},
 };
 
 /// Gives back what calls hold by these decisions, which nobody takes. Remote stores do that in the
@@ -27,15 +27,7 @@ pub(crate) fn give_back<'a, Rule: 'a, S: Store<Rule>>(
         let Some(charge) = decision.charge() else {
             continue;
         };
-        let settlement = Settlement {
-            policy: ask.policy(),
-            rule: ask.rule(),
-            key: *ask.key(),
-            charge,
-            actual: 0,
-            is_grant: false,
-        };
-        drop(store.settle(vec![settlement]));
+        drop(store.settle_one(ask.settlement(charge, 0)));
     }
 }
 
