@@ -49,6 +49,8 @@
 //!
 //! - [Guide](guide): choose a rule, with examples.
 //! - [Recipes](recipes): complete examples for common tasks.
+//! - [Public servers](public_servers): which limit stops which attack, from the connection to the
+//!   answer.
 //! - [Clients](clients): which header fields clients read, and when they retry.
 //! - [Operations](operations): shared stores, failures, roll-outs, alerts.
 //! - [Fleets](fleets): leases and background synchronisation.
@@ -143,6 +145,7 @@
 //! | `redis` | the store in Redis, Redis Cluster, and Valkey |
 //! | `redis-tls` | `rediss://`, `rediss-cluster://` and `rediss-sentinel://` URLs |
 //! | `memcached` | the stores in memcached: any rule by compare-and-swap, windows by counters |
+//! | `listen` | [`listen::Guarded`](public_servers): limits of connections, around a listener; enables `tokio` |
 //! | `introspect` | `key::Introspect`: bearer tokens are looked up before the limit (RFC 7662); enables `tokio` |
 //! | `retry` | [`backoff`] as `Backoff` and `MakeBackoff` of `tower::retry` |
 //! | `serde` | quotas and rules as strings |
@@ -204,6 +207,8 @@ pub mod future;
 mod introspect;
 pub mod key;
 mod limiter;
+#[cfg(feature = "listen")]
+pub mod listen;
 mod live_rule;
 #[cfg(feature = "tracing")]
 mod log;
@@ -255,6 +260,9 @@ pub mod design {}
 
 #[doc = include_str!("guide.md")]
 pub mod guide {}
+
+#[doc = include_str!("public_servers.md")]
+pub mod public_servers {}
 
 #[doc = include_str!("recipes.md")]
 pub mod recipes {}

@@ -49,6 +49,8 @@ pub use self::{
     target::{Extension, Host, Method, Path},
 };
 
+#[cfg(feature = "listen")]
+pub(crate) use self::client_ip::Networks;
 #[cfg(feature = "introspect")]
 pub(crate) use self::header::{bearer_token, has_bearer_scheme, only_value};
 

@@ -12,6 +12,7 @@ use metrics_util::{MetricKind, debugging::DebuggingRecorder};
 use tollgate::{
     Decision, Policy, Timestamp, Verdict,
     key::{Key, MissingKey, introspect::IntrospectStats},
+    listen::ConnectionStats,
     observe::{Event, Metrics, Observer, Publish},
     respond::DrainStats,
     store::{CasStats, CounterStats, LeaseStats, LocalStats, ScriptStats, SyncStats},
@@ -99,7 +100,7 @@ impl Recorder for Descriptions {
 }
 
 /// Returns the labels of each metric, as the page for operators writes them. The names of policies,
-/// stores and layers are the program's.
+/// stores, layers and listeners are the program's.
 fn labels_of_everything() -> BTreeMap<String, String> {
     let recorder = DebuggingRecorder::new();
     metrics::with_local_recorder(&recorder, report_everything);
@@ -107,7 +108,7 @@ fn labels_of_everything() -> BTreeMap<String, String> {
     for (key, ..) in recorder.snapshotter().snapshot().into_vec() {
         let labels = labels.entry(key.key().name().to_owned()).or_default();
         for label in key.key().labels() {
-            let is_fixed = !["policy", "store", "layer"].contains(&label.key());
+            let is_fixed = !["policy", "store", "layer", "listener"].contains(&label.key());
             let values = labels
                 .entry((is_fixed, label.key().to_owned()))
                 .or_default();
@@ -181,6 +182,7 @@ fn each_field_of_a_snapshot_is_published() {
     // `started` is the sum of what became of the bodies.
     assert_published::<DrainStats>(1);
     assert_published::<IntrospectStats>(0);
+    assert_published::<ConnectionStats>(0);
     assert_published::<LeaseStats>(0);
     assert_published::<SyncStats>(0);
     assert_published::<LocalStats>(0);

@@ -8,6 +8,7 @@ mod common;
     feature = "test-util",
     feature = "http-body",
     feature = "introspect",
+    feature = "listen",
     feature = "memcached",
     feature = "metrics",
     feature = "redis"

@@ -29,6 +29,8 @@ pub(crate) fn publish_everything() {
     tollgate::respond::Http::new().drain_bodies().publish("api");
     #[cfg(feature = "introspect")]
     tollgate::key::introspect::IntrospectStats::default().publish("api");
+    #[cfg(feature = "listen")]
+    tollgate::listen::Connections::default().publish("public");
     LocalStats::default().publish("any");
     ScriptStats::default().publish("any");
     CasStats::default().publish("any");

@@ -214,14 +214,20 @@ predicates!(Forwarded, ForwardedFor, PeerIp);
 
 /// Networks as pairs (network, mask), so that a check takes two instructions for each.
 #[derive(Clone, Default)]
-pub(in crate::key) struct Networks {
+pub(crate) struct Networks {
     v4: Box<[(u32, u32)]>,
     v6: Box<[(u128, u128)]>,
 }
 
 impl Networks {
+    /// Returns `true` if there is none.
+    #[cfg(feature = "listen")]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.v4.is_empty() && self.v6.is_empty()
+    }
+
     /// Returns `true` if one of the networks contains the address. IPv4 must be unmapped already.
-    pub(in crate::key) fn contain(&self, address: IpAddr) -> bool {
+    pub(crate) fn contain(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => {
                 let bits = address.to_bits();
@@ -238,7 +244,7 @@ impl Networks {
         }
     }
 
-    pub(in crate::key) fn parse<I>(networks: I) -> Result<Self, Error>
+    pub(crate) fn parse<I>(networks: I) -> Result<Self, Error>
     where
         I: IntoIterator<Item: AsRef<str>>,
     {

@@ -79,6 +79,12 @@ impl PeerIp {
         peer.ok()
     }
 
+    /// Returns the key of an address, as that of a request whose peer has it.
+    #[cfg(feature = "listen")]
+    pub(crate) fn key_of(&self, address: IpAddr) -> Key {
+        self.prefixes.key(address)
+    }
+
     /// Applies `map` to the address, which is neither unmapped nor masked.
     // A closure, called where the address is read: a return value would pass through memory.
     #[inline]

@@ -56,6 +56,12 @@ families! {
     /// Bodies of refused requests that were read, or dropped because of a bound.
     REFUSED_BODIES = "tollgate_refused_bodies_total";
 
+    // Published for a listener.
+    /// Connections that a limit closed at once.
+    CONNECTIONS_REFUSED = "tollgate_connections_refused_total";
+    /// Connections that were closed for what their clients did or left out.
+    CONNECTIONS_CLOSED = "tollgate_connections_closed_total";
+
     // Published for a layer of introspection.
     /// Requests without a token, with one that is not valid, or with one that could not be
     /// checked.

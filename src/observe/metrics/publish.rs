@@ -53,6 +53,7 @@ use crate::{
 /// | [`RateLimitLayer`](crate::RateLimitLayer) | `tollgate_layer_…`, without those of its store |
 /// | `Introspect` | `tollgate_introspect_…` |
 /// | `respond::DrainBodies` | `tollgate_refused_bodies…` |
+/// | `listen::Connections` | `tollgate_connections_…`, `tollgate_accept_errors_total` |
 ///
 /// ```
 /// use tollgate::{TokenBucket, observe::Publish, prelude::*, store::{BoxStore, StoreError}};
@@ -91,7 +92,8 @@ use crate::{
     note = "implement `tollgate::observe::Publish` for a store of your own; the function may be empty"
 )]
 pub trait Publish {
-    /// Sets the metrics, with `name` as the label `store`, for a layer as the label `layer`.
+    /// Sets the metrics, with `name` as the label `store`, for a layer as the label `layer`, for a
+    /// listener as the label `listener`.
     ///
     /// Give each store and each layer a name of its own. A counter never falls: of two stores with
     /// one name, the greater count is shown.
@@ -131,6 +133,8 @@ snapshots! {
     crate::respond::DrainStats as "layer";
     #[cfg(feature = "introspect")]
     crate::key::introspect::IntrospectStats as "layer";
+    #[cfg(feature = "listen")]
+    crate::listen::ConnectionStats as "listener";
     #[cfg(feature = "tokio")]
     crate::store::LeaseStats as "store";
     #[cfg(feature = "tokio")]
@@ -161,6 +165,13 @@ impl<L, S: Backend, R> Publish for RateLimitLayer<L, S, R> {
 
 #[cfg(feature = "introspect")]
 impl<R> Publish for crate::key::introspect::Introspect<R> {
+    fn publish(&self, name: &str) {
+        self.stats().publish(name);
+    }
+}
+
+#[cfg(feature = "listen")]
+impl Publish for crate::listen::Connections {
     fn publish(&self, name: &str) {
         self.stats().publish(name);
     }

@@ -1,0 +1,294 @@
+//! A connection with bounds on the time of its first head, and of its silence.
+
+use std::{
+    fmt,
+    future::Future,
+    io::{self, IoSlice},
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use smallvec::SmallVec;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
+
+use super::{
+    head::{Head, Progress},
+    stats::{Connections, Open, Reason},
+};
+use crate::{
+    permit::Permit,
+    time::{Clock, Timestamp, TokioClock},
+};
+
+/// What all connections of a listener have in common.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    pub(super) at_most: usize,
+    pub(super) head_within: Duration,
+    pub(super) head_at_most: usize,
+    pub(super) idle_for: Option<Duration>,
+    pub(super) clock: TokioClock,
+    pub(super) connections: Connections,
+}
+
+/// What a connection holds until it is closed.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) _open: Open,
+    pub(super) _permits: SmallVec<[Permit; 2]>,
+}
+
+/// A connection of a [`Guarded`](super::Guarded) listener.
+///
+/// It counts as open until it is dropped, also after an upgrade, such as to WebSocket. Once one of
+/// its bounds is passed, reading and writing are errors, so the server closes it.
+///
+/// ```
+/// use tokio::{io::{AsyncReadExt, AsyncWriteExt}, net::{TcpListener, TcpStream}};
+/// use tollgate::listen::Guarded;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut listener = Guarded::new(TcpListener::bind("127.0.0.1:0").await?).build()?;
+/// let mut client = TcpStream::connect(listener.local_addr()?).await?;
+/// let (mut connection, address) = listener.accept().await;
+/// assert_eq!(address, client.local_addr()?);
+/// assert!(connection.get_ref().nodelay().is_ok());
+///
+/// client.write_all(b"GET / HTTP/1.1\r\n\r\n").await?;
+/// let mut head = [0; 18];
+/// connection.read_exact(&mut head).await?;
+/// # Ok(()) }
+/// ```
+pub struct GuardedIo<Io> {
+    io: Io,
+    bounds: Arc<Bounds>,
+    _held: Held,
+    /// `None` once the first head is complete.
+    head: Option<Head>,
+    accepted: Timestamp,
+    /// The time of the last byte, or of the admission.
+    active: Timestamp,
+    /// Wakes the task that waits for a byte no later than its bound is passed. It may wake it
+    /// earlier: bytes do not move it.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// The reason why reading and writing are errors.
+    closed: Option<Reason>,
+    client: Option<SocketAddr>,
+}
+
+impl<Io> GuardedIo<Io> {
+    pub(super) fn new(
+        io: Io,
+        bounds: Arc<Bounds>,
+        held: Held,
+        accepted: Timestamp,
+        client: Option<SocketAddr>,
+    ) -> Self {
+        Self {
+            io,
+            _held: held,
+            head: Some(Head::new(bounds.head_at_most)),
+            accepted,
+            active: accepted,
+            timer: None,
+            closed: None,
+            client,
+            bounds,
+        }
+    }
+
+    /// Returns the connection below, such as that of TCP or TLS.
+    pub fn get_ref(&self) -> &Io {
+        &self.io
+    }
+
+    /// Returns the client's address by the [PROXY protocol](super::Guarded::proxy_protocol), if the
+    /// connection came with one.
+    pub fn proxied(&self) -> Option<SocketAddr> {
+        self.client
+    }
+
+    fn error(reason: Reason) -> io::Error {
+        io::Error::new(io::ErrorKind::TimedOut, reason.to_string())
+    }
+
+    fn check(&self) -> io::Result<()> {
+        self.closed
+            .map_or(Ok(()), |reason| Err(Self::error(reason)))
+    }
+
+    fn close(&mut self, reason: Reason) -> io::Error {
+        self.bounds.connections.closed(reason, None);
+        self.closed = Some(reason);
+        self.timer = None;
+        Self::error(reason)
+    }
+
+    /// Notes bytes that were sent or received.
+    fn is_active(&mut self, bytes: usize) {
+        if bytes > 0 && self.bounds.idle_for.is_some() {
+            self.active = self.bounds.clock.now();
+        }
+    }
+
+    /// Returns the earliest time at which a bound is passed, and the reason.
+    fn deadline(&self) -> Option<(Timestamp, Reason)> {
+        let head = self.head.as_ref().map(|_| {
+            let late = self.accepted.saturating_add(self.bounds.head_within);
+            (late, Reason::HeadLate)
+        });
+        let idle = self.bounds.idle_for.map(|time| {
+            let idle = self.active.saturating_add(time);
+            (idle, Reason::Idle)
+        });
+        // The first of equals.
+        [head, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+
+    /// Waits until a bound is passed. Returns the error then.
+    fn poll_bounds(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let Some((deadline, reason)) = self.deadline() else {
+            self.timer = None;
+            return Poll::Pending;
+        };
+        let clock = self.bounds.clock;
+        let rest = || sleep(deadline.saturating_since(clock.now()));
+        let timer = self.timer.get_or_insert_with(|| Box::pin(rest()));
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            if deadline <= clock.now() {
+                return Poll::Ready(self.close(reason));
+            }
+            timer.set(rest());
+        }
+    }
+
+    /// Passes on what reading or writing answered, unless it waits beyond a bound.
+    fn bounded<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        answer: Poll<io::Result<T>>,
+        bytes: impl Fn(&T) -> usize,
+    ) -> Poll<io::Result<T>> {
+        match answer {
+            Poll::Ready(answer) => {
+                if let Ok(answer) = &answer {
+                    self.is_active(bytes(answer));
+                }
+                Poll::Ready(answer)
+            }
+            Poll::Pending => self.poll_bounds(cx).map(Err),
+        }
+    }
+}
+
+impl<Io: AsyncRead + Unpin> AsyncRead for GuardedIo<Io> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.check()?;
+        let before = buf.filled().len();
+        let answer = Pin::new(&mut this.io).poll_read(cx, buf);
+        let read = &buf.filled()[before..];
+        if let Some(head) = &mut this.head {
+            match head.read(read) {
+                Progress::Incomplete => {}
+                Progress::Complete => this.head = None,
+                Progress::TooLong => return Poll::Ready(Err(this.close(Reason::HeadLong))),
+            }
+        }
+        let bytes = read.len();
+        this.bounded(cx, answer, |()| bytes)
+    }
+}
+
+impl<Io: AsyncWrite + Unpin> AsyncWrite for GuardedIo<Io> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.check()?;
+        let answer = Pin::new(&mut this.io).poll_write(cx, buf);
+        this.bounded(cx, answer, |bytes| *bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.check()?;
+        let answer = Pin::new(&mut this.io).poll_write_vectored(cx, bufs);
+        this.bounded(cx, answer, |bytes| *bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.check()?;
+        let answer = Pin::new(&mut this.io).poll_flush(cx);
+        this.bounded(cx, answer, |()| 0)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.check()?;
+        let answer = Pin::new(&mut this.io).poll_shutdown(cx);
+        this.bounded(cx, answer, |()| 0)
+    }
+}
+
+impl<Io> fmt::Debug for GuardedIo<Io> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardedIo")
+            .field("is_heard", &self.head.is_none())
+            .field("closed", &self.closed)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "tonic")]
+mod tonic {
+    use std::any::Any;
+
+    use tonic::transport::server::{Connected, TcpConnectInfo};
+
+    use super::GuardedIo;
+
+    /// The same as that of the connection below, with the client's address by the PROXY protocol.
+    impl<Io: Connected> Connected for GuardedIo<Io> {
+        type ConnectInfo = Io::ConnectInfo;
+
+        fn connect_info(&self) -> Self::ConnectInfo {
+            let mut info = self.io.connect_info();
+            if self.client.is_some() {
+                let info: &mut dyn Any = &mut info;
+                if let Some(tcp) = info.downcast_mut::<TcpConnectInfo>() {
+                    tcp.remote_addr = self.client;
+                }
+                #[cfg(feature = "tonic-tls")]
+                if let Some(tls) =
+                    info.downcast_mut::<tonic::transport::server::TlsConnectInfo<TcpConnectInfo>>()
+                {
+                    tls.get_mut().remote_addr = self.client;
+                }
+            }
+            info
+        }
+    }
+}
