@@ -5,6 +5,7 @@ use std::{
     future::{Future, poll_fn},
     io,
     net::{IpAddr, SocketAddr},
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -335,8 +336,16 @@ impl<L: Listen, Io: Send + 'static> GuardedListener<L, Io> {
             return Poll::Ready(None);
         };
         let mut admit = Box::pin(Arc::clone(&self.gate).admit(io, address, open));
-        if let Poll::Ready(admitted) = admit.as_mut().poll(cx) {
-            return Poll::Ready(admitted);
+        // Most wait for nothing. A handshake or a store that panics must not end the server, as it
+        // does not in a task.
+        match catch_unwind(AssertUnwindSafe(|| admit.as_mut().poll(cx))) {
+            Ok(Poll::Ready(admitted)) => return Poll::Ready(admitted),
+            Ok(Poll::Pending) => {}
+            Err(_) => {
+                let cause: &dyn fmt::Display = &"it panicked";
+                bounds.connections.closed(Reason::Handshake, Some(cause));
+                return Poll::Ready(None);
+            }
         }
         let bounds = Arc::clone(bounds);
         self.admitting.spawn(async move {

@@ -194,3 +194,140 @@ impl Line {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The end of the first head of HTTP/1, found in all bytes at once.
+    fn end_of_lines(bytes: &[u8]) -> Option<usize> {
+        let begin = bytes.iter().position(|byte| !b"\r\n".contains(byte))?;
+        let mut lines = bytes[begin..].split_inclusive(|byte| *byte == b'\n');
+        let mut end = begin;
+        lines.find_map(|line| {
+            end += line.len();
+            let is_empty = line.iter().all(|byte| b"\r\n".contains(byte));
+            (is_empty && line.ends_with(b"\n")).then_some(end)
+        })
+    }
+
+    /// The end of the first frame that ends the fields of HTTP/2, behind the preface.
+    fn end_of_fields(mut frames: &[u8]) -> Option<usize> {
+        let all = frames.len();
+        loop {
+            let (header, rest) = frames.split_at_checked(9)?;
+            let length =
+                usize::from(header[0]) << 16 | usize::from(header[1]) << 8 | usize::from(header[2]);
+            let (_, rest) = rest.split_at_checked(length)?;
+            if [1, 9].contains(&header[3]) && header[4] & 4 == 4 {
+                return Some(PREFACE.len() + all - rest.len());
+            }
+            frames = rest;
+        }
+    }
+
+    fn end(bytes: &[u8]) -> Option<usize> {
+        match bytes.strip_prefix(PREFACE) {
+            Some(frames) => end_of_fields(frames),
+            // A part of the preface may become one.
+            None if PREFACE.starts_with(bytes) => None,
+            None => {
+                // The byte that is none of the preface.
+                let differs = bytes.iter().zip(PREFACE).position(|(a, b)| a != b)?;
+                end_of_lines(bytes).map(|end| end.max(differs + 1))
+            }
+        }
+    }
+
+    /// Returns what each byte by itself, and what all pieces lead to.
+    fn read(bytes: &[u8], pieces: &[usize]) -> Option<usize> {
+        let mut head = Head::new(usize::MAX);
+        let mut rest = bytes;
+        for piece in pieces.iter().cycle() {
+            let (piece, after) = rest.split_at(rest.len().min(*piece));
+            if head.read(piece) == Progress::Complete {
+                return Some(bytes.len() - after.len());
+            }
+            rest = after;
+            if rest.is_empty() {
+                return None;
+            }
+        }
+        None
+    }
+
+    fn lines() -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![
+            4 => Just(b'\n'),
+            4 => Just(b'\r'),
+            2 => Just(b'P'),
+            3 => 32..127_u8,
+            1 => 0..=255_u8,
+        ];
+        // Also behind a part of the preface.
+        let begin = (0..PREFACE.len()).prop_map(|count| PREFACE[..count].to_vec());
+        let begin = prop_oneof![Just(Vec::new()), begin];
+        (begin, prop::collection::vec(byte, 0..40))
+            .prop_map(|(begin, bytes)| [begin, bytes].concat())
+    }
+
+    fn frames() -> impl Strategy<Value = Vec<u8>> {
+        let frame = (0..12_u8, 0..=9_u8, 0..8_u8, any::<u32>(), 0..3_usize);
+        let frame = frame.prop_map(|(length, kind, flags, stream, cut)| {
+            let mut frame = vec![0, 0, length, kind, flags];
+            frame.extend(stream.to_be_bytes());
+            frame.resize(9 + usize::from(length), 7);
+            frame.truncate(frame.len() - cut.saturating_sub(1));
+            frame
+        });
+        prop::collection::vec(frame, 0..6).prop_map(|frames| {
+            let mut bytes = PREFACE.to_vec();
+            bytes.extend(frames.concat());
+            bytes
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_end_is_found_however_the_bytes_come(
+            bytes in prop_oneof![lines(), frames()],
+            pieces in prop::collection::vec(1..50_usize, 1..6),
+        ) {
+            let end = end(&bytes);
+            prop_assert_eq!(read(&bytes, &[1]), end);
+            let found = read(&bytes, &pieces);
+            prop_assert_eq!(found.is_some(), end.is_some());
+            // In the piece that ends it.
+            prop_assert!(found >= end);
+            // Too long by a byte is too long, in one piece, too.
+            if let Some(end) = end.filter(|end| *end > PREFACE.len()) {
+                let most = |most| Head::new(most).read(&bytes);
+                prop_assert_eq!(most(end), Progress::Complete);
+                prop_assert_eq!(most(end - 1), Progress::TooLong);
+            }
+        }
+
+        #[test]
+        fn records_of_tls_are_counted_by_their_lengths(
+            before in prop::collection::vec((20..23_u8, 0..300_u16), 0..6),
+            length in 0..300_u16,
+            piece in 1..400_usize,
+        ) {
+            let record = |(kind, length): (u8, u16)| {
+                let mut record = vec![kind, 3, 3];
+                record.extend(length.to_be_bytes());
+                record.resize(5 + usize::from(length), 23);
+                record
+            };
+            // The first is of a handshake.
+            let mut bytes = record((22, 4));
+            bytes.extend(before.into_iter().flat_map(record));
+            prop_assert_eq!(read(&bytes, &[piece]), None);
+            bytes.extend(record((23, length)));
+            prop_assert_eq!(read(&bytes, &[1]), Some(bytes.len()));
+            prop_assert_eq!(read(&bytes, &[piece]), Some(bytes.len()));
+        }
+    }
+}
