@@ -10,3 +10,4 @@
 mod bounds;
 mod clients;
 mod script;
+mod servers;
