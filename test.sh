@@ -177,7 +177,7 @@ step_tests() {
   done
   timed "${members[@]}" --test in_flight -- --skip processes::
   timed "${members[@]}" --test fleet -- mixed::
-  timed "${members[@]}" --example recipes --example limits_file
+  timed "${members[@]}" --example recipes --example limits_file --example public_server
   cargo test "${members[@]}" --test messages
   env "$runner=env -u RUSTC_WORKSPACE_WRAPPER" cargo test "${members[@]}" --test one_more_algorithm
 }

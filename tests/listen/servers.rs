@@ -77,10 +77,11 @@ where
 
 /// Sends bytes, and returns all that comes until the connection ends.
 async fn exchange(mut io: impl AsyncRead + AsyncWrite + Unpin, bytes: &[u8]) -> String {
-    io.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
     // A connection that is reset ends, too.
-    let _ = io.read_to_end(&mut answer).await;
+    if io.write_all(bytes).await.is_ok() {
+        let _ = io.read_to_end(&mut answer).await;
+    }
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -113,8 +114,10 @@ async fn axum_knows_the_client() {
     // The second connection of one client is reset, and counted.
     let _first = TcpStream::connect(server).await.unwrap();
     becomes(&connections, 1).await;
-    let second = TcpStream::connect(server).await.unwrap();
-    assert_eq!(exchange(second, REQUEST).await, "");
+    // It may notice that already while it connects.
+    if let Ok(second) = TcpStream::connect(server).await {
+        assert_eq!(exchange(second, REQUEST).await, "");
+    }
     let stats = connections.stats();
     assert_eq!((stats.refused_per_client, stats.accepted), (1, 4));
 }
