@@ -104,7 +104,7 @@ step_features() {
   local -x CARGO_TARGET_DIR=$CARGO_TARGET_DIR/features
   cargo clippy --locked --no-default-features -- "${deny[@]}"
   local feature
-  for feature in introspect metrics redis memcached tracing; do
+  for feature in introspect listen listen,axum metrics redis memcached tracing; do
     cargo clippy --locked --no-default-features --features "$feature" -- "${deny[@]}"
   done
   cargo clippy --locked --package clients -- "${deny[@]}"
