@@ -111,6 +111,11 @@ impl Head {
         }
     }
 
+    /// Returns `true` if it is a head of HTTP/1, so far: a server answers nothing before its end.
+    pub(super) fn is_of_lines(&self) -> bool {
+        matches!(self.part, Part::Preface(_) | Part::Line(_))
+    }
+
     /// Returns how many of the bytes follow the head, if it is complete.
     fn rest(&mut self, mut bytes: &[u8]) -> Option<usize> {
         if let Part::Preface(matched) = self.part {

@@ -4,6 +4,7 @@ use std::{
     fmt,
     future::Future,
     io::{self, IoSlice},
+    mem::MaybeUninit,
     net::SocketAddr,
     pin::Pin,
     sync::Arc,
@@ -69,8 +70,8 @@ pub struct GuardedIo<Io> {
     io: Io,
     bounds: Arc<Bounds>,
     _held: Held,
-    /// `None` once the first head is complete.
-    head: Option<Head>,
+    /// `None` once the first head is complete, and the server has all of it.
+    opening: Option<Box<Opening>>,
     accepted: Timestamp,
     /// The time of the last byte, or of the admission.
     active: Timestamp,
@@ -80,6 +81,40 @@ pub struct GuardedIo<Io> {
     /// The reason why reading and writing are errors.
     closed: Option<Reason>,
     client: Option<SocketAddr>,
+}
+
+/// The first bytes of a connection.
+///
+/// The head of HTTP/1 reaches the server once it is complete: until then, the server would keep it
+/// in a buffer of 16 kB, and parse all of it again with each byte.
+struct Opening {
+    head: Head,
+    progress: Progress,
+    /// Bytes that the server has not got yet.
+    bytes: Vec<u8>,
+}
+
+impl Opening {
+    fn add(&mut self, bytes: &[u8]) -> Progress {
+        self.bytes.extend_from_slice(bytes);
+        if self.progress == Progress::Incomplete {
+            self.progress = self.head.read(bytes);
+        }
+        self.progress
+    }
+
+    /// Moves bytes to the buffer, unless the server must wait for more. `is_ended` if there will
+    /// be no more.
+    fn give(&mut self, buf: &mut ReadBuf<'_>, is_ended: bool) -> bool {
+        let waits = self.progress == Progress::Incomplete && self.head.is_of_lines();
+        if is_ended || !waits && !self.bytes.is_empty() {
+            let count = self.bytes.len().min(buf.remaining());
+            buf.put_slice(&self.bytes[..count]);
+            self.bytes.drain(..count);
+            return true;
+        }
+        false
+    }
 }
 
 impl<Io> GuardedIo<Io> {
@@ -93,7 +128,11 @@ impl<Io> GuardedIo<Io> {
         Self {
             io,
             _held: held,
-            head: Some(Head::new(bounds.head_at_most)),
+            opening: Some(Box::new(Opening {
+                head: Head::new(bounds.head_at_most),
+                progress: Progress::Incomplete,
+                bytes: Vec::new(),
+            })),
             accepted,
             active: accepted,
             timer: None,
@@ -139,7 +178,9 @@ impl<Io> GuardedIo<Io> {
 
     /// Returns the earliest time at which a bound is passed, and the reason.
     fn deadline(&self) -> Option<(Timestamp, Reason)> {
-        let head = self.head.as_ref().map(|_| {
+        let opening = self.opening.as_ref();
+        let is_late = opening.is_some_and(|opening| opening.progress == Progress::Incomplete);
+        let head = is_late.then(|| {
             let late = self.accepted.saturating_add(self.bounds.head_within);
             (late, Reason::HeadLate)
         });
@@ -188,6 +229,36 @@ impl<Io> GuardedIo<Io> {
     }
 }
 
+impl<Io: AsyncRead + Unpin> GuardedIo<Io> {
+    /// Reads the first bytes, up to the end of the head, or more.
+    fn poll_opening(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut is_ended = false;
+        while let Some(opening) = &mut self.opening {
+            if opening.give(buf, is_ended) {
+                if opening.progress == Progress::Complete && opening.bytes.is_empty() {
+                    self.opening = None;
+                }
+                return Poll::Ready(Ok(()));
+            }
+            let mut space = [MaybeUninit::uninit(); 1024];
+            let mut space = ReadBuf::uninit(&mut space);
+            let answer = Pin::new(&mut self.io).poll_read(cx, &mut space);
+            let read = space.filled();
+            match opening.add(read) {
+                Progress::TooLong => return Poll::Ready(Err(self.close(Reason::HeadLong))),
+                Progress::Incomplete | Progress::Complete => {}
+            }
+            ready!(self.bounded(cx, answer, |()| read.len()))?;
+            is_ended = read.is_empty();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
 impl<Io: AsyncRead + Unpin> AsyncRead for GuardedIo<Io> {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -196,17 +267,12 @@ impl<Io: AsyncRead + Unpin> AsyncRead for GuardedIo<Io> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.check()?;
+        if this.opening.is_some() {
+            return this.poll_opening(cx, buf);
+        }
         let before = buf.filled().len();
         let answer = Pin::new(&mut this.io).poll_read(cx, buf);
-        let read = &buf.filled()[before..];
-        if let Some(head) = &mut this.head {
-            match head.read(read) {
-                Progress::Incomplete => {}
-                Progress::Complete => this.head = None,
-                Progress::TooLong => return Poll::Ready(Err(this.close(Reason::HeadLong))),
-            }
-        }
-        let bytes = read.len();
+        let bytes = buf.filled().len() - before;
         this.bounded(cx, answer, |()| bytes)
     }
 }
@@ -256,7 +322,7 @@ impl<Io: AsyncWrite + Unpin> AsyncWrite for GuardedIo<Io> {
 impl<Io> fmt::Debug for GuardedIo<Io> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GuardedIo")
-            .field("is_heard", &self.head.is_none())
+            .field("is_heard", &self.opening.is_none())
             .field("closed", &self.closed)
             .finish_non_exhaustive()
     }

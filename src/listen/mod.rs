@@ -89,6 +89,9 @@ use crate::{
 /// TCP, on Unix sockets and in [TLS](#tls), with any server, and without a layer. Protocols that
 /// are not HTTP have no heads: their connections are closed after `head_within`.
 ///
+/// The server gets the first head of HTTP/1 once it is complete: half a head costs its bytes, not
+/// the buffer of a server, and is not parsed again with each byte that comes.
+///
 /// After the first request, a client may send the next one byte by byte:
 /// [`idle_for`](Self::idle_for) stops it only if it pauses for that long, and
 /// [`per_client`](Self::per_client) bounds how many such connections it has. The server of axum

@@ -141,10 +141,13 @@ impl Connections {
 
     /// Counts a connection as open, unless `at_most` are.
     pub(super) fn open(&self, at_most: usize) -> Option<Open> {
-        // Relaxed: the count orders nothing, and one operation is exact by itself.
-        let before = self.0.open.fetch_add(1, Ordering::Relaxed);
-        let open = Open(self.clone());
-        (before < at_most).then_some(open)
+        // Relaxed: the count orders nothing, and one operation is exact by itself. It is never
+        // above the limit, also for those that read it meanwhile.
+        let more = |open: usize| (open < at_most).then_some(open + 1);
+        let open = &self.0.open;
+        open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .ok()?;
+        Some(Open(self.clone()))
     }
 
     pub(super) fn accepted(&self) {

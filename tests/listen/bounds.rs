@@ -113,6 +113,49 @@ async fn what_is_no_complete_head_in_time_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_server_gets_a_head_of_lines_when_it_is_complete() {
+    let clients = Clients::default();
+    let mut listener = one_second(&clients).build().unwrap();
+    let mut space = [0; 64];
+    let soon = Duration::from_millis(100);
+
+    let mut client = clients.connect("192.0.2.1");
+    let (mut server, _) = next(&mut listener).await.unwrap();
+    client.write_all(&HEAD[..20]).await.unwrap();
+    assert!(timeout(soon, server.read(&mut space)).await.is_err());
+    // With the beginning of the body, in pieces of any size.
+    let rest = [&HEAD[20..], b"body"].concat();
+    client.write_all(&rest).await.unwrap();
+    let mut all = vec![0; HEAD.len() + 4];
+    let (first, others) = all.split_at_mut(3);
+    server.read_exact(first).await.unwrap();
+    server.read_exact(others).await.unwrap();
+    assert_eq!(all, [HEAD, b"body"].concat());
+    client.write_all(b"more").await.unwrap();
+    server.read_exact(&mut space[..4]).await.unwrap();
+    assert_eq!(&space[..4], b"more");
+
+    // The server answers half a head after which nothing comes.
+    let mut client = clients.connect("192.0.2.1");
+    let (mut server, _) = next(&mut listener).await.unwrap();
+    client.write_all(&HEAD[..20]).await.unwrap();
+    client.shutdown().await.unwrap();
+    let mut half = Vec::new();
+    server.read_to_end(&mut half).await.unwrap();
+    assert_eq!(half, HEAD[..20]);
+
+    // The clients of these may wait for the server.
+    let hello: &[u8] = &[22, 3, 1, 0, 200, 1];
+    for bytes in [PREFACE, hello] {
+        let mut client = clients.connect("192.0.2.1");
+        let (mut server, _) = next(&mut listener).await.unwrap();
+        client.write_all(bytes).await.unwrap();
+        let count = timeout(soon, server.read(&mut space)).await.unwrap();
+        assert_eq!(space[..count.unwrap()], *bytes);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_complete_head_is_heard() {
     let parts: Vec<&[u8]> = HEAD.chunks(1).collect();
     let frames = [PREFACE, SETTINGS, FIELDS].concat();

@@ -293,7 +293,7 @@ async fn balancers_name_clients_by_the_proxy_protocol() {
                     open.extend(next(&mut listener).await);
                 }
                 // Not a byte of the request is lost.
-                let _ = balancer.write_all(b"GET").await;
+                let _ = balancer.write_all(b"GET / HTTP/1.1\r\n\r\n").await;
             }
             let is_own = expected.starts_with("10.");
             assert_eq!(open.len(), if is_own { 2 } else { 1 }, "{expected}");
@@ -301,9 +301,9 @@ async fn balancers_name_clients_by_the_proxy_protocol() {
             assert_eq!(address.to_string(), expected);
             let proxied = connection.proxied().map(|address| address.to_string());
             assert_eq!(proxied.is_none(), is_own);
-            let mut request = [0; 3];
+            let mut request = [0; 18];
             connection.read_exact(&mut request).await.unwrap();
-            assert_eq!(&request, b"GET");
+            assert_eq!(&request, b"GET / HTTP/1.1\r\n\r\n");
         }
     }
 }
