@@ -165,6 +165,7 @@ waiting_tests() {
 step_fleet() {
   timed "${members[@]}" --test fleet -- --skip mixed::
   timed "${members[@]}" --test in_flight -- processes::
+  timed "${members[@]}" --test listen -- attack::
 }
 
 # Tests that compute.
@@ -301,7 +302,7 @@ step_slow_cases() {
   local -x PROPTEST_CASES=256
   step_tests
   timed "${members[@]}" --test charges
-  timed "${members[@]}" --test in_flight -- --ignored slow_
+  timed "${members[@]}" --test in_flight --test listen -- --ignored slow_
   timed "${members[@]}" --test redis -- conformance:: crafted::
   timed "${members[@]}" --test memcached --test store -- conformance::
   project examples/dynamodb conformance::

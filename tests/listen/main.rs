@@ -7,6 +7,9 @@
     feature = "tonic-tls"
 ))]
 
+// It reads the memory of processes.
+#[cfg(target_os = "linux")]
+mod attack;
 mod bounds;
 mod clients;
 mod script;

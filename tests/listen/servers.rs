@@ -480,7 +480,7 @@ async fn clients_behind_a_balancer() {
     for send in ["send-proxy", "send-proxy-v2"] {
         let file = folder.join(send);
         let configuration = format!(
-            "defaults\n    mode tcp\n    timeout connect 5s\n    timeout client 30s\n    timeout server 30s\n\
+            "defaults\n    mode tcp\n    retries 0\n    timeout connect 5s\n    timeout client 30s\n    timeout server 30s\n\
              frontend public\n    bind \"${{LISTEN}}\"\n    default_backend servers\n\
              backend servers\n    server one \"${{NODE}}\" {send} check check-send-proxy\n"
         );
