@@ -50,7 +50,7 @@ pub use self::{
 };
 
 #[cfg(feature = "listen")]
-pub(crate) use self::client_ip::Networks;
+pub(crate) use self::client_ip::{Networks, peer_socket};
 #[cfg(feature = "introspect")]
 pub(crate) use self::header::{bearer_token, has_bearer_scheme, only_value};
 

@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use super::{
-    io::{Bounds, GuardedIo, Held},
+    io::{Bounds, GuardedIo, Held, Peer},
     proxy,
     stats::{Connections, Open, Reason},
 };
@@ -37,7 +37,7 @@ use crate::{
 /// Unix socket, or your own.
 ///
 /// ```
-/// use std::{io, net::{IpAddr, SocketAddr}, task::{Context, Poll}};
+/// use std::{io, net::SocketAddr, task::{Context, Poll}};
 /// use tokio::net::{TcpListener, TcpStream};
 /// use tollgate::listen::{Guarded, Listen};
 ///
@@ -63,8 +63,8 @@ use crate::{
 ///         self.0.local_addr()
 ///     }
 ///
-///     fn client(address: &SocketAddr) -> Option<IpAddr> {
-///         Some(address.ip())
+///     fn client(address: &SocketAddr) -> Option<SocketAddr> {
+///         Some(*address)
 ///     }
 /// }
 ///
@@ -97,7 +97,7 @@ pub trait Listen: Send + Unpin + 'static {
 
     /// Returns the address by which a client is known; `None` if all connections are those of one
     /// machine. Without it, no limit for one client applies.
-    fn client(address: &Self::Addr) -> Option<IpAddr>;
+    fn client(address: &Self::Addr) -> Option<SocketAddr>;
 
     /// Closes a connection that a limit refused. Drops it, unless there is a faster way.
     fn refuse(io: Self::Io) {
@@ -117,8 +117,8 @@ impl Listen for TcpListener {
         Self::local_addr(self)
     }
 
-    fn client(address: &SocketAddr) -> Option<IpAddr> {
-        Some(address.ip())
+    fn client(address: &SocketAddr) -> Option<SocketAddr> {
+        Some(*address)
     }
 
     /// Resets the connection: a socket that is closed in order stays in the memory of the system
@@ -144,7 +144,7 @@ impl Listen for tokio::net::UnixListener {
         Self::local_addr(self)
     }
 
-    fn client(_: &Self::Addr) -> Option<IpAddr> {
+    fn client(_: &Self::Addr) -> Option<SocketAddr> {
         None
     }
 }
@@ -179,22 +179,28 @@ impl<L: Listen, Io> Gate<L, Io> {
     ) -> Admitted<L, Io> {
         let bounds = &self.bounds;
         let accepted = bounds.clock.now();
-        let mut client = L::client(&address).map(|client| client.to_canonical());
-        let mut proxied = None;
-        if client.is_some_and(|client| self.trusted.contain(client)) {
-            client = None;
-            if let Some(to_address) = self.proxied {
-                match proxy::read(&mut io).await {
-                    Ok(source) => proxied = source,
-                    Err(error) => {
-                        bounds.connections.closed(Reason::ProxyHeader, Some(&error));
-                        L::refuse(io);
-                        return None;
-                    }
-                }
-                if let Some(source) = proxied {
-                    client = Some(source.ip());
+        let mut peer = Peer {
+            address: L::client(&address),
+            is_proxied: false,
+        };
+        let mut client = self.untrusted(peer.address);
+        if let Some(to_address) = self.proxied
+            && client.is_none()
+        {
+            match proxy::read(&mut io).await {
+                Ok(None) => {}
+                Ok(Some(source)) => {
                     address = to_address(source);
+                    peer = Peer {
+                        address: Some(source),
+                        is_proxied: true,
+                    };
+                    client = self.untrusted(peer.address);
+                }
+                Err(error) => {
+                    self.closed(Reason::ProxyHeader, &error);
+                    L::refuse(io);
+                    return None;
                 }
             }
         }
@@ -216,13 +222,30 @@ impl<L: Listen, Io> Gate<L, Io> {
         };
         match (self.handshake)(io).await {
             Ok(io) => {
-                let io = GuardedIo::new(io, Arc::clone(bounds), held, accepted, proxied);
+                let io = GuardedIo::new(io, Arc::clone(bounds), held, accepted, peer);
                 Some((io, address))
             }
             Err(error) => {
-                bounds.connections.closed(Reason::Handshake, Some(&error));
+                self.closed(Reason::Handshake, &error);
                 None
             }
+        }
+    }
+
+    /// Returns the address to which the limits of one client apply.
+    fn untrusted(&self, address: Option<SocketAddr>) -> Option<IpAddr> {
+        let client = address.map(|address| address.ip().to_canonical());
+        client.filter(|client| !self.trusted.contain(*client))
+    }
+
+    /// Counts a connection that ended in a header or a handshake.
+    fn closed(&self, reason: Reason, error: &io::Error) {
+        use io::ErrorKind::{ConnectionReset, UnexpectedEof};
+        let connections = &self.bounds.connections;
+        match error.kind() {
+            // Its client went away, as those of health checks do.
+            ConnectionReset | UnexpectedEof => connections.ended_early(),
+            _ => connections.closed(reason, Some(error)),
         }
     }
 }
@@ -268,6 +291,10 @@ impl<L: Listen, Io: Send + 'static> GuardedListener<L, Io> {
 
     /// Accepts the next connection that the limits admit.
     ///
+    /// # Panics
+    ///
+    /// Outside of a runtime of tokio, or in one without timers.
+    ///
     /// # Cancellation
     ///
     /// Safe: a connection that was not returned yet is returned by the next call.
@@ -276,6 +303,10 @@ impl<L: Listen, Io: Send + 'static> GuardedListener<L, Io> {
     }
 
     /// Accepts the next connection that the limits admit.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a runtime of tokio, or in one without timers.
     pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<(GuardedIo<Io>, L::Addr)> {
         loop {
             let admitted = match self.poll_admitted(cx) {

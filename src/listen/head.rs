@@ -97,12 +97,17 @@ impl Head {
         }
     }
 
+    /// Returns `true` if the bytes are those of TLS, in which no head is seen.
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self.part, Part::Record(_))
+    }
+
     /// Reads the next bytes of the connection.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Progress {
         let rest = self.rest(bytes);
         self.bytes += bytes.len() - rest.unwrap_or(0);
         // TLS has bounds of its own, and its chains of certificates are long.
-        if self.bytes > self.most && !matches!(self.part, Part::Record(_)) {
+        if self.bytes > self.most && !self.is_tls() {
             return Progress::TooLong;
         }
         match rest {

@@ -20,6 +20,7 @@ use tokio::{
 
 use super::{
     head::{Head, Progress},
+    heard::{Heard, Mark},
     stats::{Connections, Open, Reason},
 };
 use crate::{
@@ -33,7 +34,9 @@ pub(super) struct Bounds {
     pub(super) at_most: usize,
     pub(super) head_within: Duration,
     pub(super) head_at_most: usize,
-    pub(super) idle_for: Option<Duration>,
+    pub(super) idle_for: Duration,
+    /// Hears the connections of TLS whose heads are not seen.
+    pub(super) heard: Option<Heard>,
     pub(super) clock: TokioClock,
     pub(super) connections: Connections,
 }
@@ -72,15 +75,32 @@ pub struct GuardedIo<Io> {
     _held: Held,
     /// `None` once the first head is complete, and the server has all of it.
     opening: Option<Box<Opening>>,
+    /// Set while a service must be called before the connection is heard.
+    mark: Option<Mark>,
     accepted: Timestamp,
     /// The time of the last byte, or of the admission.
     active: Timestamp,
-    /// Wakes the task that waits for a byte no later than its bound is passed. It may wake it
-    /// earlier: bytes do not move it.
-    timer: Option<Pin<Box<Sleep>>>,
+    /// Wake the tasks that read and that write, which may be two, no later than a bound is passed.
+    /// They may wake them earlier: bytes do not move them.
+    timers: [Option<Pin<Box<Sleep>>>; 2],
     /// The reason why reading and writing are errors.
     closed: Option<Reason>,
-    client: Option<SocketAddr>,
+    peer: Peer,
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    /// The address by which the server knows it.
+    pub(super) address: Option<SocketAddr>,
+    /// A balancer said so.
+    pub(super) is_proxied: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Read,
+    Write,
 }
 
 /// The first bytes of a connection.
@@ -95,12 +115,11 @@ struct Opening {
 }
 
 impl Opening {
-    fn add(&mut self, bytes: &[u8]) -> Progress {
+    fn add(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         if self.progress == Progress::Incomplete {
             self.progress = self.head.read(bytes);
         }
-        self.progress
     }
 
     /// Moves bytes to the buffer, unless the server must wait for more. `is_ended` if there will
@@ -123,7 +142,7 @@ impl<Io> GuardedIo<Io> {
         bounds: Arc<Bounds>,
         held: Held,
         accepted: Timestamp,
-        client: Option<SocketAddr>,
+        peer: Peer,
     ) -> Self {
         Self {
             io,
@@ -133,11 +152,12 @@ impl<Io> GuardedIo<Io> {
                 progress: Progress::Incomplete,
                 bytes: Vec::new(),
             })),
+            mark: None,
             accepted,
-            active: accepted,
-            timer: None,
+            active: bounds.clock.now(),
+            timers: [None, None],
             closed: None,
-            client,
+            peer,
             bounds,
         }
     }
@@ -150,7 +170,7 @@ impl<Io> GuardedIo<Io> {
     /// Returns the client's address by the [PROXY protocol](super::Guarded::proxy_protocol), if the
     /// connection came with one.
     pub fn proxied(&self) -> Option<SocketAddr> {
-        self.client
+        self.peer.address.filter(|_| self.peer.is_proxied)
     }
 
     fn error(reason: Reason) -> io::Error {
@@ -165,42 +185,37 @@ impl<Io> GuardedIo<Io> {
     fn close(&mut self, reason: Reason) -> io::Error {
         self.bounds.connections.closed(reason, None);
         self.closed = Some(reason);
-        self.timer = None;
         Self::error(reason)
     }
 
-    /// Notes bytes that were sent or received.
-    fn is_active(&mut self, bytes: usize) {
-        if bytes > 0 && self.bounds.idle_for.is_some() {
-            self.active = self.bounds.clock.now();
+    /// Returns `true` once the first request was seen, by the guard or by the server.
+    fn is_heard(&mut self) -> bool {
+        if self.mark.as_ref().is_some_and(Mark::is_heard) {
+            self.mark = None;
         }
+        let opening = self.opening.as_ref();
+        let is_seen = opening.is_none_or(|opening| opening.progress == Progress::Complete);
+        is_seen && self.mark.is_none()
     }
 
     /// Returns the earliest time at which a bound is passed, and the reason.
-    fn deadline(&self) -> Option<(Timestamp, Reason)> {
-        let opening = self.opening.as_ref();
-        let is_late = opening.is_some_and(|opening| opening.progress == Progress::Incomplete);
-        let head = is_late.then(|| {
-            let late = self.accepted.saturating_add(self.bounds.head_within);
+    fn deadline(&mut self) -> (Timestamp, Reason) {
+        let idle = self.active.saturating_add(self.bounds.idle_for);
+        let late = self.accepted.saturating_add(self.bounds.head_within);
+        if late <= idle && !self.is_heard() {
             (late, Reason::HeadLate)
-        });
-        let idle = self.bounds.idle_for.map(|time| {
-            let idle = self.active.saturating_add(time);
+        } else {
             (idle, Reason::Idle)
-        });
-        // The first of equals.
-        [head, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
+        }
     }
 
     /// Waits until a bound is passed. Returns the error then.
-    fn poll_bounds(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let Some((deadline, reason)) = self.deadline() else {
-            self.timer = None;
-            return Poll::Pending;
-        };
+    fn poll_bounds(&mut self, cx: &mut Context<'_>, direction: Direction) -> Poll<io::Error> {
+        let (deadline, reason) = self.deadline();
         let clock = self.bounds.clock;
         let rest = || sleep(deadline.saturating_since(clock.now()));
-        let timer = self.timer.get_or_insert_with(|| Box::pin(rest()));
+        let timer = &mut self.timers[direction as usize];
+        let timer = timer.get_or_insert_with(|| Box::pin(rest()));
         loop {
             ready!(timer.as_mut().poll(cx));
             if deadline <= clock.now() {
@@ -210,21 +225,28 @@ impl<Io> GuardedIo<Io> {
         }
     }
 
-    /// Passes on what reading or writing answered, unless it waits beyond a bound.
+    /// Passes on the answer of the connection below, unless it waits beyond a bound.
     fn bounded<T>(
         &mut self,
         cx: &mut Context<'_>,
+        direction: Direction,
         answer: Poll<io::Result<T>>,
         bytes: impl Fn(&T) -> usize,
     ) -> Poll<io::Result<T>> {
-        match answer {
-            Poll::Ready(answer) => {
-                if let Ok(answer) = &answer {
-                    self.is_active(bytes(answer));
-                }
-                Poll::Ready(answer)
-            }
-            Poll::Pending => self.poll_bounds(cx).map(Err),
+        let Poll::Ready(answer) = answer else {
+            return self.poll_bounds(cx, direction).map(Err);
+        };
+        if answer.as_ref().is_ok_and(|answer| bytes(answer) > 0) {
+            self.active = self.bounds.clock.now();
+        }
+        Poll::Ready(answer)
+    }
+}
+
+impl<Io> Drop for GuardedIo<Io> {
+    fn drop(&mut self) {
+        if self.closed.is_none() && !self.is_heard() {
+            self.bounds.connections.ended_early();
         }
     }
 }
@@ -248,11 +270,15 @@ impl<Io: AsyncRead + Unpin> GuardedIo<Io> {
             let mut space = ReadBuf::uninit(&mut space);
             let answer = Pin::new(&mut self.io).poll_read(cx, &mut space);
             let read = space.filled();
-            match opening.add(read) {
-                Progress::TooLong => return Poll::Ready(Err(self.close(Reason::HeadLong))),
-                Progress::Incomplete | Progress::Complete => {}
+            opening.add(read);
+            if opening.progress == Progress::TooLong {
+                return Poll::Ready(Err(self.close(Reason::HeadLong)));
             }
-            ready!(self.bounded(cx, answer, |()| read.len()))?;
+            if opening.head.is_tls() && self.mark.is_none() {
+                let heard = self.bounds.heard.as_ref().zip(self.peer.address);
+                self.mark = heard.map(|(heard, peer)| heard.expect(peer));
+            }
+            ready!(self.bounded(cx, Direction::Read, answer, |()| read.len()))?;
             is_ended = read.is_empty();
         }
         Poll::Ready(Ok(()))
@@ -273,7 +299,7 @@ impl<Io: AsyncRead + Unpin> AsyncRead for GuardedIo<Io> {
         let before = buf.filled().len();
         let answer = Pin::new(&mut this.io).poll_read(cx, buf);
         let bytes = buf.filled().len() - before;
-        this.bounded(cx, answer, |()| bytes)
+        this.bounded(cx, Direction::Read, answer, |()| bytes)
     }
 }
 
@@ -286,7 +312,7 @@ impl<Io: AsyncWrite + Unpin> AsyncWrite for GuardedIo<Io> {
         let this = self.get_mut();
         this.check()?;
         let answer = Pin::new(&mut this.io).poll_write(cx, buf);
-        this.bounded(cx, answer, |bytes| *bytes)
+        this.bounded(cx, Direction::Write, answer, |bytes| *bytes)
     }
 
     fn poll_write_vectored(
@@ -297,7 +323,7 @@ impl<Io: AsyncWrite + Unpin> AsyncWrite for GuardedIo<Io> {
         let this = self.get_mut();
         this.check()?;
         let answer = Pin::new(&mut this.io).poll_write_vectored(cx, bufs);
-        this.bounded(cx, answer, |bytes| *bytes)
+        this.bounded(cx, Direction::Write, answer, |bytes| *bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -307,15 +333,20 @@ impl<Io: AsyncWrite + Unpin> AsyncWrite for GuardedIo<Io> {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.check()?;
-        let answer = Pin::new(&mut this.io).poll_flush(cx);
-        this.bounded(cx, answer, |()| 0)
+        let answer = Pin::new(&mut this.io).poll_flush(cx)?;
+        // Also if nothing is left to send: while a request is handled, a server may do no more than
+        // flush.
+        if let Poll::Ready(error) = this.poll_bounds(cx, Direction::Write) {
+            return Poll::Ready(Err(error));
+        }
+        answer.map(Ok)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.check()?;
         let answer = Pin::new(&mut this.io).poll_shutdown(cx);
-        this.bounded(cx, answer, |()| 0)
+        this.bounded(cx, Direction::Write, answer, |()| 0)
     }
 }
 
@@ -342,16 +373,17 @@ mod tonic {
 
         fn connect_info(&self) -> Self::ConnectInfo {
             let mut info = self.io.connect_info();
-            if self.client.is_some() {
+            let proxied = self.proxied();
+            if proxied.is_some() {
                 let info: &mut dyn Any = &mut info;
                 if let Some(tcp) = info.downcast_mut::<TcpConnectInfo>() {
-                    tcp.remote_addr = self.client;
+                    tcp.remote_addr = proxied;
                 }
                 #[cfg(feature = "tonic-tls")]
                 if let Some(tls) =
                     info.downcast_mut::<tonic::transport::server::TlsConnectInfo<TcpConnectInfo>>()
                 {
-                    tls.get_mut().remote_addr = self.client;
+                    tls.get_mut().remote_addr = proxied;
                 }
             }
             info

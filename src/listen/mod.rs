@@ -8,12 +8,14 @@
 
 mod accept;
 mod head;
+mod heard;
 mod io;
 mod proxy;
 mod stats;
 
 pub use self::{
     accept::{GuardedListener, Listen},
+    heard::{Heard, HeardService},
     io::GuardedIo,
     stats::{ConnectionStats, Connections},
 };
@@ -57,8 +59,8 @@ use crate::{
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let listener = Guarded::new(TcpListener::bind("0.0.0.0:3000").await?)
 ///     .at_most(20_000) // open connections of all
-///     .per_client(16) // … of one address
-///     .accept(TokenBucket::per_second(20).burst(60)) // new ones of one address
+///     .per_client(64) // … of one address
+///     .accept(TokenBucket::per_second(20).burst(100)) // new ones of one address
 ///     .trusting(["10.0.0.0/8"]) // balancers: no limits for one client
 ///     .head_within(Duration::from_secs(10)) // until the head of the first request is complete
 ///     .idle_for(Duration::from_secs(120)) // without a byte in either direction
@@ -71,31 +73,35 @@ use crate::{
 ///
 /// | setting | default | a connection beyond it |
 /// |---|---|---|
-/// | [`at_most`](Self::at_most) | seven eighths of the file handles that the process may open | is reset at once |
+/// | [`at_most`](Self::at_most) | 65,536, or seven eighths of the file handles that the process may open | is reset at once |
 /// | [`per_client`](Self::per_client) | none | is reset at once |
 /// | [`accept`](Self::accept), [`accept_by`](Self::accept_by) | none | is reset at once |
 /// | [`head_within`](Self::head_within) | 10 s | is closed |
 /// | [`head_at_most`](Self::head_at_most) | 16 KiB | is closed |
-/// | [`idle_for`](Self::idle_for) | none | is closed |
+/// | [`idle_for`](Self::idle_for) | 10 minutes | is closed |
 ///
 /// Each is counted by its reason ([`Connections`]), and logged once a minute for each reason
-/// (feature `tracing`). What is closed is closed without a response: a client that made no request
-/// waits for none.
+/// (feature `tracing`). What is closed is closed without a response.
+///
+/// Each listener counts by itself. To limit the connections of one client over several listeners,
+/// give [`accept_by`](Self::accept_by) of each the same limiter of an [`InFlight`].
 ///
 /// # Heads
 ///
 /// A connection is heard once the head of its first request is complete: with the empty line of
 /// HTTP/1.1, or the end of the first fields of HTTP/2. That is found in the bytes, so it works on
 /// TCP, on Unix sockets and in [TLS](#tls), with any server, and without a layer. Protocols that
-/// are not HTTP have no heads: their connections are closed after `head_within`.
+/// are not HTTP have no heads: their connections are closed after `head_within`. So are those that
+/// clients, or balancers, open to have one at hand.
 ///
 /// The server gets the first head of HTTP/1 once it is complete: half a head costs its bytes, not
 /// the buffer of a server, and is not parsed again with each byte that comes.
 ///
-/// After the first request, a client may send the next one byte by byte:
-/// [`idle_for`](Self::idle_for) stops it only if it pauses for that long, and
-/// [`per_client`](Self::per_client) bounds how many such connections it has. The server of axum
-/// sets no time for later heads; a loop of your own sets `header_read_timeout` of hyper.
+/// Only the first head is bounded. A later one may come byte by byte, and a server of hyper keeps
+/// 400 kB of it: [`idle_for`](Self::idle_for) stops clients that pause for that long, and
+/// [`per_client`](Self::per_client) bounds how many connections one has. The server of axum sets
+/// neither a time nor a length for later heads; a loop of your own sets `header_read_timeout` and
+/// `max_buf_size` of hyper.
 ///
 /// # TLS
 ///
@@ -103,18 +109,20 @@ use crate::{
 /// each in a task of its own, so a handshake that never ends holds up nobody, and is closed after
 /// [`head_within`](Self::head_within). The heads are found inside of TLS.
 ///
-/// TLS around the guarded listener works, too, such as `tls_config` of tonic: the guard sees
-/// records then, and a connection is heard when the client has ended its part of the handshake. A
-/// head that comes byte by byte is not seen inside of them, so prefer `handshake` where clients are
-/// strangers. A listener of your own that makes handshakes in its `accept` holds up all others
-/// while one goes on.
+/// TLS around the guarded listener works, too, such as `tls_config` of tonic. The guard sees
+/// records then, and no heads: give it the layer [`Heard`], by which the server says that it got a
+/// request. A listener of your own that makes handshakes in its `accept` holds up all others while
+/// one goes on.
 ///
 /// # Balancers
 ///
 /// Behind a balancer, all clients have its address. Either the balancer limits connections, and
-/// [`trusting`](Self::trusting) exempts it; or it says whose they are, by the
-/// [PROXY protocol](Self::proxy_protocol). The field `X-Forwarded-For` comes too late for limits of
-/// connections.
+/// [`trusting`](Self::trusting) exempts it; or it says whose they are, by the [PROXY
+/// protocol](Self::proxy_protocol). The field `X-Forwarded-For` comes too late for limits of
+/// connections. Trusted are the addresses of balancers alone, not a network that also has clients
+/// or probes: what connects from there has no limits of its own, and with the PROXY protocol it
+/// must begin with a header. Choose [`idle_for`](Self::idle_for) longer than the balancer keeps a
+/// connection that it does not use, so that it does not ask on one that is being closed.
 ///
 /// # Unix sockets
 ///
@@ -123,8 +131,8 @@ use crate::{
 ///
 /// # Shutdown
 ///
-/// A graceful shutdown works as without it. When the listener is dropped, handshakes that go on
-/// are closed.
+/// A graceful shutdown works as without it. When the listener is dropped, so are connections that
+/// wait for a handshake, a store, or their acceptance.
 #[doc(alias("connection limit", "slowloris", "max connections", "idle timeout"))]
 #[must_use = "a listener accepts nothing until it is built"]
 pub struct Guarded<L: Listen, Io = <L as Listen>::Io> {
@@ -142,7 +150,8 @@ struct Settings<A> {
     proxied: Option<fn(SocketAddr) -> A>,
     head_within: Duration,
     head_at_most: usize,
-    idle_for: Option<Duration>,
+    idle_for: Duration,
+    heard: Option<Heard>,
     connections: Connections,
     /// The first setting that is wrong by itself.
     error: Option<Error>,
@@ -179,7 +188,8 @@ impl<L: Listen> Guarded<L> {
                 proxied: None,
                 head_within: Duration::from_secs(10),
                 head_at_most: 16 * 1024,
-                idle_for: None,
+                idle_for: Duration::from_secs(600),
+                heard: None,
                 connections: Connections::default(),
                 error: None,
             },
@@ -224,11 +234,11 @@ impl<L: Listen<Addr = SocketAddr>, Io> Guarded<L, Io> {
     /// Reads the client's address from a header of the PROXY protocol, version 1 or 2, with which
     /// each connection of a [trusted](Self::trusting) network begins.
     ///
-    /// The limits for one client apply to that address then, and it becomes the address of the
-    /// connection. A trusted peer without a header is closed, because the protocol forbids to
-    /// guess; other peers are clients themselves, and a header of theirs is a wrong request. The
-    /// connections of the balancer itself (`LOCAL`, `UNKNOWN`), such as for its health checks, have
-    /// no limits for one client.
+    /// The limits for one client apply to that address then, unless it is trusted itself, and it
+    /// becomes the address of the connection. A trusted peer without a header is closed, because
+    /// the protocol forbids to guess; other peers are clients themselves, and a header of theirs is
+    /// a wrong request. A header without an address of TCP (`LOCAL`, `UNKNOWN`, Unix sockets), such
+    /// as that of a health check, leaves the connection to the balancer.
     ///
     /// Source: [the PROXY protocol](https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt).
     pub fn proxy_protocol(mut self) -> Self {
@@ -241,10 +251,12 @@ impl<L: Listen, Io> Guarded<L, Io> {
     /// Sets how many connections may be open at once, of all clients.
     ///
     /// Beyond it, a connection is accepted and reset, so that it does not wait in the queue of the
-    /// system in front of others. Leave handles for files and for connections to stores.
+    /// system in front of others, also one of a [trusted](Self::trusting) network: answer the
+    /// probes of an orchestrator on a listener of their own. Leave handles for files, for
+    /// connections to stores, and for other listeners.
     ///
-    /// Default: seven eighths of the file handles that the process may open (`ulimit -n`), where
-    /// that has a limit.
+    /// Default: 65,536, or seven eighths of the file handles that the process may open (`ulimit
+    /// -n`), whichever is less.
     pub fn at_most(mut self, connections: usize) -> Self {
         self.settings.at_most = Some(connections);
         self
@@ -252,7 +264,9 @@ impl<L: Listen, Io> Guarded<L, Io> {
 
     /// Sets how many connections of one client may be open at once, 1 to 2⁴⁰.
     ///
-    /// Browsers open six for HTTP/1.1; clients behind one address share it.
+    /// Browsers open six for HTTP/1.1; clients behind one address share it. A connection that a
+    /// client lost without a word counts until [`idle_for`](Self::idle_for) is over. A client of
+    /// IPv6 may have many networks: see [`clients`](Self::clients).
     pub fn per_client(mut self, connections: u64) -> Self {
         self.settings.per_client = Some(connections);
         self
@@ -363,20 +377,31 @@ impl<L: Listen, Io> Guarded<L, Io> {
 
     /// Sets how many bytes the head of the first request may have, 1 or more. Default: 16 KiB.
     ///
-    /// The server keeps a head in memory until it is complete: without a bound, those of hyper have
-    /// 400 kB. Later heads on the connection have that bound.
+    /// The server keeps a head in memory until it is complete.
     pub fn head_at_most(mut self, bytes: usize) -> Self {
         self.settings.head_at_most = bytes;
         self
     }
 
     /// Sets the time after which a connection is closed on which no byte was sent or received,
-    /// above zero. Default: none.
+    /// above zero. Default: 10 minutes; `Duration::MAX` for never.
     ///
     /// Choose it longer than the longest time for which a response keeps its client waiting: a
-    /// request that is being handled, and a WebSocket without pings, are silent, too.
+    /// request that is being handled, and a WebSocket without pings, are silent, too. A byte counts
+    /// when the system takes it from the server, or gives it: one that takes a long response slowly
+    /// is silent while the buffers of its socket empty by a third, which takes 130 s of 4 MB at
+    /// 10 kB/s.
     pub fn idle_for(mut self, time: Duration) -> Self {
-        self.settings.idle_for = Some(time);
+        self.settings.idle_for = time;
+        self
+    }
+
+    /// Hears connections of TLS, in which the guard sees no heads, by a layer of their server.
+    ///
+    /// Only for [TLS around](Self#tls) the guarded listener. Without the layer around the server's
+    /// service, all connections of TLS are closed after [`head_within`](Self::head_within).
+    pub fn heard_by(mut self, heard: &Heard) -> Self {
+        self.settings.heard = Some(heard.clone());
         self
     }
 
@@ -404,7 +429,8 @@ impl<L: Listen, Io> Guarded<L, Io> {
             // Keys whose connections are closed stay for a while, and give way to others.
             let keys = at_most.saturating_mul(2).clamp(MIN_KEYS, MAX_KEYS);
             let store = LocalBuilder::new().capacity(keys).build::<InFlight>();
-            let rule = InFlight::try_at_most(most)?;
+            let rule = InFlight::try_at_most(most)
+                .map_err(|error| Error::new(format!("`per_client`: {error}")))?;
             let limiter = Limiter::new(Policy::new("connections"), rule, store);
             limits.push((Reason::PerClient, client_limit(&limiter)));
         }
@@ -416,6 +442,7 @@ impl<L: Listen, Io> Guarded<L, Io> {
             head_within: settings.head_within,
             head_at_most: settings.head_at_most,
             idle_for: settings.idle_for,
+            heard: settings.heard,
             clock: TokioClock::new(),
             connections: settings.connections,
         };
@@ -448,6 +475,12 @@ impl<L: Listen, Io> Guarded<L, Io> {
     }
 }
 
+/// The connections of all, unless they are set.
+const MOST: usize = 1 << 16;
+
+/// The file handles of a small program: standard ones, the listener, those of the runtime.
+const OWN_FILES: u64 = 16;
+
 /// The fewest and the most keys of the limit for one client, whatever the limit of all.
 const MIN_KEYS: usize = 1024;
 const MAX_KEYS: usize = 1 << 22;
@@ -473,8 +506,8 @@ impl<A> Settings<A> {
         if self.head_at_most == 0 {
             return zero("head_at_most", "such as 16384 bytes");
         }
-        if self.idle_for.is_some_and(|time| time.is_zero()) {
-            return zero("idle_for", "such as 120 s, or leave it out");
+        if self.idle_for.is_zero() {
+            return zero("idle_for", "such as 120 s, or `Duration::MAX` for never");
         }
         if self.proxied.is_some() && self.trusted.is_empty() {
             return Err(Error::new(
@@ -484,14 +517,18 @@ impl<A> Settings<A> {
         }
         match (self.at_most, open_files) {
             (Some(0), _) => zero("at_most", "such as 20000"),
-            // The listener has a handle of its own.
-            (Some(most), Some(files)) if most as u64 >= files => Err(Error::new(format!(
-                "`at_most({most})` needs more than {most} file handles, and this process may open {files}: expected a \
-                 lower number, or a higher limit (`ulimit -n`, `LimitNOFILE` of systemd)"
-            ))),
+            (Some(most), Some(files)) if most as u64 + OWN_FILES > files => {
+                Err(Error::new(format!(
+                    "`at_most({most})` needs {most} file handles and some {OWN_FILES} for the program, and this \
+                     process may open {files}: expected a lower number, or a higher limit (`ulimit -n`, \
+                     `LimitNOFILE` of systemd)"
+                )))
+            }
             (Some(most), _) => Ok(most),
-            (None, Some(files)) => Ok(usize::try_from(files - files / 8).unwrap_or(usize::MAX)),
-            (None, None) => Ok(usize::MAX),
+            (None, files) => {
+                let files = files.map_or(usize::MAX, |files| files as usize);
+                Ok(MOST.min(files - files / 8))
+            }
         }
     }
 }

@@ -37,7 +37,8 @@ stats! {
             refused_at_most = "tollgate_connections_refused_total"["reason" = "at_most"],
             /// Connections that were closed because their client had as many as allowed.
             refused_per_client = "tollgate_connections_refused_total"["reason" = "per_client"],
-            /// Connections that were closed because a limit of new ones refused their client.
+            /// Connections that were closed because a limit of new ones, or a block, refused their
+            /// client.
             refused_accept = "tollgate_connections_refused_total"["reason" = "accept"],
             /// Connections of a trusted network that began without a header of the PROXY protocol.
             closed_proxy_header = "tollgate_connections_closed_total"["reason" = "proxy_header"],
@@ -49,6 +50,9 @@ stats! {
             closed_head_long = "tollgate_connections_closed_total"["reason" = "head_long"],
             /// Connections on which nothing was sent or received for too long.
             closed_idle = "tollgate_connections_closed_total"["reason" = "idle"],
+            /// Connections that ended before a request, without a limit: their clients went away,
+            /// or the server closed them.
+            ended_early = "tollgate_connections_closed_total"["reason" = "early"],
             /// Attempts to accept a connection that failed.
             accept_errors = "tollgate_accept_errors_total",
         }
@@ -87,11 +91,11 @@ impl fmt::Display for Reason {
             Self::PerClient => {
                 "a connection was closed: its client had as many as `per_client` allows"
             }
-            Self::Accept => "a connection was closed: a limit of new ones refused its client",
+            Self::Accept => "a connection was closed: a limit of new ones, or a block, refused its client",
             Self::ProxyHeader => {
                 "a connection was closed: it came from a trusted network, and began without a header of the PROXY protocol"
             }
-            Self::Handshake => "a connection was closed: its handshake failed",
+            Self::Handshake => "a connection was closed: its handshake, or a limit, failed",
             Self::HeadLate => {
                 "a connection was closed: its first request was not complete within `head_within`"
             }
@@ -101,7 +105,7 @@ impl fmt::Display for Reason {
             Self::Idle => {
                 "a connection was closed: no byte was sent or received within `idle_for`"
             }
-            Self::System => "no connection could be accepted; the next attempt is in a while",
+            Self::System => "no connection could be accepted",
         })
     }
 }
@@ -148,6 +152,10 @@ impl Connections {
         open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .ok()?;
         Some(Open(self.clone()))
+    }
+
+    pub(super) fn ended_early(&self) {
+        self.0.counters.ended_early.add(1);
     }
 
     pub(super) fn accepted(&self) {

@@ -64,7 +64,7 @@ async fn closed_after(
         }
     };
     let stats = listener.connections().stats();
-    assert_eq!((stats.open, stats.accepted), (1, 1));
+    assert_eq!((stats.open, stats.accepted, stats.ended_early), (1, 1, 0));
     drop(server);
     assert_eq!(listener.connections().stats().open, 0);
     (after, stats)
@@ -271,17 +271,103 @@ async fn a_response_that_is_never_read_is_closed() {
     assert_about(Some(begun.elapsed()), 7 * SECOND);
 }
 
-/// A connection without `idle_for` needs no timer after its first head.
+/// By default, silence ends after ten minutes; it may be allowed for ever.
 #[tokio::test(start_paused = true)]
-async fn a_heard_connection_may_be_silent_for_days() {
+async fn silence_has_a_default_and_may_last_for_days() {
     let clients = Clients::default();
-    let (mut server, mut client) = heard(one_second(&clients), &clients).await;
+    let begun = Instant::now();
+    let (mut server, _client) = heard(one_second(&clients), &clients).await;
+    assert!(Read(&mut server).await.is_err());
+    assert_about(Some(begun.elapsed()), 600 * SECOND);
+
+    let guarded = one_second(&clients).idle_for(Duration::MAX);
+    let (mut server, mut client) = heard(guarded, &clients).await;
     let day = Duration::from_secs(86_400);
     assert!(timeout(10 * day, Read(&mut server)).await.is_err());
     client.write_all(b"GET").await.unwrap();
     assert_eq!(server.read(&mut [0; 10]).await.unwrap(), 3);
     client.shutdown().await.unwrap();
     assert_eq!(server.read(&mut [0; 10]).await.unwrap(), 0);
+}
+
+/// One task reads and one writes, as those of a protocol in both directions do: both find out that
+/// the time is over, whichever waited last.
+#[tokio::test(start_paused = true)]
+async fn two_tasks_find_out_that_silence_lasted() {
+    for writes_wait in [false, true] {
+        let clients = Clients::default();
+        let guarded = clients.listener().idle_for(SECOND);
+        let (server, mut client) = heard(guarded, &clients).await;
+        let begun = Instant::now();
+        let (mut reads, mut writes) = tokio::io::split(server);
+        let reader = tokio::spawn(async move {
+            let error = reads.read_u8().await.unwrap_err();
+            (error.kind(), Instant::now())
+        });
+        let writer = tokio::spawn(async move {
+            // More than the pipe holds: it waits until the client reads.
+            writes.write_all(&[0; 70_000]).await.unwrap();
+            if writes_wait {
+                let error = writes.write_all(&[0; 70_000]).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::TimedOut);
+            }
+            // Then it waits for something else.
+            std::future::pending::<()>().await;
+        });
+        sleep(SECOND / 2).await;
+        client.read_exact(&mut [0; 70_000]).await.unwrap();
+        let (kind, at) = timeout(10 * SECOND, reader).await.unwrap().unwrap();
+        assert_eq!(kind, ErrorKind::TimedOut);
+        assert_about(Some(at - begun), SECOND * 3 / 2);
+        writer.abort();
+    }
+}
+
+/// A server that only flushes while it handles a request, as one of HTTP/1 does that has read a
+/// byte of the next request, finds out, too.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_only_flushes_finds_out() {
+    let clients = Clients::default();
+    let guarded = clients.listener().idle_for(SECOND);
+    let (mut server, _client) = heard(guarded, &clients).await;
+    let begun = Instant::now();
+    let flushes = std::future::poll_fn(|cx| {
+        use std::{pin::Pin, task::Poll};
+        use tokio::io::AsyncWrite;
+        match Pin::new(&mut server).poll_flush(cx) {
+            Poll::Ready(Ok(())) => Poll::Pending,
+            other => other,
+        }
+    });
+    let ended = timeout(10 * SECOND, flushes).await.unwrap();
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::TimedOut);
+    assert_about(Some(begun.elapsed()), SECOND);
+}
+
+/// What ends before a request, without a bound, is counted once.
+#[tokio::test(start_paused = true)]
+async fn what_ends_early_is_counted() {
+    let clients = Clients::default();
+    let mut listener = one_second(&clients).build().unwrap();
+    let mut counts = Vec::new();
+    for (bytes, waits) in [
+        (&HEAD[..10], false),
+        (HEAD, false),
+        (HEAD, true),
+        (&HEAD[..10], true),
+    ] {
+        let mut client = clients.connect("192.0.2.1");
+        client.write_all(bytes).await.unwrap();
+        let (mut server, _) = next(&mut listener).await.unwrap();
+        if !waits {
+            drop(client);
+        }
+        let _ = timeout(2 * SECOND, Read(&mut server)).await;
+        drop(server);
+        let stats = listener.connections().stats();
+        counts.push((stats.ended_early, stats.closed_head_late));
+    }
+    assert_eq!(counts, [(1, 0), (1, 0), (1, 0), (1, 1)]);
 }
 
 /// A handshake that never ends, one that fails, and one that panics hold up nobody.

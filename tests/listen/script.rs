@@ -85,8 +85,8 @@ impl Listen for Pipes {
         Ok(SocketAddr::from(([127, 0, 0, 1], 80)))
     }
 
-    fn client(address: &SocketAddr) -> Option<IpAddr> {
-        Some(address.ip())
+    fn client(address: &SocketAddr) -> Option<SocketAddr> {
+        Some(*address)
     }
 }
 

@@ -32,7 +32,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tollgate::{
     RateLimitLayer, TokenBucket,
     key::PeerIp,
-    listen::{Connections, Guarded, GuardedListener},
+    listen::{Connections, Guarded, GuardedListener, Heard},
 };
 use tonic::{
     server::NamedService,
@@ -324,9 +324,20 @@ impl Tls {
     }
 
     async fn connect(&self, server: SocketAddr) -> tokio_rustls::client::TlsStream<TcpStream> {
+        self.connect_for(server, b"http/1.1").await
+    }
+
+    /// Connects for a protocol.
+    async fn connect_for(
+        &self,
+        server: SocketAddr,
+        protocol: &[u8],
+    ) -> tokio_rustls::client::TlsStream<TcpStream> {
         let stream = TcpStream::connect(server).await.unwrap();
         let name = "localhost".try_into().unwrap();
-        self.connector.connect(name, stream).await.unwrap()
+        let connector = self.connector.clone();
+        let connector = connector.with_alpn(vec![protocol.to_vec()]);
+        connector.connect(name, stream).await.unwrap()
     }
 }
 
@@ -466,6 +477,67 @@ async fn tonic_over_tcp_and_tls() {
         in_time(SOON, exchange(silent, bytes)).await;
         assert_eq!(counts.stats().closed_head_late, late + 1);
     }
+}
+
+/// With TLS around the guard, only a request is a sign that a client is heard: not the end of a
+/// handshake, nor what an attacker may send before it.
+#[tokio::test]
+async fn tls_around_the_guard_is_heard_by_the_server() {
+    let tls = Tls::new();
+    let heard = Heard::new();
+    let guarded = Guarded::new(local().await);
+    let guarded = guarded.head_within(Duration::from_secs(1)).heard_by(&heard);
+    let incoming = guarded.build().unwrap();
+    let connections = incoming.connections().clone();
+    let server = incoming.local_addr().unwrap();
+    let identity = ServerTlsConfig::new().identity(Identity::from_pem(&tls.certificate, &tls.key));
+    let serving = Server::builder()
+        .tls_config(identity)
+        .unwrap()
+        .layer(heard.clone())
+        .add_service(Spy::default())
+        .serve_with_incoming(incoming);
+    tokio::spawn(serving);
+    let calls = greets(tls.endpoint(), server, b"");
+
+    let after_handshake = async {
+        let mut silent = tls.connect_for(server, b"h2").await;
+        let _ = silent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+        let _ = silent.read_to_end(&mut Vec::new()).await;
+    };
+    // A record of application data without a handshake.
+    let record = async {
+        let client = TcpStream::connect(server).await.unwrap();
+        exchange(client, b"\x16\x03\x01\x00\xc8\x01\x17\x03\x03\x00\x01\x00").await;
+    };
+    in_time(SOON, async { tokio::join!(calls, after_handshake, record) }).await;
+    becomes(&connections, 0).await;
+    let stats = connections.stats();
+    assert_eq!(
+        (stats.closed_head_late, stats.accepted),
+        (2, 3),
+        "{stats:?}"
+    );
+    assert_eq!(format!("{heard:?}"), "Heard { expected: 0 }");
+}
+
+/// A client that sends a byte of its next request while the first is handled is silent all the
+/// same, and one that went away is noticed.
+#[tokio::test]
+async fn a_byte_of_the_next_request_hides_no_silence() {
+    let guarded = Guarded::new(local().await).idle_for(Duration::from_secs(1));
+    let waits = get(std::future::pending::<&str>);
+    let (server, connections) = serve(guarded, Router::new().route("/", waits)).await;
+    for request in [
+        "GET / HTTP/1.1\r\nhost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nhost: a\r\n\r\nG",
+    ] {
+        let client = TcpStream::connect(server).await.unwrap();
+        let answer = in_time(SOON, exchange(client, request.as_bytes())).await;
+        assert_eq!(answer, "");
+    }
+    becomes(&connections, 0).await;
+    assert_eq!(connections.stats().closed_idle, 2);
 }
 
 /// Behind a real HAProxy, which sends its header in both versions, clients have their own addresses

@@ -9,6 +9,9 @@ pub use self::{
     peer::PeerIp,
 };
 
+#[cfg(feature = "listen")]
+pub(crate) use self::peer::peer_socket;
+
 use std::{fmt, net::IpAddr};
 
 use http::Request;

@@ -108,21 +108,7 @@ impl PeerIp {
 // Not inlined, so that `find` stays short: each extension is a search in a hash map.
 #[inline(never)]
 fn other_address(extensions: &Extensions) -> Option<IpAddr> {
-    #[cfg(feature = "tonic")]
-    if let Some(address) = extensions
-        .get::<TcpConnectInfo>()
-        .and_then(|info| info.remote_addr)
-    {
-        return Some(address.ip());
-    }
-    #[cfg(feature = "tonic-tls")]
-    if let Some(address) = extensions
-        .get::<TlsConnectInfo<TcpConnectInfo>>()
-        .and_then(|info| info.get_ref().remote_addr)
-    {
-        return Some(address.ip());
-    }
-    if let Some(address) = extensions.get::<SocketAddr>() {
+    if let Some(address) = other_socket(extensions) {
         return Some(address.ip());
     }
     if let Some(address) = extensions.get::<IpAddr>() {
@@ -134,6 +120,34 @@ fn other_address(extensions: &Extensions) -> Option<IpAddr> {
         return Some(mock.0.ip());
     }
     None
+}
+
+fn other_socket(extensions: &Extensions) -> Option<SocketAddr> {
+    #[cfg(feature = "tonic")]
+    if let Some(address) = extensions
+        .get::<TcpConnectInfo>()
+        .and_then(|info| info.remote_addr)
+    {
+        return Some(address);
+    }
+    #[cfg(feature = "tonic-tls")]
+    if let Some(address) = extensions
+        .get::<TlsConnectInfo<TcpConnectInfo>>()
+        .and_then(|info| info.get_ref().remote_addr)
+    {
+        return Some(address);
+    }
+    extensions.get().copied()
+}
+
+/// Returns the address and the port of the peer, if the server passes them on.
+#[cfg(feature = "listen")]
+pub(crate) fn peer_socket(extensions: &Extensions) -> Option<SocketAddr> {
+    #[cfg(feature = "axum")]
+    if let Some(info) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {
+        return Some(info.0);
+    }
+    other_socket(extensions)
 }
 
 #[cold]
