@@ -141,8 +141,8 @@ impl Listen for Clients {
         self.0.local_addr()
     }
 
-    fn client(address: &SocketAddr) -> Option<IpAddr> {
-        Some(client(address.ip()))
+    fn client(address: &SocketAddr) -> Option<SocketAddr> {
+        Some(SocketAddr::new(client(address.ip()), address.port()))
     }
 
     fn refuse(io: TcpStream) {
