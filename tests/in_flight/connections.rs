@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Body, routing::get};
+use axum::{Router, body::Body, routing::get, serve::ListenerExt};
 use bytes::Bytes;
 use futures_util::stream;
 use http::{Request, Response, StatusCode, header};
@@ -177,6 +177,7 @@ pub(super) fn app(layer: Layer, meters: &[Meter]) -> Router {
 pub(super) async fn serve(app: Router) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
+    let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap());
     tokio::spawn(axum::serve(listener, app).into_future());
     address
 }
@@ -238,16 +239,22 @@ macro_rules! play {
     }};
 }
 
-pub(super) async fn over_http1(server: SocketAddr) -> http1::SendRequest<Empty<Bytes>> {
+/// Connects without delays of small packets, which would take most of the time of these tests.
+async fn connect(server: SocketAddr) -> TokioIo<TcpStream> {
     let stream = TcpStream::connect(server).await.unwrap();
-    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    TokioIo::new(stream)
+}
+
+pub(super) async fn over_http1(server: SocketAddr) -> http1::SendRequest<Empty<Bytes>> {
+    let io = connect(server).await;
+    let (sender, connection) = http1::handshake(io).await.unwrap();
     tokio::spawn(connection.with_upgrades());
     sender
 }
 
 pub(super) async fn over_http2(server: SocketAddr) -> http2::SendRequest<Empty<Bytes>> {
-    let stream = TcpStream::connect(server).await.unwrap();
-    let io = TokioIo::new(stream);
+    let io = connect(server).await;
     // So that little is sent of a body that nobody reads.
     let mut client = http2::Builder::new(TokioExecutor::new());
     client.initial_stream_window_size(1 << 14);

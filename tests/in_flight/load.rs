@@ -240,7 +240,7 @@ async fn connects(server: SocketAddr, load: Arc<Load>, seed: u64, is_http2: bool
 async fn over_http(calls: u64, is_http2: bool) -> Arc<Load> {
     let load = Load::new(calls);
     let server = serve(app(load.layer(), &load.meters)).await;
-    let clients = (0..24).map(|seed| connects(server, Arc::clone(&load), seed, is_http2));
+    let clients = (0..16).map(|seed| connects(server, Arc::clone(&load), seed, is_http2));
     load.ends(clients).await;
     load
 }
@@ -272,6 +272,7 @@ type GrpcRequest = Request<tonic::body::Body>;
 fn serve_grpc(load: &Load) -> SocketAddr {
     let incoming = TcpIncoming::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let address = incoming.local_addr().unwrap();
+    let incoming = incoming.with_nodelay(Some(true));
     let meters = load.meters.clone();
     let metered = layer_fn(move |routes: tonic::service::Routes| {
         let meters = meters.clone();
@@ -352,7 +353,7 @@ async fn greets(server: SocketAddr, load: Arc<Load>, seed: u64) {
 async fn over_grpc(calls: u64) {
     let load = Load::new(calls);
     let server = serve_grpc(&load);
-    load.ends((0..24).map(|seed| greets(server, Arc::clone(&load), seed)))
+    load.ends((0..16).map(|seed| greets(server, Arc::clone(&load), seed)))
         .await;
     load.ended_by(&[Ending::Ended, Ending::Cancelled, Ending::Panicked]);
 }
