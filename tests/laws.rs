@@ -830,6 +830,7 @@ fn the_conformance_suite_uses_no_concrete_store() {
         "store::Delta",
         "store::NodeCounts",
         "store::Pulled",
+        "store::Renewed",
         "store::Settlement",
         "store::Store",
         "testing",

@@ -1,5 +1,7 @@
 //! Calls of a store, compared with the decisions of its rule.
 
+use std::time::Duration;
+
 use super::{
     Breach,
     checker::{CheckResult, Checker, Subject, cost},
@@ -9,7 +11,7 @@ use super::{
 use crate::{
     algorithm::Algorithm,
     decision::{Charge, Decision},
-    store::{Ask, Settlement},
+    store::{Ask, Renewed, Settlement},
 };
 
 /// An ask, with the subject for messages.
@@ -286,6 +288,18 @@ impl<R: Algorithm> Checker<'_, R> {
         let check = self.store.settle(settlements);
         let done = self.with_timeout(&line, async move { check.await }).await?;
         self.ended(&line, done)?;
+        self.settled(&before, corrected).await
+    }
+
+    /// Compares the states after settlements that were made since a look at the first key.
+    async fn settled(
+        &mut self,
+        before: &Decision,
+        corrected: &[TestSettlement<'_, R>],
+    ) -> CheckResult {
+        let Some(first) = corrected.first() else {
+            return Ok(());
+        };
         // The instant of the settlement is between those of two looks.
         let looked = [TestAsk::new(first.subject, first.rule, 1)];
         let after = self.decided(&looked, true).await?[0];
@@ -300,6 +314,66 @@ impl<R: Algorithm> Checker<'_, R> {
             self.look(it.subject, it.rule).await?;
         }
         Ok(())
+    }
+
+    /// Renews a charge, which moves it by `delay`, and compares the state afterwards. Returns the
+    /// charge as the store has it then.
+    pub(super) async fn renew(
+        &mut self,
+        subject: &Subject,
+        rule: &R,
+        charge: &Charge,
+        delay: Duration,
+    ) -> Result<Charge, Breach> {
+        let before = self.look(subject, rule).await?;
+        match self.try_renew(subject, rule, charge, delay).await? {
+            Renewed::Made => self.renewed(&before, subject, rule, charge, delay).await,
+            _ => Err(self.breach("a renewal was not made without a fault")),
+        }
+    }
+
+    /// Renews a charge, and returns the result without a comparison.
+    pub(super) async fn try_renew(
+        &mut self,
+        subject: &Subject,
+        rule: &R,
+        charge: &Charge,
+        delay: Duration,
+    ) -> Result<Renewed, Breach> {
+        let line = format!("renew {} of {subject} for {delay:?}", charge.cost);
+        let renewing = self.store.renew(Settlement {
+            policy: &subject.policy,
+            rule,
+            key: subject.key,
+            charge: charge.duplicate().with_delay(Some(delay)),
+            actual: charge.cost,
+            is_grant: false,
+        });
+        let renewed = self.with_timeout(&line, renewing).await?;
+        self.note(format!("{line}: {renewed:?}"));
+        Ok(renewed)
+    }
+
+    /// Compares the state after a renewal that was made since a look. Returns the charge as the
+    /// store has it now.
+    pub(super) async fn renewed(
+        &mut self,
+        before: &Decision,
+        subject: &Subject,
+        rule: &R,
+        charge: &Charge,
+        delay: Duration,
+    ) -> Result<Charge, Breach> {
+        let corrected = TestSettlement {
+            subject,
+            rule,
+            charge: charge.duplicate().with_delay(Some(delay)),
+            actual: charge.cost,
+        };
+        self.settled(before, &[corrected]).await?;
+        let mut moved = charge.duplicate();
+        moved.at = charge.at.saturating_add(delay);
+        Ok(moved)
     }
 
     /// Resets a key.

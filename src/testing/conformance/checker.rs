@@ -285,7 +285,11 @@ impl<R: Algorithm> Checker<'_, R> {
         }
         let calls = left.len() as u64;
         let more = own.look(state.as_ref(), at).more_after();
-        let is_still = self.moves_time() || more.is_zero() || more >= MIN_IDLE;
+        // The wait of a call in flight is a guess: its units come back when its hold is over.
+        let held_until = state.as_ref().map(|state| own.forgettable_at(state));
+        let is_held = look.is_in_flight()
+            && held_until.is_some_and(|end| end.saturating_since(at) >= MIN_IDLE);
+        let is_still = self.moves_time() || more.is_zero() || more >= MIN_IDLE || is_held;
         let is_counted = is_still && (least..2 * MAX_CALLS).contains(&calls);
         Ok(is_counted.then_some(Burst {
             units,

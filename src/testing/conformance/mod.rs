@@ -16,6 +16,9 @@
 //! A law that cannot be checked is an error, as a broken one is, unless it is [left
 //! out](Suite::without).
 //!
+//! No law is about calls that [wait for their turn](crate::InFlight#waiting): layers keep them in
+//! line, beside the store in memory, and a store only decides again.
+//!
 //! # Stores
 //!
 //! | store | suite |
@@ -247,6 +250,7 @@ where
             Law::Keys => checker.keys().await,
             Law::Several => checker.several_asks().await,
             Law::Settle => checker.settles().await,
+            Law::Renew => checker.renewals().await,
             Law::Reset => checker.resets().await,
             Law::Change => checker.change().await,
             Law::Reserve => checker.reserves().await,
@@ -324,7 +328,7 @@ impl<R> SuiteSettings<R> {
 
 /// Rules of each algorithm: slow ones, whose calls can be counted, and fast ones, whose waits are
 /// short.
-const RULES: [&str; 22] = [
+const RULES: [&str; 23] = [
     "token-bucket 5/1h",
     "token-bucket 5/1h keep-free=2",
     "token-bucket 20/1s burst=3",
@@ -346,6 +350,7 @@ const RULES: [&str; 22] = [
     "three-color 4/1h burst=4 peak=6/1h peak-burst=6 aware",
     "in-flight 4 lease=1h",
     "in-flight 7 lease=1h",
+    "in-flight 3 lease=320ms",
     "token-bucket 6/1h & fixed-window 4/1d",
 ];
 

@@ -7,15 +7,16 @@ use std::{
     pin::{Pin, pin},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Poll, Waker},
+    time::Duration,
 };
 
 use super::checker::{Subject, cost};
 use crate::{
     algorithm::Algorithm,
-    decision::Decisions,
+    decision::{Charge, Decisions},
     key::Key,
     policy::Policy,
-    store::{Ask, BoxFuture, Check, Delta, NodeCounts, Pulled, Settlement, Store},
+    store::{Ask, BoxFuture, Check, Delta, NodeCounts, Pulled, Renewed, Settlement, Store},
 };
 
 /// The error of a store, as text.
@@ -46,6 +47,7 @@ pub(super) trait TestedStore<R: Algorithm> {
     fn acquire(&self, asks: &[Ask<'_, R>]) -> LocalCheck<'_, Decisions>;
     fn look(&self, asks: &[Ask<'_, R>]) -> LocalCheck<'_, Decisions>;
     fn settle(&self, settlements: Vec<Settlement<'_, R>>) -> LocalCheck<'_, ()>;
+    fn renew(&self, renewal: Settlement<'_, R>) -> LocalFuture<'_, Renewed>;
     fn reset(&self, policy: &Policy, key: &Key) -> LocalCheck<'_, ()>;
     fn unsettled(&self) -> Option<u64>;
     fn count_node(
@@ -95,6 +97,10 @@ where
         boxed(self.store.settle(settlements))
     }
 
+    fn renew(&self, renewal: Settlement<'_, R>) -> LocalFuture<'_, Renewed> {
+        self.store.renew(renewal)
+    }
+
     fn reset(&self, policy: &Policy, key: &Key) -> LocalCheck<'_, ()> {
         boxed(self.store.reset(policy, key))
     }
@@ -139,8 +145,16 @@ pub(super) type TaskAnswer = Result<Decisions, String>;
 /// Calls, one after the other.
 pub(super) struct Task<R> {
     pub(super) calls: Vec<Vec<TaskAsk<R>>>,
-    /// Set if all charges are settled to 0 at the end.
-    pub(super) settle: bool,
+    pub(super) charges: Charges,
+}
+
+/// What a task does with its charges.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Charges {
+    /// Set if each is renewed for this time, right after its call.
+    pub(super) renewed_for: Option<Duration>,
+    /// Set if all of them are settled to 0 at the end.
+    pub(super) are_refunded: bool,
 }
 
 /// An ask that may cross threads.
@@ -164,49 +178,53 @@ impl<R: Clone> TaskAsk<R> {
     fn ask(&self) -> Ask<'_, R> {
         Ask::new(&self.policy, &self.rule, self.key, cost(self.units))
     }
+
+    fn settlement(&self, charge: Charge, actual: u64) -> Settlement<'_, R> {
+        Settlement {
+            policy: &self.policy,
+            rule: &self.rule,
+            key: self.key,
+            charge,
+            actual,
+            is_grant: false,
+        }
+    }
 }
 
 impl<R: Clone> Task<R> {
     async fn run<S: Store<R, Error: Debug>>(self, store: &S) -> Vec<TaskAnswer> {
-        let mut answers = Vec::with_capacity(self.calls.len());
-        for asks in &self.calls {
+        let mut answers: Vec<TaskAnswer> = Vec::with_capacity(self.calls.len());
+        let mut charged = Vec::new();
+        for (n, asks) in self.calls.iter().enumerate() {
             let check = {
                 let asks: Vec<_> = asks.iter().map(TaskAsk::ask).collect();
                 store.acquire(&asks)
             };
-            answers.push(check.await.map_err(|error| format!("{error:?}")));
+            let mut answer = check.await.map_err(|error| format!("{error:?}"));
+            for (ask, decision) in asks.iter().zip(answer.iter().flat_map(Decisions::as_slice)) {
+                charged.extend(decision.charge().map(|charge| (n, ask, charge)));
+            }
+            if let Some(delay) = self.charges.renewed_for {
+                for (_, ask, charge) in charged.iter_mut().filter(|(call, ..)| *call == n) {
+                    let moved = charge.duplicate().with_delay(Some(delay));
+                    match store.renew(ask.settlement(moved, charge.cost)).await {
+                        Renewed::Made => charge.at = charge.at.saturating_add(delay),
+                        renewed => answer = Err(format!("a renewal was {renewed:?}")),
+                    }
+                }
+            }
+            answers.push(answer);
         }
-        for (asks, answer) in self.calls.iter().zip(&mut answers) {
-            if let (Ok(decisions), true) = (&*answer, self.settle)
-                && let Err(error) = refund(store, asks, decisions).await
-            {
-                *answer = Err(error);
+        if self.charges.are_refunded {
+            for (n, ask, charge) in charged {
+                let check = store.settle(vec![ask.settlement(charge, 0)]);
+                if let Err(error) = check.await {
+                    answers[n] = Err(format!("{error:?}"));
+                }
             }
         }
         answers
     }
-}
-
-async fn refund<R, S: Store<R, Error: Debug>>(
-    store: &S,
-    asks: &[TaskAsk<R>],
-    decisions: &Decisions,
-) -> Result<(), String> {
-    for (ask, decision) in asks.iter().zip(decisions.as_slice()) {
-        let Some(charge) = decision.charge() else {
-            continue;
-        };
-        let check = store.settle(vec![Settlement {
-            policy: &ask.policy,
-            rule: &ask.rule,
-            key: ask.key,
-            charge,
-            actual: 0,
-            is_grant: false,
-        }]);
-        check.await.map_err(|error| format!("{error:?}"))?;
-    }
-    Ok(())
 }
 
 /// Creates the function that runs tasks from one that spawns a future.

@@ -80,6 +80,12 @@ async fn each_flaw_breaks_its_law() {
         (Flaw::LosesSettlements, Law::Settle),
         (Flaw::RefundMints, Law::Settle),
         (Flaw::RefundOfTheForgottenMints, Law::Settle),
+        (Flaw::RenewsNothing, Law::Renew),
+        (Flaw::RenewsTwice, Law::Renew),
+        (Flaw::RenewsForGood, Law::Renew),
+        (Flaw::RenewsInTwoSteps, Law::Renew),
+        (Flaw::DeniesRenewals, Law::Renew),
+        (Flaw::ClaimsLostRenewals, Law::Renew),
         (Flaw::ResetDoesNothing, Law::Reset),
         (Flaw::ResetsAllPolicies, Law::Reset),
         (Flaw::MintsOnChange, Law::Change),
@@ -146,7 +152,7 @@ async fn a_message_contains_the_expectation_and_the_timeline() {
     let broken = suite(Flaw::AdmitsOneMore).run().await.unwrap_err();
     let text = broken.to_string();
     let begin = "\
-17 of 18 laws do not hold
+18 of 19 laws do not hold
 
 limit: a rule admits exactly its limit
   under AnyRule(token-bucket 5/1h): the store answers

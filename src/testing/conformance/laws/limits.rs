@@ -376,7 +376,9 @@ impl<R: Algorithm> Checker<'_, R> {
                 continue;
             };
             let back = self.look(erin, rule).await?.reset_after();
-            if !self.can_wait(back) {
+            // What a call holds is over with its lease, and settled in vain then.
+            let is_over = rule.renewal().is_some_and(|held| held.lease <= back);
+            if is_over || !self.can_wait(back) {
                 continue;
             }
             self.pass(back / part + Duration::from_nanos(1)).await;

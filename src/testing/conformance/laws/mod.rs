@@ -4,6 +4,7 @@ mod keys;
 mod limits;
 mod nodes;
 mod races;
+mod renewals;
 
 use std::{fmt, time::Duration};
 
@@ -12,7 +13,7 @@ use super::{
     checker::{CheckResult, Checker, Subject},
 };
 use crate::{
-    algorithm::Algorithm,
+    algorithm::{Algorithm, Renewal},
     decision::Charge,
     random::SharedRandom,
     time::{Clock, Timestamp},
@@ -48,6 +49,11 @@ pub enum Law {
     Several,
     /// A settled charge costs its actual cost: nothing, a part, or more than was charged.
     Settle,
+    /// What calls hold stays held from the departure on to which it is
+    /// [renewed](crate::store::Store::renew), and comes back after the
+    /// [lease](crate::InFlight::lease) if it is not; renewals admit nothing beyond the limit, and
+    /// their results are true. Nothing is checked without a rule that has a lease.
+    Renew,
     /// A reset key is like a new one, and other keys are unaffected.
     Reset,
     /// A change of the rule creates no units.
@@ -78,7 +84,7 @@ pub enum Law {
 
 impl Law {
     /// All laws, in the order in which they are checked.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Limit,
         Self::Refusal,
         Self::Never,
@@ -87,6 +93,7 @@ impl Law {
         Self::Keys,
         Self::Several,
         Self::Settle,
+        Self::Renew,
         Self::Reset,
         Self::Change,
         Self::Reserve,
@@ -110,6 +117,7 @@ impl Law {
             Self::Keys => "keys",
             Self::Several => "several",
             Self::Settle => "settle",
+            Self::Renew => "renew",
             Self::Reset => "reset",
             Self::Change => "change",
             Self::Reserve => "reserve",
@@ -140,6 +148,9 @@ impl Law {
                 "several asks are charged together or not at all, and answered in order"
             }
             Self::Settle => "a settled charge costs its actual cost, and is not counted as failed",
+            Self::Renew => {
+                "what calls hold lasts as long as it is renewed, and comes back after its lease"
+            }
             Self::Reset => "a reset key is like a new one, and other keys are unaffected",
             Self::Change => "a change of the rule creates no units",
             Self::Reserve => "tokens that a rule keeps free are left to other rules of its bucket",
@@ -342,6 +353,16 @@ impl<R: Algorithm> Checker<'_, R> {
         }
         let index = timeline.random.index(timeline.charges.len());
         let (who, rule, charge) = timeline.charges.swap_remove(index);
+        if let Some(Renewal { lease, .. }) = rule.renewal()
+            && timeline.random.once_in(2)
+        {
+            let subject = &timeline.subjects[who];
+            let micros = timeline.random.below(lease.as_micros() as u64);
+            let delay = Duration::from_micros(micros);
+            let renewed = self.renew(subject, &rule, &charge, delay).await?;
+            timeline.charges.push((who, rule, renewed));
+            return Ok(());
+        }
         let actual = match timeline.random.below(4) {
             0 | 1 => 0,
             2 => charge.cost / 2,

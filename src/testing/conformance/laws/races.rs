@@ -7,7 +7,7 @@ use super::{
         Breach,
         calls::TestAsk,
         checker::{Burst, CheckResult, Checker, Subject, cost},
-        store::{Task, TaskAsk, concurrently, polled},
+        store::{Charges, Task, TaskAsk, concurrently, polled},
     },
     Law,
 };
@@ -56,7 +56,9 @@ impl<R: Algorithm> Checker<'_, R> {
 
     async fn for_one_key(&mut self, hot: &Subject, rule: &R, burst: &Burst) -> CheckResult {
         let ask = |_| vec![TaskAsk::new(hot, rule, burst.units)];
-        let mut raced = self.raced("for one key", burst, ask, false).await?;
+        let mut raced = self
+            .raced("for one key", burst, ask, Charges::default())
+            .await?;
         self.counted(burst, raced.admitted, raced.failed)?;
         let mut left = burst.left.clone();
         left.sort_unstable();
@@ -84,7 +86,9 @@ impl<R: Algorithm> Checker<'_, R> {
                 .map(|subject| TaskAsk::new(subject, rule, burst.units))
                 .into()
         };
-        let raced = self.raced("for two keys", burst, ask, false).await?;
+        let raced = self
+            .raced("for two keys", burst, ask, Charges::default())
+            .await?;
         // Charges that were settled back may have refused other calls.
         let unknown = if self.suite.settles_back {
             burst.calls
@@ -108,8 +112,12 @@ impl<R: Algorithm> Checker<'_, R> {
     async fn with_refunds(&mut self, rule: &R, burst: &Burst) -> CheckResult {
         let carol = self.subject("carol");
         let ask = |_| vec![TaskAsk::new(&carol, rule, burst.units)];
+        let refunds = Charges {
+            are_refunded: true,
+            ..Charges::default()
+        };
         let raced = self
-            .raced("for one key, with refunds", burst, ask, true)
+            .raced("for one key, with refunds", burst, ask, refunds)
             .await?;
         let look = self.try_look(&carol, rule).await?;
         let (left, now) = match look {
@@ -133,17 +141,45 @@ impl<R: Algorithm> Checker<'_, R> {
         Ok(())
     }
 
+    /// Checks calls that renew what they hold while others are made: no unit is free meanwhile,
+    /// and all of them are once they are given back.
+    pub(super) async fn with_renewals(&mut self, rule: &R, delay: Duration) -> CheckResult {
+        for _ in 0..ROUNDS {
+            for are_refunded in [false, true] {
+                self.begin(rule);
+                let hot = self.subject("hot");
+                let Some(burst) = self.burst(&hot, rule, 2).await? else {
+                    return Ok(());
+                };
+                let ask = |_| vec![TaskAsk::new(&hot, rule, burst.units)];
+                let charges = Charges {
+                    renewed_for: Some(delay),
+                    are_refunded,
+                };
+                let raced = self
+                    .raced("for one key, with renewals", &burst, ask, charges)
+                    .await?;
+                let held = if are_refunded { 0 } else { raced.admitted };
+                let passed = self.count_admitted(&hot, rule, &burst).await?;
+                self.counted(&burst, held + passed, raced.failed)?;
+            }
+        }
+        Ok(())
+    }
+
     async fn raced(
         &mut self,
         what: &str,
         burst: &Burst,
         ask: impl Fn(usize) -> Vec<TaskAsk<R>>,
-        settle: bool,
+        charges: Charges,
     ) -> Result<RaceResult, Breach> {
-        let each = burst.calls as usize / TASKS + 2;
+        // With renewals, some calls must come while others are renewed.
+        let more = if charges.renewed_for.is_some() { 4 } else { 2 };
+        let each = burst.calls as usize / TASKS + more;
         let tasks = (0..TASKS).map(|task| {
             let calls = (0..each).map(|n| ask(task + n)).collect();
-            Task { calls, settle }
+            Task { calls, charges }
         });
         let Some(race) = self.store.race(tasks.collect()) else {
             return Err(self.unchecked(
@@ -397,7 +433,7 @@ impl<R: Algorithm> Checker<'_, R> {
     }
 
     /// Waits until the store decides again.
-    async fn come_back(&mut self, rule: &R) -> CheckResult {
+    pub(super) async fn come_back(&mut self, rule: &R) -> CheckResult {
         let nobody = self.subject("nobody");
         for _ in 0..TRIES {
             let look = self.try_look(&nobody, rule).await?;

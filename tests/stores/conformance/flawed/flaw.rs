@@ -42,6 +42,18 @@ pub(crate) enum Flaw {
     LosesSettlements,
     RefundMints,
     RefundOfTheForgottenMints,
+    /// A renewal does nothing, and says that it was made.
+    RenewsNothing,
+    /// A renewal leaves the units where they were as well.
+    RenewsTwice,
+    /// What was renewed does not come back.
+    RenewsForGood,
+    /// A renewal gives the units back before it takes them.
+    RenewsInTwoSteps,
+    /// A renewal that was made is said not to be.
+    DeniesRenewals,
+    /// A renewal that a fault lost is said to be made.
+    ClaimsLostRenewals,
     ResetDoesNothing,
     ResetsAllPolicies,
     MintsOnChange,

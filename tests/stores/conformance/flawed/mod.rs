@@ -9,6 +9,7 @@ use std::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::task::yield_now;
@@ -19,7 +20,10 @@ use tollgate::{
     key::Key,
     store::{
         Backend, Store, StoreError,
-        driver::{Ask, Batch, Check, Decisions, Delta, FleetStore, NodeCounts, Pulled, Settlement},
+        driver::{
+            Ask, Batch, Check, Decisions, Delta, FleetStore, NodeCounts, Pulled, Renewed,
+            Settlement,
+        },
     },
     time::{Clock, ManualClock},
 };
@@ -188,6 +192,39 @@ impl Flawed {
         self.keep(place, state, rule);
     }
 
+    async fn move_charge(&self, place: Entry, rule: &AnyRule, mut charge: Charge, actual: u64) {
+        let delay = charge.delay.unwrap_or_default();
+        // A charge at the first instant lies nowhere.
+        let nowhere = |charge: &Charge| {
+            let to = charge.at.as_nanos() + delay.as_nanos() as u64;
+            let charge = Charge::new(Timestamp::default(), charge.cost);
+            charge.with_delay(Some(Duration::from_nanos(to)))
+        };
+        match self.flaw {
+            Flaw::RenewsNothing => return,
+            Flaw::RenewsTwice => charge = nowhere(&charge),
+            Flaw::RenewsForGood => {
+                charge = charge.with_delay(Some(delay + Duration::from_secs(1 << 30)));
+            }
+            Flaw::RenewsInTwoSteps => {
+                let again = nowhere(&charge);
+                {
+                    let _turn = self.turn();
+                    let state = self.recall(&place, rule);
+                    self.correct(place.clone(), rule, charge, 0, state);
+                }
+                // Tasks that take turns would all come before the first one, or after it.
+                yield_now().await;
+                yield_now().await;
+                charge = again;
+            }
+            _ => {}
+        }
+        let _turn = self.turn();
+        let state = self.recall(&place, rule);
+        self.correct(place, rule, charge, actual, state);
+    }
+
     /// Does what this store does when a call is dropped early.
     fn dropped(&self, asks: &[Owned]) {
         match self.flaw {
@@ -294,6 +331,26 @@ impl Store<AnyRule> for Flawed {
             }
             Ok(())
         }))
+    }
+
+    fn renew(&self, renewal: Settlement<'_, AnyRule>) -> BoxFuture<Renewed> {
+        let (store, rule, actual) = (self.clone(), renewal.rule().clone(), renewal.actual());
+        let place = self.place(renewal.policy(), renewal.key(), &rule);
+        let charge = renewal.into_charge();
+        Box::pin(async move {
+            if store.is_faulty.load(Ordering::SeqCst) {
+                return match store.flaw {
+                    Flaw::ClaimsLostRenewals => Renewed::Made,
+                    _ => Renewed::Unknown,
+                };
+            }
+            yield_now().await;
+            store.move_charge(place, &rule, charge, actual).await;
+            match store.flaw {
+                Flaw::DeniesRenewals => Renewed::NotMade,
+                _ => Renewed::Made,
+            }
+        })
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
