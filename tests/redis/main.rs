@@ -18,6 +18,7 @@ mod existing;
 mod faults;
 mod grants;
 mod groups;
+mod keep_free;
 mod kinds;
 mod layout;
 mod lazy;
