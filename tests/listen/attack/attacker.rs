@@ -210,6 +210,10 @@ impl Attacker {
         Self(Process::start(test, VARIABLE, &orders, MANY_FILES))
     }
 
+    pub(super) fn id(&self) -> String {
+        self.0.id()
+    }
+
     /// Opens no more sockets, and keeps those that are open. Returns how many strangers with the
     /// header of a balancer got a response.
     pub(super) fn rest(&mut self) -> u64 {

@@ -9,7 +9,7 @@ mod server;
 mod turns;
 
 use std::{
-    env,
+    env, fs,
     io::{BufRead, BufReader, Write},
     net::{Ipv4Addr, SocketAddr},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use support::servers::{idle_wakeup, slack_since, wait_until};
+use support::servers::{idle_wakeup, wait_until};
 use tokio::{
     net::{TcpSocket, TcpStream},
     runtime::Runtime,
@@ -100,6 +100,10 @@ impl Process {
         }
     }
 
+    fn id(&self) -> String {
+        self.child.id().to_string()
+    }
+
     fn ask(&mut self, order: &str, word: &str) -> String {
         writeln!(self.orders, "{order}").unwrap();
         self.answer(word)
@@ -124,6 +128,27 @@ fn answers(mut answer: impl FnMut(&str) -> String + Send + 'static) {
     });
 }
 
+/// The ticks of all processors, and those in which they did something for a process.
+fn all_ticks() -> (u64, u64) {
+    let stat = fs::read_to_string("/proc/stat").unwrap();
+    let ticks = stat.lines().next().unwrap().split_ascii_whitespace();
+    let ticks: Vec<u64> = ticks.skip(1).map(|ticks| ticks.parse().unwrap()).collect();
+    // Those of users, nice ones, and the system; of others above this machine.
+    let busy = ticks[..3].iter().sum::<u64>() + ticks[7];
+    (ticks[..8].iter().sum(), busy)
+}
+
+/// The ticks of a process, by its number or `self`.
+fn ticks_of(process: &str) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    let fields: Vec<_> = fields.split(' ').collect();
+    fields[11..13]
+        .iter()
+        .map(|ticks| ticks.parse::<u64>().unwrap())
+        .sum()
+}
+
 /// Checks what no server may ever exceed.
 fn caps_are_exact(seen: &Seen) {
     assert!(seen.most_of_one <= PER_CLIENT, "{seen:?}");
@@ -131,8 +156,8 @@ fn caps_are_exact(seen: &Seen) {
 }
 
 /// Attacks a server with 10,000 sockets while honest clients ask it, and another one that is left
-/// alone. Returns their latencies.
-fn attack_one_of_two() -> [Latencies; 2] {
+/// alone. Returns their latencies, and which part of the processors' time others had, in percent.
+fn attack_one_of_two() -> ([Latencies; 2], u64) {
     let mut attacked = Server::start("guarded", MANY_FILES);
     let control = Server::start("guarded", MANY_FILES);
     let runtime = runtime();
@@ -141,6 +166,19 @@ fn attack_one_of_two() -> [Latencies; 2] {
     let before = attacked.memory();
 
     let mut attacker = Attacker::start(&attacked, 10_000, 1_000);
+    let processes = [
+        "self".to_owned(),
+        attacked.id(),
+        control.id(),
+        attacker.id(),
+    ];
+    let times = || {
+        (
+            all_ticks(),
+            processes.iter().map(|id| ticks_of(id)).sum::<u64>(),
+        )
+    };
+    let ((all, busy), own) = times();
     let asked = honest.ask_beside(&runtime, RAMP + Duration::from_secs(3));
     let (mut open, mut memory) = (0, before);
     while !asked.is_finished() {
@@ -152,6 +190,9 @@ fn attack_one_of_two() -> [Latencies; 2] {
         sleep(Duration::from_millis(50));
     }
     let latencies = asked.join().unwrap();
+    let ((all_then, busy_then), own_then) = times();
+    let others = (busy_then - busy).saturating_sub(own_then - own);
+    let others = 100 * others / (all_then - all).max(1);
 
     let seen = attacked.seen();
     let each = memory.saturating_sub(before) / open;
@@ -177,37 +218,31 @@ fn attack_one_of_two() -> [Latencies; 2] {
     assert!(seen.closed_head_late > 500, "{seen:?}");
     assert!(seen.closed_head_long > 100, "{seen:?}");
     assert!(seen.closed_idle > 100, "{seen:?}");
-    latencies
+    (latencies, others)
 }
 
 #[test]
 fn ten_thousand_sockets_stop_nobody() {
     let _turn = turn();
-    let idle = 10 * idle_wakeup();
-    let mut rounds = (0..3).map(|_| {
-        let begun = Instant::now();
-        slack_since(begun);
-        let [attacked, control] = attack_one_of_two();
-        let pairs = [(attacked.kept, control.kept), (attacked.new, control.new)];
-        let slack = slack_since(begun);
-        let within = |slack: Duration| {
-            let bound = Duration::from_millis(5) + slack;
-            let mut pairs = pairs.into_iter();
-            pairs.all(|(attacked, control)| attacked <= bound.max(3 * control))
-        };
-        let text =
-            format!("kept and new connections, attacked and not: {pairs:?}, slack {slack:?}");
-        eprintln!("{text}");
-        (within(idle), within(slack), text)
-    });
+    let slack = 10 * idle_wakeup();
     let mut seen = Vec::new();
-    // What else the machine does may make rounds slow: then they have its slack.
-    let is_fine = rounds.any(|(is_fine, with_slack, text)| {
-        seen.push((with_slack, text));
-        is_fine
-    });
-    let is_fine = is_fine || seen.iter().any(|(is_fine, _)| *is_fine);
-    assert!(is_fine, "p99 of honest clients: {seen:?}");
+    // What else the machine does may make a round slow.
+    for _ in 0..3 {
+        let ([attacked, control], others) = attack_one_of_two();
+        let pairs = [(attacked.kept, control.kept), (attacked.new, control.new)];
+        let bound = Duration::from_millis(5) + slack;
+        let text = format!("kept and new connections, attacked and not: {pairs:?}, {bound:?}");
+        eprintln!("{text}; others had {others} % of the processors");
+        let within = |(attacked, control): (Duration, Duration)| attacked <= bound.max(3 * control);
+        if pairs.into_iter().all(within) {
+            return;
+        }
+        seen.push((others, text));
+    }
+    // Beside a compiler, the server cannot accept as fast as the attacker connects.
+    let is_busy = seen.iter().all(|(others, _)| *others >= 25);
+    assert!(is_busy, "p99 of honest clients: {seen:?}");
+    eprintln!("the machine was too busy to measure");
 }
 
 #[test]

@@ -390,12 +390,16 @@ impl Server {
 
     /// The bytes of its memory that are in the memory of the machine.
     pub(super) fn memory(&self) -> usize {
-        memory_of(&self.process.child.id().to_string())
+        memory_of(&self.id())
+    }
+
+    pub(super) fn id(&self) -> String {
+        self.process.id()
     }
 
     /// The number of files that it has opened.
     pub(super) fn files(&self) -> u64 {
-        let folder = format!("/proc/{}/fd", self.process.child.id());
+        let folder = format!("/proc/{}/fd", self.id());
         fs::read_dir(folder).unwrap().count() as u64
     }
 }
