@@ -173,10 +173,11 @@ step_tests() {
   # The proofs are a step of their own, which optimizes them.
   timed "${members[@]}" --lib --bins -- --skip ::proof::
   local program
-  for program in core local stores wrappers http grpc listen observe laws waiting replay; do
+  for program in core local stores wrappers http grpc observe laws waiting replay; do
     timed "${members[@]}" --test $program
   done
   timed "${members[@]}" --test in_flight -- --skip processes::
+  timed "${members[@]}" --test listen -- --skip attack::
   timed "${members[@]}" --test fleet -- mixed::
   timed "${members[@]}" --example recipes --example limits_file --example public_server
   cargo test "${members[@]}" --test messages

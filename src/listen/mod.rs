@@ -460,6 +460,10 @@ impl<L: Listen, Io> Guarded<L, Io> {
     /// Builds the listener for `axum::serve`, with the address of the client as
     /// `ConnectInfo<SocketAddr>`: axum makes that of a type of its own, which this one is.
     ///
+    /// For a `ConnectInfo` of your own, [`build`](Self::build) the listener, and implement axum's
+    /// `Connected<IncomingStream<'_, GuardedListener<L>>>`, which finds the connection below by
+    /// [`GuardedIo::get_ref`].
+    ///
     /// # Errors
     ///
     /// Those of [`build`](Self::build).
