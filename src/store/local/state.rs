@@ -90,8 +90,9 @@ impl<S> MapSlot<S> {
         } = settlement;
         let before = self.matters_until(*rule);
         // A state that no longer matters to this rule has no units to refund under it. It may still
-        // matter to another rule.
-        if before <= now && *actual <= charge.cost {
+        // matter to another rule. A renewal holds units again that were over.
+        let renews = *actual == charge.cost && charge.departs() > charge.at;
+        if before <= now && *actual <= charge.cost && !renews {
             return false;
         }
         rule.settle(&mut self.state, charge, now, *actual);

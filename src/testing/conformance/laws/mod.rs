@@ -13,7 +13,7 @@ use super::{
     checker::{CheckResult, Checker, Subject},
 };
 use crate::{
-    algorithm::Algorithm,
+    algorithm::{Algorithm, Renewal},
     decision::Charge,
     random::SharedRandom,
     time::{Clock, Timestamp},
@@ -353,6 +353,16 @@ impl<R: Algorithm> Checker<'_, R> {
         }
         let index = timeline.random.index(timeline.charges.len());
         let (who, rule, charge) = timeline.charges.swap_remove(index);
+        if let Some(Renewal { lease, .. }) = rule.renewal()
+            && timeline.random.once_in(2)
+        {
+            let subject = &timeline.subjects[who];
+            let micros = timeline.random.below(lease.as_micros() as u64);
+            let delay = Duration::from_micros(micros);
+            let renewed = self.renew(subject, &rule, &charge, delay).await?;
+            timeline.charges.push((who, rule, renewed));
+            return Ok(());
+        }
         let actual = match timeline.random.below(4) {
             0 | 1 => 0,
             2 => charge.cost / 2,
