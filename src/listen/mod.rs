@@ -29,7 +29,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::yield_now,
+};
 
 use self::{
     accept::{ClientLimit, Gate, Handshake},
@@ -224,7 +227,14 @@ impl<L: Listen> Guarded<L> {
     {
         Guarded {
             listener: self.listener,
-            handshake: Box::new(move |io| Box::pin(handshake(io))),
+            handshake: Box::new(move |io| {
+                let handshake = handshake(io);
+                Box::pin(async {
+                    // It is work, and the task that accepts must not do it.
+                    yield_now().await;
+                    handshake.await
+                })
+            }),
             settings: self.settings,
         }
     }
