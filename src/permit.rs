@@ -324,17 +324,16 @@ where
     ) -> Check<LimiterFuture<PermitFuture<Rule, S>>> {
         let mut storage = RequestRule::default();
         let asks = self.ask(&mut storage, key, cost);
-        let limit = ChargedLimit {
-            policy: self.policy().clone(),
-            key: *asks[0].key(),
-            selected: Some(Arc::new(asks[0].rule().clone())),
-        };
-        let limiter = self.clone();
+        let key = *asks[0].key();
         call(match self.store().acquire(&asks) {
-            Check::Ready(answer) => Check::Ready(answer.map(|answer| held(limiter, limit, answer))),
+            Check::Ready(answer) => {
+                Check::Ready(answer.map(|answer| held(self, key, asks[0].rule(), answer)))
+            }
             Check::Pending(answer) => Check::Pending(PermitFuture {
                 answer,
-                call: Some((limiter, limit)),
+                limiter: self.clone(),
+                key,
+                rule: asks[0].rule().clone(),
             }),
         })
     }
@@ -348,29 +347,36 @@ impl Plain for Result<Permit, Refused> {
     }
 }
 
+/// Returns the limit of a call, with the rule that decided.
+fn charged<Rule: Algorithm, S>(limiter: &Limiter<Rule, S>, key: Key, rule: &Rule) -> ChargedLimit {
+    ChargedLimit {
+        policy: limiter.policy().clone(),
+        key,
+        selected: Some(Arc::new(rule.clone())),
+    }
+}
+
 /// Returns the permit of an admitted call, or else the refusal.
 fn held<Rule: Algorithm, S>(
-    limiter: Limiter<Rule, S>,
-    limit: ChargedLimit,
+    limiter: &Limiter<Rule, S>,
+    key: Key,
+    rule: &Rule,
     decisions: Decisions,
 ) -> Result<Permit, Refused>
 where
     S: Store<Rule> + Send + Sync + 'static,
 {
     if !decisions.is_admitted() {
-        let asked = [(&limit.policy, &limit.key, StateHash::default())];
+        let asked = [(limiter.policy(), &key, StateHash::default())];
         let outcome = Outcome::of(asked.into_iter(), &decisions);
         return Err(Refusal::decided(outcome, &decisions).into());
     }
     let held = decisions.only().filter(|decision| decision.is_held());
     Ok(match held.and_then(Decision::charge) {
         Some(charge) => {
-            let rule = limit
-                .selected
-                .as_deref()
-                .and_then(|rule| rule.downcast_ref());
-            let timing = rule.map(|rule: &Rule| Timing::of(rule, &charge, false));
-            Permit::new(limiter.0, limit, charge, timing.unwrap_or_default())
+            let timing = Timing::of(rule, &charge, false);
+            let limit = charged(limiter, key, rule);
+            Permit::new(limiter.0.clone(), limit, charge, timing)
         }
         None => Permit::nothing(),
     })
@@ -432,7 +438,9 @@ pin_project! {
     {
         #[pin]
         answer: S::Answer,
-        call: Option<(Limiter<Rule, S>, ChargedLimit)>,
+        limiter: Limiter<Rule, S>,
+        key: Key,
+        rule: Rule,
     }
 }
 
@@ -442,16 +450,10 @@ where
 {
     type Output = Result<Result<Permit, Refused>, S::Error>;
 
-    /// # Panics
-    ///
-    /// When polled again after it was ready.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let answer = task::ready!(this.answer.poll(cx));
-        let Some((limiter, limit)) = this.call.take() else {
-            panic!("`PermitFuture` polled after it was ready");
-        };
-        Poll::Ready(answer.map(|answer| held(limiter, limit, answer)))
+        Poll::Ready(answer.map(|answer| held(this.limiter, *this.key, this.rule, answer)))
     }
 }
 
@@ -460,13 +462,8 @@ where
     S: Store<Rule, Answer: NeverWaits> + Send + Sync + 'static,
 {
     fn at_once(self) -> Self::Output {
-        match self.call {
-            Some((limiter, limit)) => {
-                let answer = self.answer.at_once();
-                answer.map(|answer| held(limiter, limit, answer))
-            }
-            None => panic!("`PermitFuture` read after it was ready"),
-        }
+        let answer = self.answer.at_once();
+        answer.map(|answer| held(&self.limiter, self.key, &self.rule, answer))
     }
 }
 

@@ -66,6 +66,10 @@ use crate::{
 ///     fn client(address: &SocketAddr) -> Option<SocketAddr> {
 ///         Some(*address)
 ///     }
+///
+///     fn refuse(stream: TcpStream) {
+///         <TcpListener as Listen>::refuse(stream);
+///     }
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,7 +1,8 @@
 //! Hears the connections of TLS around a guarded listener: by the first call of their service.
 //!
 //! The guard below TLS sees no heads, so the server says that it got one. A request names its
-//! connection by the address of its peer, which no two connections of a listener share.
+//! connection by the address of its peer. Two connections may share it, to two addresses of the
+//! server: then a request on one of them counts for both.
 
 use std::{
     fmt,
@@ -57,7 +58,7 @@ use crate::key::peer_socket;
 /// The address is read from where [`PeerIp`](crate::key::PeerIp) reads it. A request without one is
 /// passed on, and its connection is closed when its time is over.
 #[derive(Clone, Default)]
-pub struct Heard(Arc<DashMap<SocketAddr, Arc<AtomicBool>, RandomState>>);
+pub struct Heard(Arc<DashMap<SocketAddr, Vec<Arc<AtomicBool>>, RandomState>>);
 
 impl Heard {
     /// Creates a layer.
@@ -68,7 +69,7 @@ impl Heard {
     /// Expects a request on the connection of a peer.
     pub(super) fn expect(&self, peer: SocketAddr) -> Mark {
         let is_heard = Arc::<AtomicBool>::default();
-        self.0.insert(peer, Arc::clone(&is_heard));
+        self.0.entry(peer).or_default().push(Arc::clone(&is_heard));
         Mark {
             is_heard,
             peer,
@@ -94,9 +95,10 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        // A later connection may have the address already.
-        let is_own = |_: &SocketAddr, other: &Arc<AtomicBool>| Arc::ptr_eq(other, &self.is_heard);
-        self.heard.0.remove_if(&self.peer, is_own);
+        self.heard.0.remove_if_mut(&self.peer, |_, expected| {
+            expected.retain(|other| !Arc::ptr_eq(other, &self.is_heard));
+            expected.is_empty()
+        });
     }
 }
 
@@ -141,8 +143,10 @@ impl<S: Service<Request<B>>, B> Service<Request<B>> for HeardService<S> {
     fn call(&mut self, request: Request<B>) -> S::Future {
         // Later requests of the connection find nothing.
         let peer = peer_socket(request.extensions());
-        if let Some((_, is_heard)) = peer.and_then(|peer| self.heard.0.remove(&peer)) {
-            is_heard.store(true, Ordering::Relaxed);
+        if let Some((_, expected)) = peer.and_then(|peer| self.heard.0.remove(&peer)) {
+            for is_heard in expected {
+                is_heard.store(true, Ordering::Relaxed);
+            }
         }
         self.inner.call(request)
     }

@@ -51,7 +51,8 @@ pub(super) struct Held {
 /// A connection of a [`Guarded`](super::Guarded) listener.
 ///
 /// It counts as open until it is dropped, also after an upgrade, such as to WebSocket. Once one of
-/// its bounds is passed, reading and writing are errors, so the server closes it.
+/// its bounds is passed, reading and writing are errors, so the server closes it. It finds that out
+/// when it reads, writes or flushes, for which it is woken.
 ///
 /// ```
 /// use tokio::{io::{AsyncReadExt, AsyncWriteExt}, net::{TcpListener, TcpStream}};
@@ -238,6 +239,11 @@ impl<Io> GuardedIo<Io> {
         };
         if answer.as_ref().is_ok_and(|answer| bytes(answer) > 0) {
             self.active = self.bounds.clock.now();
+            // One that always has bytes never waits.
+            let (deadline, reason) = self.deadline();
+            if deadline <= self.active {
+                return Poll::Ready(Err(self.close(reason)));
+            }
         }
         Poll::Ready(answer)
     }
@@ -353,7 +359,7 @@ impl<Io: AsyncWrite + Unpin> AsyncWrite for GuardedIo<Io> {
 impl<Io> fmt::Debug for GuardedIo<Io> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GuardedIo")
-            .field("is_heard", &self.opening.is_none())
+            .field("is_heard", &(self.opening.is_none() && self.mark.is_none()))
             .field("closed", &self.closed)
             .finish_non_exhaustive()
     }

@@ -76,9 +76,9 @@ use crate::{
 ///
 /// | setting | default | a connection beyond it |
 /// |---|---|---|
-/// | [`at_most`](Self::at_most) | 65,536, or seven eighths of the file handles that the process may open | is reset at once |
-/// | [`per_client`](Self::per_client) | none | is reset at once |
-/// | [`accept`](Self::accept), [`accept_by`](Self::accept_by) | none | is reset at once |
+/// | [`at_most`](Self::at_most) | 65,536, or seven eighths of the file handles that the process may open | is closed at once, over TCP by a reset |
+/// | [`per_client`](Self::per_client) | none | the same |
+/// | [`accept`](Self::accept), [`accept_by`](Self::accept_by) | none | the same |
 /// | [`head_within`](Self::head_within) | 10 s | is closed |
 /// | [`head_at_most`](Self::head_at_most) | 16 KiB | is closed |
 /// | [`idle_for`](Self::idle_for) | 10 minutes | is closed |
@@ -225,14 +225,15 @@ impl<L: Listen> Guarded<L> {
         H: Future<Output = std::io::Result<Io>> + Send + 'static,
         Io: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
+        let handshake = Arc::new(handshake);
         Guarded {
             listener: self.listener,
             handshake: Box::new(move |io| {
-                let handshake = handshake(io);
-                Box::pin(async {
+                let handshake = Arc::clone(&handshake);
+                Box::pin(async move {
                     // It is work, and the task that accepts must not do it.
                     yield_now().await;
-                    handshake.await
+                    handshake(io).await
                 })
             }),
             settings: self.settings,
@@ -408,7 +409,8 @@ impl<L: Listen, Io> Guarded<L, Io> {
 
     /// Hears connections of TLS, in which the guard sees no heads, by a layer of their server.
     ///
-    /// Only for [TLS around](Self#tls) the guarded listener. Without the layer around the server's
+    /// Only for [TLS around](Self#tls) the guarded listener, and if [`Listen::client`] is the
+    /// address that requests carry. Without the layer around the server's
     /// service, all connections of TLS are closed after [`head_within`](Self::head_within).
     pub fn heard_by(mut self, heard: &Heard) -> Self {
         self.settings.heard = Some(heard.clone());
@@ -531,7 +533,7 @@ impl<A> Settings<A> {
         }
         match (self.at_most, open_files) {
             (Some(0), _) => zero("at_most", "such as 20000"),
-            (Some(most), Some(files)) if most as u64 + OWN_FILES > files => {
+            (Some(most), Some(files)) if (most as u64).saturating_add(OWN_FILES) > files => {
                 Err(Error::new(format!(
                     "`at_most({most})` needs {most} file handles and some {OWN_FILES} for the program, and this \
                      process may open {files}: expected a lower number, or a higher limit (`ulimit -n`, \

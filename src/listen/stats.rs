@@ -42,7 +42,7 @@ stats! {
             refused_accept = "tollgate_connections_refused_total"["reason" = "accept"],
             /// Connections of a trusted network that began without a header of the PROXY protocol.
             closed_proxy_header = "tollgate_connections_closed_total"["reason" = "proxy_header"],
-            /// Connections whose handshake failed.
+            /// Connections whose handshake failed, or whose handshake or limit panicked.
             closed_handshake = "tollgate_connections_closed_total"["reason" = "handshake"],
             /// Connections without a request in time: the handshake, or the first head, was late.
             closed_head_late = "tollgate_connections_closed_total"["reason" = "head_late"],

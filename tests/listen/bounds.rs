@@ -207,7 +207,7 @@ async fn a_head_of_a_megabyte_is_closed_when_it_is_too_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_is_closed_and_each_byte_is_none() {
+async fn silence_is_closed_and_a_byte_ends_it() {
     let guarded = |clients: &Clients| one_second(clients).idle_for(3 * SECOND);
     let (after, stats) = closed_after(guarded, &[HEAD], Duration::from_millis(100)).await;
     assert_about(after, Duration::from_millis(3100));

@@ -412,6 +412,7 @@ async fn wrong_settings_say_what_is_wrong() {
         "{text}"
     );
     assert!(new().at_most(most - 1).build().is_ok());
+    assert!(error(new().at_most(usize::MAX)).contains("`at_most(18446744073709551615)`"));
     for (guarded, expected) in [
         (new().at_most(0), "`at_most` is zero"),
         (new().per_client(0), "`per_client`: a limit of 0 in flight"),

@@ -25,8 +25,8 @@ use support::servers::{Haproxy, in_time};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream},
-    sync::oneshot,
-    time::{Instant, sleep},
+    sync::{Notify, oneshot},
+    time::{Instant, sleep, timeout},
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tollgate::{
@@ -78,9 +78,10 @@ where
 /// Sends bytes, and returns all that comes until the connection ends.
 async fn exchange(mut io: impl AsyncRead + AsyncWrite + Unpin, bytes: &[u8]) -> String {
     let mut answer = Vec::new();
-    // A connection that is reset ends, too.
+    // A connection that is reset ends, too; one that is never closed must fail a test.
     if io.write_all(bytes).await.is_ok() {
-        let _ = io.read_to_end(&mut answer).await;
+        let ends = timeout(6 * SOON, io.read_to_end(&mut answer)).await;
+        assert!(ends.is_ok(), "it is never closed");
     }
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -125,10 +126,10 @@ async fn axum_knows_the_client() {
 /// What never becomes a request is closed by a real server, in time, and what does is not.
 #[tokio::test]
 async fn a_real_server_closes_what_is_no_request() {
-    let second = Duration::from_secs(1);
-    let guarded = Guarded::new(local().await).head_within(second);
+    let limit = Duration::from_secs(3);
+    let guarded = Guarded::new(local().await).head_within(limit);
     let slow = get(async || {
-        sleep(Duration::from_secs(2)).await;
+        sleep(Duration::from_secs(4)).await;
         "slow"
     });
     let (server, connections) = serve(guarded, whoami().route("/slow", slow)).await;
@@ -158,10 +159,7 @@ async fn a_real_server_closes_what_is_no_request() {
         tokio::join!(futures_util::future::join_all(silent), slow)
     })
     .await;
-    assert!(
-        begun.elapsed() >= second && slow.ends_with("slow"),
-        "{slow}"
-    );
+    assert!(begun.elapsed() >= limit && slow.ends_with("slow"), "{slow}");
     // An answer to the hello, or none, and no more.
     let stats = connections.stats();
     assert!(stats.closed_head_late >= 3, "{stats:?}");
@@ -185,7 +183,7 @@ async fn upgraded_connections_count_on() {
             .body(Body::empty())
             .unwrap()
     });
-    let guarded = Guarded::new(local().await).idle_for(Duration::from_secs(2));
+    let guarded = Guarded::new(local().await).idle_for(Duration::from_secs(4));
     let (server, connections) = serve(guarded, Router::new().route("/", upgrades)).await;
     let mut client = TcpStream::connect(server).await.unwrap();
     client
@@ -199,7 +197,7 @@ async fn upgraded_connections_count_on() {
         client.write_all(b"ping").await.unwrap();
         client.read_exact(&mut answer[..4]).await.unwrap();
         assert_eq!(connections.stats().open, 1);
-        sleep(Duration::from_millis(500)).await;
+        sleep(Duration::from_secs(1)).await;
     }
     // Silence ends it, too.
     let ended = in_time(SOON, client.read(&mut answer)).await;
@@ -214,7 +212,10 @@ async fn a_graceful_shutdown_waits_for_requests() {
     let connections = guarded.connections();
     let listener = guarded.for_axum().unwrap();
     let server = axum::serve::Listener::local_addr(&listener).unwrap();
-    let slow = get(async || {
+    let arrived = Arc::new(Notify::new());
+    let arrives = Arc::clone(&arrived);
+    let slow = get(async move || {
+        arrives.notify_one();
         sleep(Duration::from_millis(500)).await;
         "slow"
     });
@@ -227,8 +228,7 @@ async fn a_graceful_shutdown_waits_for_requests() {
     // One that says nothing does not hold up the end for ever.
     let _silent = TcpStream::connect(server).await.unwrap();
     becomes(&connections, 2).await;
-    // The request has arrived.
-    sleep(Duration::from_millis(200)).await;
+    arrived.notified().await;
     stop.send(()).unwrap();
     assert!(answer.await.unwrap().ends_with("slow"));
     in_time(SOON, serving).await.unwrap().unwrap();
@@ -347,7 +347,7 @@ async fn tls_inside_of_the_guard() {
     let tls = Tls::new();
     let acceptor = tls.acceptor.clone();
     let guarded = Guarded::new(local().await)
-        .head_within(Duration::from_secs(2))
+        .head_within(Duration::from_secs(4))
         .handshake(move |stream| acceptor.accept(stream));
     let (server, connections) = serve(guarded, whoami()).await;
     let mut silent = Vec::new();
@@ -381,7 +381,7 @@ async fn greets(endpoint: Endpoint, server: SocketAddr, first: &'static [u8]) {
     });
     let channel = in_time(SOON, endpoint.connect_with_connector(connector)).await;
     let mut client = tonic::client::Grpc::new(channel.unwrap());
-    for pause in [0, 2] {
+    for pause in [0, 4] {
         sleep(Duration::from_secs(pause)).await;
         client.ready().await.unwrap();
         let name = "ann".to_owned();
@@ -425,7 +425,7 @@ impl Service<http::Request<tonic::body::Body>> for Spy {
 #[tokio::test]
 async fn tonic_over_tcp_and_tls() {
     let tls = Tls::new();
-    let (spy, head) = (Spy::default(), Duration::from_secs(1));
+    let (spy, head) = (Spy::default(), Duration::from_secs(3));
     let guarded = async || {
         let guarded = Guarded::new(local().await).head_within(head);
         (guarded.connections(), guarded)
@@ -486,7 +486,7 @@ async fn tls_around_the_guard_is_heard_by_the_server() {
     let tls = Tls::new();
     let heard = Heard::new();
     let guarded = Guarded::new(local().await);
-    let guarded = guarded.head_within(Duration::from_secs(1)).heard_by(&heard);
+    let guarded = guarded.head_within(Duration::from_secs(3)).heard_by(&heard);
     let incoming = guarded.build().unwrap();
     let connections = incoming.connections().clone();
     let server = incoming.local_addr().unwrap();
@@ -508,16 +508,15 @@ async fn tls_around_the_guard_is_heard_by_the_server() {
     // A record of application data without a handshake.
     let record = async {
         let client = TcpStream::connect(server).await.unwrap();
-        exchange(client, b"\x16\x03\x01\x00\xc8\x01\x17\x03\x03\x00\x01\x00").await;
+        exchange(client, b"\x16\x03\x01\x00\x01\x01\x17\x03\x03\x00\x01\x00").await;
     };
     in_time(SOON, async { tokio::join!(calls, after_handshake, record) }).await;
     becomes(&connections, 0).await;
     let stats = connections.stats();
-    assert_eq!(
-        (stats.closed_head_late, stats.accepted),
-        (2, 3),
-        "{stats:?}"
-    );
+    // The server may close the one without a handshake itself.
+    let unheard = stats.closed_head_late + stats.ended_early;
+    assert_eq!((unheard, stats.accepted), (2, 3), "{stats:?}");
+    assert!(stats.closed_head_late > 0);
     assert_eq!(format!("{heard:?}"), "Heard { expected: 0 }");
 }
 

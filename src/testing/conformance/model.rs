@@ -173,6 +173,27 @@ impl<R: Algorithm> Model<R> {
         }
     }
 
+    /// Records units that count as of one of these instants, or between them: a window may end
+    /// meanwhile.
+    pub(super) fn add_units(
+        &mut self,
+        subject: &Subject,
+        rule: &R,
+        between: [Timestamp; 2],
+        units: u64,
+    ) {
+        let before = self.known(subject, rule).possible.clone();
+        let mut all = Vec::new();
+        for at in between {
+            self.known(subject, rule).possible.clone_from(&before);
+            self.settle(subject, rule, &Charge::new(at, 0), between, units);
+            for possible in self.known(subject, rule).possible.drain(..) {
+                add(&mut all, possible, at);
+            }
+        }
+        self.known(subject, rule).possible = all;
+    }
+
     /// Records a settlement at one of these instants or between them.
     pub(super) fn settle(
         &mut self,

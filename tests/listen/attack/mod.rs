@@ -195,9 +195,9 @@ fn attack_one_of_two() -> ([Latencies; 2], u64) {
     let others = 100 * others / (all_then - all).max(1);
 
     let seen = attacked.seen();
+    assert!(open >= 4_000, "the attack had no weight: {open}, {seen:?}");
     let each = memory.saturating_sub(before) / open;
     eprintln!("{open} open at once, {each} bytes each, {seen:?}");
-    assert!(open >= 4_000, "the attack had no weight: {open}, {seen:?}");
     assert!(each <= 16 * 1024, "{each} bytes for each of {open}");
     // One address, and one /64, had as many as they could get.
     assert_eq!(seen.most_of_one, PER_CLIENT);

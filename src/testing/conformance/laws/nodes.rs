@@ -9,7 +9,6 @@ use super::super::{
 };
 use crate::{
     algorithm::Algorithm,
-    decision::Charge,
     policy::Policy,
     store::{Batch, Delta, NodeCounts, Pulled},
     time::Timestamp,
@@ -194,9 +193,7 @@ impl<R: Algorithm> Checker<'_, R> {
         }
         let [of_carol, of_dave] = self.each(&line, all)?;
         let [carol, dave] = &carol_and_dave;
-        let charge = Charge::new(of_carol.at, 0);
-        self.model
-            .settle(carol, rule, &charge, [at, of_carol.at], units);
+        self.model.add_units(carol, rule, [at, of_carol.at], units);
         self.pulled(carol, rule, &of_carol, at)?;
         self.pulled(dave, rule, &of_dave, at)?;
         self.look(carol, rule).await.map(drop)
@@ -240,9 +237,7 @@ impl<R: Algorithm> Checker<'_, R> {
             let on_its_way = arrivals
                 .max()
                 .map_or(at, |arrived| arrived.saturating_sub(age));
-            let between = [at, on_its_way];
-            self.model
-                .settle(subject, rule, &Charge::new(on_its_way, 0), between, units);
+            self.model.add_units(subject, rule, [at, on_its_way], units);
         }
         for pulled in &all {
             self.pulled(subject, rule, pulled, at)?;
