@@ -336,7 +336,7 @@ impl<L: Listen, Io> Guarded<L, Io> {
         if limiter.rule().may_delay() {
             self.settings.is_wrong(Error::new(format!(
                 "the rule of the limiter `{}` delays, and nothing delays a connection: expected a rule that \
-                 refuses, such as a `TokenBucket`, or a `LeakyBucket` without a queue",
+                 refuses; use a `TokenBucket`, or a `LeakyBucket` without a queue",
                 limiter.policy()
             )));
         }
@@ -442,7 +442,9 @@ impl<L: Listen, Io> Guarded<L, Io> {
             let keys = at_most.saturating_mul(2).clamp(MIN_KEYS, MAX_KEYS);
             let store = LocalBuilder::new().capacity(keys).build::<InFlight>();
             let rule = InFlight::try_at_most(most)
-                .map_err(|error| Error::new(format!("`per_client`: {error}")))?;
+                .map_err(|error| Error::new(format!(
+                    "`per_client({most})`: expected 1 to 2^40 connections; to have no such limit, leave it out ({error})"
+                )))?;
             let limiter = Limiter::new(Policy::new("connections"), rule, store);
             limits.push((Reason::PerClient, client_limit(&limiter)));
         }
@@ -536,7 +538,7 @@ impl<A> Settings<A> {
             (Some(most), Some(files)) if (most as u64).saturating_add(OWN_FILES) > files => {
                 Err(Error::new(format!(
                     "`at_most({most})` needs {most} file handles and some {OWN_FILES} for the program, and this \
-                     process may open {files}: expected a lower number, or a higher limit (`ulimit -n`, \
+                     process may open {files}: expected a lower number; or raise the limit (`ulimit -n`, \
                      `LimitNOFILE` of systemd)"
                 )))
             }

@@ -38,7 +38,10 @@ pub(super) async fn read<Io: AsyncRead + Unpin>(io: &mut Io) -> io::Result<Optio
             }
         }
         if header.len() + wanted > LONGEST {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it is too long: expected at most 4096 bytes; let the balancer add fewer extensions",
+            ));
         }
     }
 }

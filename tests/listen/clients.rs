@@ -415,7 +415,7 @@ async fn wrong_settings_say_what_is_wrong() {
     assert!(error(new().at_most(usize::MAX)).contains("`at_most(18446744073709551615)`"));
     for (guarded, expected) in [
         (new().at_most(0), "`at_most` is zero"),
-        (new().per_client(0), "`per_client`: a limit of 0 in flight"),
+        (new().per_client(0), "`per_client(0)`: expected 1 to"),
         (new().head_within(Duration::ZERO), "`head_within` is zero"),
         (new().head_at_most(0), "`head_at_most` is zero"),
         (new().idle_for(Duration::ZERO), "`idle_for` is zero"),
