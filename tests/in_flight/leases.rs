@@ -180,7 +180,9 @@ async fn calls_that_are_dropped_while_the_store_is_asked_hold_nothing() {
             let mut call = pin!(async { node.permit("alice", Cost::ONE).await });
             let polls = n % 3;
             for _ in 0..polls {
-                let _ = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
+                if poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await {
+                    break;
+                }
                 tokio::task::yield_now().await;
             }
         }
