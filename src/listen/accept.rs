@@ -53,7 +53,7 @@ use crate::{
 ///         cx: &mut Context<'_>,
 ///     ) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
 ///         self.0.poll_accept(cx).map_ok(|(stream, address)| {
-///             // A connection that is gone already fails at its first byte, too.
+///             // An error here means that the connection has ended: its first read fails, too.
 ///             let _ = stream.set_nodelay(true);
 ///             (stream, address)
 ///         })
@@ -129,7 +129,7 @@ impl Listen for TcpListener {
     /// for a minute.
     fn refuse(io: TcpStream) {
         #[cfg(unix)]
-        // A connection that is gone already needs no reset.
+        // An error means that the connection has ended, so that no reset is needed.
         let _ = rustix::net::sockopt::set_socket_linger(&io, Some(Duration::ZERO));
         drop(io);
     }
@@ -156,7 +156,7 @@ impl Listen for tokio::net::UnixListener {
 /// A limit for one client: a permit for the key, or none.
 pub(super) type ClientLimit = Box<dyn Fn(Key) -> Check<BoxFuture<Option<Permit>>> + Send + Sync>;
 
-/// Makes a connection of TLS, or whatever, from one that was accepted.
+/// Makes a connection of TLS, or of another protocol, from one that was accepted.
 pub(super) type Handshake<I, O> = Box<dyn Fn(I) -> BoxFuture<io::Result<O>> + Send + Sync>;
 
 /// Decides which connections are admitted.

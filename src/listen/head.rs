@@ -27,7 +27,7 @@ pub(super) enum Progress {
 
 #[derive(Clone, Copy, Debug)]
 enum Part {
-    /// So many bytes are those of [`PREFACE`], also none.
+    /// This number of bytes was read, and all are those of [`PREFACE`]. 0 at the beginning.
     Preface(usize),
     Line(Line),
     Frame(Chunk<9>),

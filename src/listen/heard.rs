@@ -1,6 +1,6 @@
 //! Hears the connections of TLS around a guarded listener: by the first call of their service.
 //!
-//! The guard below TLS sees no heads, so the server says that it got one. A request names its
+//! The guard below TLS sees no heads, so the server reports a request. A request names its
 //! connection by the address of its peer. Two connections may share it, to two addresses of the
 //! server: then a request on one of them counts for both.
 

@@ -28,7 +28,7 @@ use crate::{
     time::{Clock, Timestamp, TokioClock},
 };
 
-/// What all connections of a listener have in common.
+/// Bounds and counts that all connections of a listener share.
 #[derive(Debug)]
 pub(super) struct Bounds {
     pub(super) at_most: usize,
@@ -41,7 +41,7 @@ pub(super) struct Bounds {
     pub(super) connections: Connections,
 }
 
-/// What a connection holds until it is closed.
+/// The count and the permits that a connection holds until it is closed.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) _open: Open,
@@ -373,7 +373,8 @@ mod tonic {
 
     use super::GuardedIo;
 
-    /// The same as that of the connection below, with the client's address by the PROXY protocol.
+    /// Returns the information of the connection below, with the client's address by the PROXY
+    /// protocol.
     impl<Io: Connected> Connected for GuardedIo<Io> {
         type ConnectInfo = Io::ConnectInfo;
 

@@ -1,7 +1,7 @@
 //! Limits before the request: on connections, from their acceptance to the first head.
 //!
-//! What stops servers in practice begins before a [layer](crate::RateLimitLayer) sees anything:
-//! sockets that say nothing, heads that come byte by byte, floods of connections. [`Guarded`] puts
+//! Most attacks on servers begin before a [layer](crate::RateLimitLayer) sees a request: sockets
+//! that send nothing, heads that come byte by byte, floods of connections. [`Guarded`] puts
 //! a listener around a listener, for `axum::serve`, for tonic, and for loops of your own. With
 //! rates and [calls in flight](crate::InFlight), it makes the budget of one client whole; the page
 //! on [public servers](crate::public_servers) says which limit stops what.
@@ -113,9 +113,9 @@ use crate::{
 /// [`head_within`](Self::head_within). The heads are found inside of TLS.
 ///
 /// TLS around the guarded listener works, too, such as `tls_config` of tonic. The guard sees
-/// records then, and no heads: give it the layer [`Heard`], by which the server says that it got a
-/// request. A listener of your own that makes handshakes in its `accept` holds up all others while
-/// one goes on.
+/// records then, and no heads: give it the layer [`Heard`], by which the server reports a request.
+/// A listener of your own that makes handshakes in its `accept` holds up all others while one goes
+/// on.
 ///
 /// # Balancers
 ///

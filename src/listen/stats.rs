@@ -1,4 +1,4 @@
-//! What the connections of a listener share: their bounds, and counts of them.
+//! Counts of the connections of a listener, and their log.
 
 #[cfg(feature = "tracing")]
 use std::sync::{Mutex, PoisonError};
