@@ -22,6 +22,7 @@
 //! A key limits a client only if the client cannot forge it. Addresses in headers are used only as
 //! far as proxies are trusted; other headers and tokens are as reliable as the check behind them.
 
+mod any;
 mod client_ip;
 mod combinators;
 mod extractor;
@@ -41,6 +42,7 @@ pub use self::introspect::Introspect;
 #[cfg(feature = "axum")]
 pub use self::target::MatchedPath;
 pub use self::{
+    any::AnyKey,
     client_ip::{Forwarded, ForwardedFor, PeerIp},
     combinators::KeyExtractorExt,
     extractor::{Extracted, Global, IntoKey, KeyExtractor, from_fn},
@@ -49,8 +51,12 @@ pub use self::{
     target::{Extension, Host, Method, Path},
 };
 
+#[cfg(any(feature = "config", feature = "listen"))]
+pub(crate) use self::client_ip::Networks;
+#[cfg(feature = "config")]
+pub(crate) use self::client_ip::parse_network;
 #[cfg(feature = "listen")]
-pub(crate) use self::client_ip::{Networks, peer_socket};
+pub(crate) use self::client_ip::peer_socket;
 #[cfg(feature = "introspect")]
 pub(crate) use self::header::{bearer_token, has_bearer_scheme, only_value};
 

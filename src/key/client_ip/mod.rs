@@ -224,7 +224,7 @@ pub(crate) struct Networks {
 
 impl Networks {
     /// Returns `true` if there is none.
-    #[cfg(feature = "listen")]
+    #[cfg(any(feature = "config", feature = "listen"))]
     pub(crate) fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }
@@ -253,12 +253,13 @@ impl Networks {
     {
         networks
             .into_iter()
-            .map(|text| parse(text.as_ref()))
+            .map(|text| parse_network(text.as_ref()))
             .collect()
     }
 }
 
-fn parse(text: &str) -> Result<IpNet, Error> {
+/// Parses an address, or an address and a prefix.
+pub(crate) fn parse_network(text: &str) -> Result<IpNet, Error> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.into());
     }
