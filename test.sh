@@ -104,7 +104,7 @@ step_features() {
   local -x CARGO_TARGET_DIR=$CARGO_TARGET_DIR/features
   cargo clippy --locked --no-default-features -- "${deny[@]}"
   local feature
-  for feature in introspect listen listen,axum metrics redis memcached tracing; do
+  for feature in config introspect listen listen,axum metrics redis memcached tracing; do
     cargo clippy --locked --no-default-features --features "$feature" -- "${deny[@]}"
   done
   cargo clippy --locked --package clients -- "${deny[@]}"
@@ -176,6 +176,7 @@ step_tests() {
   for program in core local stores wrappers http grpc observe laws waiting replay; do
     timed "${members[@]}" --test $program
   done
+  timed "${members[@]}" --test config
   timed "${members[@]}" --test in_flight -- --skip processes::
   timed "${members[@]}" --test listen -- --skip attack::
   timed "${members[@]}" --test fleet -- mixed::

@@ -20,7 +20,7 @@ use std::{
 
 use axum::{body::Body, extract::ConnectInfo};
 use futures_util::FutureExt;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
 use rate_net::{RateLimiter, tower as rate_net_tower};
 use support::{
     Random,
@@ -28,7 +28,8 @@ use support::{
     counting::{Counting, allocations},
 };
 use tollgate::{
-    BoxLimit, InFlight, Limit, Outcome, Permit, RateLimitLayer, TokenBucket,
+    AnyRule, BoxLimit, InFlight, Limit, Outcome, Permit, RateLimitLayer, TokenBucket,
+    config::RouteLimits,
     key::PeerIp,
     observe::EventCounters,
     respond::{Headers, Http},
@@ -89,6 +90,7 @@ impl Service<Request<Body>> for Inner {
 /// puts it for `tower_governor` and us, and plain for `rate-net`.
 fn request(client: &SocketAddr) -> Request<Body> {
     let mut request = Request::new(Body::empty());
+    *request.uri_mut() = Uri::from_static("/v1/users/42/orders?page=2");
     let headers = request.headers_mut();
     headers.insert(header::HOST, HeaderValue::from_static("example.com"));
     headers.insert(header::USER_AGENT, HeaderValue::from_static("bench"));
@@ -443,6 +445,36 @@ fn lists(course: &mut Course<'_>, name: &str) {
     course.race(&name, Inner::Keeps, several, &[("three", "≤ 1.1")]);
 }
 
+/// A file of a thousand routes beside the same limits in code.
+fn routes(course: &mut Course<'_>, name: &str) {
+    let any = AnyRule::from(rule(MANY));
+    let mut text = format!(
+        "[limits]\none = {{ rule = \"{any}\", key = \"peer-ip\" }}\ntwo = {{ rule = \"{any}\", key = \"peer-ip\" }}\n"
+    );
+    for route in 0..1_000 {
+        let target = match route {
+            500 => "/v1/users/{id}/orders".to_owned(),
+            other => format!("/v1/resource{other}/{{id}}"),
+        };
+        text += &format!("[[routes]]\nmatch = \"{target}\"\nlimits = [\"one\", \"two\"]\n");
+    }
+    text += "[default]\nlimits = [\"one\"]\n";
+    let limit = |name| Limit::new(any.clone()).named(name).key(PeerIp::new());
+    let fields = || Http::empty().headers(Headers::Draft);
+    let draft = Expected::admitted(&["ratelimit", "ratelimit-policy"]);
+    let file = RouteLimits::builder().respond(fields()).build(&text);
+    let code = || RateLimitLayer::from(limit("one"));
+    let two = vec![
+        course.contender("a file of 1,000 routes", file.unwrap(), draft),
+        course.contender(
+            "two limits in code",
+            code().also(limit("two")).respond(fields()),
+            draft,
+        ),
+    ];
+    course.race(name, Inner::Keeps, two, &[("two limits in code", "≤ 1.5")]);
+}
+
 /// The fields of a refusal of `rate-net`, whose body is empty.
 const RATE_NET: &[&str] = &[
     "retry-after",
@@ -492,12 +524,13 @@ fn main() {
     let rounds = mode.rounds(ROUNDS);
     let mut table = Table::new(Reads::TimeAboveBare);
     type Races = fn(&mut Course<'_>, &str);
-    let races: [(_, Races); 7] = [
+    let races: [(_, Races); 8] = [
         ("admitted, no headers", admitted_without_headers),
         ("admitted, headers", admitted_with_headers),
         ("admitted, dry run", on_a_dry_run),
         ("admitted, in flight", in_flight),
         ("admitted, lists", lists),
+        ("admitted, two limits of a route, headers", routes),
         ("refused, headers, no body", refused_without_body),
         ("refused, headers, body", refused_with_body),
     ];

@@ -55,6 +55,12 @@ impl DryRun {
         Ok(())
     }
 
+    /// Counts where another dry run does.
+    #[cfg(feature = "config")]
+    pub(crate) fn count_in(&mut self, other: &Self) {
+        self.counters = Arc::clone(&other.counters);
+    }
+
     /// Returns `true` if decisions about this key have no effect.
     #[inline]
     pub(crate) fn is_dry(&self, key: &Key) -> bool {

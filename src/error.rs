@@ -71,6 +71,19 @@ impl Error {
         self.column
     }
 
+    /// Returns the text without the column.
+    #[cfg(feature = "config")]
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Appends to the text.
+    #[cfg(feature = "config")]
+    pub(crate) fn with_end(mut self, end: &str) -> Self {
+        self.message = [&self.message, end].concat().into();
+        self
+    }
+
     /// Moves the column right by `bytes`, for a text that is part of another.
     pub(crate) fn shifted(mut self, bytes: usize) -> Self {
         self.column = self.column.map(|column| column + bytes);

@@ -197,6 +197,8 @@
 pub mod algorithm;
 pub mod backoff;
 mod charging;
+#[cfg(feature = "config")]
+pub mod config;
 mod decision;
 mod dry_run;
 mod error;

@@ -51,6 +51,20 @@ impl Logged {
     }
 }
 
+/// Logs that a file of limits took the place of another one, and what it changes.
+#[cfg(feature = "config")]
+pub(crate) fn limits_changed(changes: &dyn std::fmt::Display) {
+    tracing::info!("the limits have changed: {changes}");
+}
+
+/// Logs that a file of limits has mistakes.
+// Not once for each: it is at most one line for each file that somebody gives.
+#[cfg(feature = "config")]
+#[cold]
+pub(crate) fn limits_unchanged(problems: &dyn std::fmt::Display) {
+    tracing::error!("the limits stay as they are, because the file has mistakes: {problems}");
+}
+
 /// Logs the reason why requests have no key and are answered as the server's fault, once for each
 /// policy and cause.
 #[cold]

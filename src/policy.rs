@@ -27,12 +27,13 @@ use crate::{error::Error, key::Key};
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Policy {
     name: Name,
-    /// Replaces the name where a store hashes it with every key.
+    /// Replaces the name of the states where a store hashes it with every key.
     digest: u64,
     unit: Unit,
     /// 1 if exceeding the limit is abnormal.
     abnormal: u64,
-    partition: Option<Partition>,
+    /// A pointer, because few policies have one and all are copied.
+    rare: Option<Arc<RareSettings>>,
 }
 
 /// The unit that a limit counts, in the `qu` parameter of `RateLimit-Policy`.
@@ -108,7 +109,7 @@ impl Policy {
     /// Returns the policy under which a store keeps the blocks of this one's keys. No other policy
     /// has its name.
     pub(crate) fn of_blocks(&self) -> Self {
-        Self::unchecked(&format!("{}{}", self.name(), Self::OF_BLOCKS))
+        Self::unchecked(&format!("{}{}", self.stored_name(), Self::OF_BLOCKS))
     }
 
     /// Returns `true` if this is such a policy.
@@ -119,16 +120,12 @@ impl Policy {
     }
 
     fn unchecked(name: &str) -> Self {
-        let hash = blake3::hash(name.as_bytes());
-        let digest = hash.as_bytes()[..8]
-            .try_into()
-            .map_or(0, u64::from_le_bytes);
         Self {
             name: Name::new(name),
-            digest,
+            digest: digest_of(name),
             unit: Unit::default(),
             abnormal: 0,
-            partition: None,
+            rare: None,
         }
     }
 
@@ -188,15 +185,56 @@ impl Policy {
     /// ```
     #[must_use]
     pub fn with_partition_key(self, secret: &[u8]) -> Self {
-        Self {
-            partition: Some(Partition::new(secret)),
-            ..self
-        }
+        let secret = Some(*blake3::hash(secret).as_bytes());
+        self.with_rare(|rare| rare.secret = secret)
+    }
+
+    /// Keeps the states of the limit where those of `other` are, so that a limit that is given
+    /// another name begins with what clients have spent under the old one.
+    ///
+    /// Clients, outcomes, logs and metrics have the new name. Stores know the limit by the old one
+    /// for as long as this setting stays. Two limits on one store must not share states.
+    ///
+    /// ```
+    /// use tollgate::{Policy, RateLimitLayer, TokenBucket};
+    ///
+    /// let policy = Policy::new("login").with_states_of(&Policy::new("sign-in"));
+    /// assert_eq!((policy.name(), policy.stored_name()), ("login", "sign-in"));
+    /// let layer = RateLimitLayer::new(TokenBucket::per_hour(5)).policy(policy);
+    /// # let _ = layer;
+    /// ```
+    #[must_use]
+    #[doc(alias = "rename")]
+    pub fn with_states_of(mut self, other: &Self) -> Self {
+        let stored = other.stored_name().to_owned();
+        self.digest = other.digest;
+        let stored = (stored != self.name()).then(|| stored.into());
+        self.with_rare(|rare| rare.stored_name = stored)
+    }
+
+    /// Returns the policy with a rare setting.
+    fn with_rare(mut self, change: impl FnOnce(&mut RareSettings)) -> Self {
+        let rare = self.rare.take();
+        let mut rare = rare.map_or_else(Default::default, |rare| RareSettings::clone(&rare));
+        change(&mut rare);
+        rare.name_digest = digest_of(self.name());
+        self.rare = Some(Arc::new(rare));
+        self
     }
 
     /// Returns the name.
     pub fn name(&self) -> &str {
         self.name.as_str()
+    }
+
+    /// Returns the name under which stores keep the states: the [name](Self::name), unless the
+    /// limit has the [states of another one](Self::with_states_of).
+    pub fn stored_name(&self) -> &str {
+        let stored = self
+            .rare
+            .as_ref()
+            .and_then(|rare| rare.stored_name.as_ref());
+        stored.map_or_else(|| self.name(), |stored| stored)
     }
 
     /// Returns the unit that the limit counts.
@@ -213,7 +251,7 @@ impl Policy {
     /// Returns the partition key of the request, if this is a policy in an
     /// [`Outcome`](crate::Outcome) and has [partition keys](Self::with_partition_key).
     pub fn partition_key(&self) -> Option<&[u8]> {
-        Some(self.partition.as_ref()?.digest()?)
+        Some(self.rare.as_ref()?.partition.as_ref()?)
     }
 
     /// Returns the policy with the partition key of `key`, if it has partition keys.
@@ -222,7 +260,7 @@ impl Policy {
         // Field by field: a policy that is changed after it was copied is moved once more.
         Self {
             name: self.name.clone(),
-            partition: self.partition.as_ref().map(|own| own.for_key(key)),
+            rare: self.rare.as_ref().map(|rare| rare.for_key(key)),
             ..*self
         }
     }
@@ -231,19 +269,26 @@ impl Policy {
     /// their digests, as stores do.
     #[inline]
     pub(crate) fn same_entry(&self, other: &Self) -> bool {
-        self.digest == other.digest && self.unit == other.unit
+        self.name_digest() == other.name_digest() && self.unit == other.unit
     }
 
     /// Returns `true` if refusals by both policies are described by the same problem document.
     #[inline]
     pub(crate) fn same_problem(&self, other: &Self) -> bool {
-        self.digest == other.digest && self.abnormal == other.abnormal
+        self.name_digest() == other.name_digest() && self.abnormal == other.abnormal
+    }
+
+    /// Returns the first 64 bits of the BLAKE3 digest of the [stored name](Self::stored_name).
+    #[inline]
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
     }
 
     /// Returns the first 64 bits of the name's BLAKE3 digest.
     #[inline]
-    pub(crate) fn digest(&self) -> u64 {
-        self.digest
+    pub(crate) fn name_digest(&self) -> u64 {
+        let rare = self.rare.as_ref();
+        rare.map_or(self.digest, |rare| rare.name_digest)
     }
 }
 
@@ -308,40 +353,35 @@ impl Name {
     }
 }
 
-/// A policy's secret, and the partition key of the request that an outcome is about.
-///
-/// A pointer, because few policies have one and all are copied.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Partition(Arc<PartitionSecret>);
-
-#[derive(PartialEq, Eq, Hash)]
-struct PartitionSecret {
-    secret: [u8; 32],
-    digest: Option<[u8; Partition::LENGTH]>,
+/// Returns the first 64 bits of a name's BLAKE3 digest.
+fn digest_of(name: &str) -> u64 {
+    let hash = blake3::hash(name.as_bytes());
+    let bytes = hash.as_bytes()[..8].try_into();
+    bytes.map_or(0, u64::from_le_bytes)
 }
 
-impl Partition {
-    const LENGTH: usize = 16;
+/// The settings that few policies have.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+struct RareSettings {
+    /// Set if it is not the policy's own name.
+    stored_name: Option<Box<str>>,
+    name_digest: u64,
+    /// The secret of partition keys.
+    secret: Option<[u8; 32]>,
+    /// The partition key of the request that an outcome is about.
+    partition: Option<[u8; 16]>,
+}
 
-    /// Takes a secret of any length.
-    fn new(secret: &[u8]) -> Self {
-        Self(Arc::new(PartitionSecret {
-            secret: *blake3::hash(secret).as_bytes(),
-            digest: None,
-        }))
-    }
-
-    /// Returns the partition of `key`, under the same secret.
+impl RareSettings {
+    /// Returns the settings with the partition key of `key`, if they have a secret.
     #[cold]
-    fn for_key(&self, key: &Key) -> Self {
-        let secret = self.0.secret;
-        Self(Arc::new(PartitionSecret {
-            secret,
-            digest: Some(key.digest_under(&secret)),
-        }))
-    }
-
-    fn digest(&self) -> Option<&[u8; Self::LENGTH]> {
-        self.0.digest.as_ref()
+    fn for_key(self: &Arc<Self>, key: &Key) -> Arc<Self> {
+        let Some(secret) = &self.secret else {
+            return Arc::clone(self);
+        };
+        Arc::new(Self {
+            partition: Some(key.digest_under(secret)),
+            ..Self::clone(self)
+        })
     }
 }

@@ -1,74 +1,31 @@
-//! Limits of several routes from a TOML file, whose rules are read again on SIGHUP.
+//! Limits of several routes from a TOML file, which is followed while the server runs.
 //!
-//! `cargo run --features axum,serde --example limits_file -- examples/limits_file/limits.toml`
+//! `cargo run --features axum,config --example limits_file -- examples/limits_file/limits.toml`
 
-use std::{collections::BTreeMap, env, error::Error, fs, net::SocketAddr};
+use std::{env, error::Error, fs, net::SocketAddr};
 
-use axum::{Router, extract::Request, routing::any};
-use tokio::{net::TcpListener, signal::unix};
-use tollgate::{BoxLayer, Limit, LiveRule, Policy, prelude::*};
+use axum::{
+    Router,
+    routing::{get, post},
+};
+use tokio::net::TcpListener;
+use tollgate::config::RouteLimits;
 
 #[cfg(test)]
 mod tests;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-#[derive(serde::Deserialize)]
-struct File {
-    rules: BTreeMap<String, AnyRule>,
-    routes: BTreeMap<String, Vec<String>>,
-}
-
-fn read(path: &str) -> Result<File> {
-    Ok(toml::from_str(&fs::read_to_string(path)?)?)
-}
-
-#[derive(Default)]
-struct Limits {
-    rules: BTreeMap<String, LiveRule<AnyRule>>,
-    routes: BTreeMap<String, BoxLayer<Request, AnyRule>>,
-}
-
-impl Limits {
-    fn new(file: File) -> Result<Self> {
-        let (mut limits, store) = (Self::default(), Local::new().boxed());
-        let live = |(name, rule)| (name, LiveRule::new(rule));
-        limits.rules = file.rules.into_iter().map(live).collect();
-        for (route, names) in file.routes {
-            let mut list = Vec::new();
-            for name in names {
-                let rule = limits.rules.get(&name).ok_or(format!("no rule `{name}`"))?;
-                let limit = Limit::try_live(rule)?.policy(Policy::try_new(&name)?);
-                list.push(limit.key(PeerIp::new()).boxed());
-            }
-            let layer = RateLimitLayer::list(list)?.try_store(store.clone())?;
-            limits.routes.insert(route, layer);
-        }
-        Ok(limits)
-    }
-
-    /// Takes the rules over. Routes stay as they are, and the store in memory runs any rule.
-    fn reload(&self, file: &File) -> Result<()> {
-        let new = self.rules.keys().map(|name| file.rules.get(name));
-        let new = new.collect::<Option<Vec<_>>>().ok_or("a rule is missing")?;
-        let mut changes = self.rules.values().zip(new);
-        changes.try_for_each(|(rule, new)| Ok(rule.set(new.clone())?))
-    }
-}
-
 async fn serve(path: String, listener: TcpListener) -> Result<()> {
-    let mut hangups = unix::signal(unix::SignalKind::hangup())?;
-    let (limits, mut app) = (Limits::new(read(&path)?)?, Router::new());
-    for (route, layer) in &limits.routes {
-        app = app.route(route, any(async || "hello\n").layer(layer.clone()));
+    let limits = RouteLimits::new(&fs::read_to_string(&path)?)?;
+    for warning in limits.file().warnings() {
+        eprintln!("{path}:{warning}");
     }
-    tokio::spawn(async move {
-        while hangups.recv().await.is_some() {
-            if let Err(error) = read(&path).and_then(|file| limits.reload(&file)) {
-                eprintln!("the rules stay as they are: {error}");
-            }
-        }
-    });
+    limits.watch(&path)?;
+    let app = Router::new()
+        .route("/search", get(async || "found\n"))
+        .route("/upload", post(async || "stored\n"))
+        .layer(limits);
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
     Ok(axum::serve(listener, app).await?)
 }

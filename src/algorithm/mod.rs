@@ -55,7 +55,7 @@ pub use self::{
 
 #[cfg(feature = "tokio")]
 pub(crate) use self::codec::{put_number, tag::FRAME, take_number, take_tag};
-#[cfg(test)]
+#[cfg(any(test, feature = "config"))]
 pub(crate) use self::registry::NAMES;
 #[cfg(feature = "redis")]
 pub(crate) use self::registry::{LUA, Lua};

@@ -418,7 +418,10 @@ impl<'a> KeyWords<'a> {
             Some((name, bits)) => (name, Some(bits)),
             None => (word, None),
         };
-        if let (Some(bits), false) = (bits, ["peer-ip", "forwarded-for", "forwarded"].contains(&name)) {
+        if let (Some(bits), false) = (
+            bits,
+            ["peer-ip", "forwarded-for", "forwarded"].contains(&name),
+        ) {
             return Err(self.wrong(format!(
                 "`/{}` is no setting of `{}`: expected a prefix only behind an address, as in `peer-ip/48`",
                 bits.escape_debug(),
@@ -429,13 +432,15 @@ impl<'a> KeyWords<'a> {
             "peer-ip" | "forwarded-for" | "forwarded" => self.address(name, bits)?,
             "header" => {
                 let name = self.name("header x-api-key")?;
-                let name = header::parse_name(name).map_err(|error| self.wrong(error.to_string()))?;
+                let name =
+                    header::parse_name(name).map_err(|error| self.wrong(error.to_string()))?;
                 self.push(format_args!("header {name}"));
                 Part::Header(Header::try_new(name.as_str())?)
             }
             "cookie" => {
                 let name = self.name("cookie session")?;
-                let cookie = Cookie::try_new(name).map_err(|error| self.wrong(error.to_string()))?;
+                let cookie =
+                    Cookie::try_new(name).map_err(|error| self.wrong(error.to_string()))?;
                 self.push(format_args!("cookie {name}"));
                 Part::Cookie(cookie)
             }
@@ -491,7 +496,9 @@ impl<'a> KeyWords<'a> {
             self.address_setting(name, word, &mut settings)?;
         }
         let column = self.column;
-        let part = settings.part(name).map_err(|error| error.at_column(column))?;
+        let part = settings
+            .part(name)
+            .map_err(|error| error.at_column(column))?;
         self.push(settings.text(name));
         Ok(part)
     }
@@ -542,7 +549,8 @@ impl<'a> KeyWords<'a> {
             Some("refuse") => {
                 let status = self.name("or refuse 401")?;
                 let parsed: Option<StatusCode> = status.parse().ok();
-                let is_error = |status: &StatusCode| status.is_client_error() || status.is_server_error();
+                let is_error =
+                    |status: &StatusCode| status.is_client_error() || status.is_server_error();
                 let status = parsed.filter(is_error).ok_or_else(|| {
                     self.wrong(format!(
                         "`{}` is no status of a refusal: expected 400 to 599, as in `or refuse 401`",
@@ -626,7 +634,11 @@ impl AddressSettings {
         if let Some(hops) = self.hops {
             text.push_str(&format!(" hops={hops}"));
         }
-        if let Some(header) = self.header.as_ref().filter(|name| *name != "x-forwarded-for") {
+        if let Some(header) = self
+            .header
+            .as_ref()
+            .filter(|name| *name != "x-forwarded-for")
+        {
             text.push_str(&format!(" header={header}"));
         }
         if let Some(bits) = self.ipv4.filter(|bits| *bits != 32) {

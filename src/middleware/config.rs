@@ -9,6 +9,8 @@ use std::{
     },
 };
 
+#[cfg(feature = "config")]
+use super::boxed::BoxLimit;
 use super::{layer::RateLimitLayer, limits::Limits, same_state::SameState};
 use crate::{
     algorithm::Algorithm,
@@ -135,12 +137,12 @@ pub struct Config<L, S, R> {
 }
 
 /// The observers of a layer.
-pub(super) type BoxObserver = Arc<dyn Observer + Send + Sync>;
+pub(crate) type BoxObserver = Arc<dyn Observer + Send + Sync>;
 
 /// Counts of a layer, over all services that it made.
 // Relaxed throughout: counts that are read for a report order nothing.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     cancelled: AtomicU64,
     misconfigured: AtomicU64,
 }
@@ -156,11 +158,11 @@ impl Counts {
         self.misconfigured.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn cancelled(&self) -> u64 {
+    pub(crate) fn cancelled(&self) -> u64 {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    pub(super) fn misconfigured(&self) -> u64 {
+    pub(crate) fn misconfigured(&self) -> u64 {
         self.misconfigured.load(Ordering::Relaxed)
     }
 }
@@ -168,6 +170,30 @@ impl Counts {
 impl<L, S, R> fmt::Debug for Config<L, S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config").finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "config")]
+impl<Req, Rule: Algorithm, Res, S: Backend, R> Config<Vec<BoxLimit<Req, Rule, Res>>, S, R> {
+    /// Returns the settings of a list of limits, which may be empty, for a service that chooses
+    /// among several.
+    pub(crate) fn of_list(
+        limits: Vec<BoxLimit<Req, Rule, Res>>,
+        watches: Vec<Watch>,
+        store: S,
+        respond: R,
+        observer: Option<BoxObserver>,
+        counts: Arc<Counts>,
+    ) -> Self {
+        Self::new(RateLimitLayer {
+            registration: Arc::default(),
+            limits,
+            store,
+            watches,
+            respond,
+            observer,
+            counts,
+        })
     }
 }
 
@@ -292,7 +318,7 @@ impl<L: Limits, S, R> Config<L, S, R> {
             if let Some((limit, dry_run)) = self.dry_run_of(policy, key, decision) {
                 let live = limit.compared().and_then(|live| {
                     let mut others = decided.clone();
-                    others.find(|((policy, ..), _)| policy.digest() == live.digest())
+                    others.find(|((policy, ..), _)| policy.name_digest() == live.name_digest())
                 });
                 dry_run.count(key, decision, live.map(|(_, decision)| decision));
             }

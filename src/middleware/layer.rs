@@ -463,7 +463,11 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     where
         L: Limits,
     {
-        let limit = self.limits.find(&Policy::try_new(policy).ok()?)?;
+        let mut list = Vec::new();
+        self.limits.list(&mut list);
+        let limit = list
+            .into_iter()
+            .find(|limit| limit.policy.name() == policy)?;
         limit.dry_run.as_ref().map(DryRun::report)
     }
 

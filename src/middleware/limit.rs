@@ -447,6 +447,27 @@ impl<Rule, B, T> Limit<Rule, B, T> {
         }
     }
 
+    /// Returns the name of the limit's policy.
+    #[cfg(feature = "config")]
+    pub(crate) fn policy_name(&self) -> &str {
+        self.settings.policy.name()
+    }
+
+    /// Returns the counts of the dry run that the limit is on.
+    #[cfg(feature = "config")]
+    pub(crate) fn counts_of_dry_run(&self) -> Option<&DryRun> {
+        self.settings.dry_run.as_ref()
+    }
+
+    /// Has a dry run go on counting in that of an earlier limit.
+    #[cfg(feature = "config")]
+    pub(crate) fn counting_in(mut self, earlier: Option<&DryRun>) -> Self {
+        if let (Some(dry_run), Some(earlier)) = (&mut self.settings.dry_run, earlier) {
+            dry_run.count_in(earlier);
+        }
+        self
+    }
+
     fn with_settings(mut self, change: impl FnOnce(&mut LimitSettings<Rule>)) -> Self {
         change(&mut self.settings);
         self

@@ -394,7 +394,7 @@ impl<Req, L: AskEach<Req>> AskEach<Req> for Vec<L> {
 /// # Errors
 ///
 /// The first limit that does not fit the others.
-pub(super) fn check_names(limits: &impl Limits) -> Result<(), Error> {
+pub(crate) fn check_names(limits: &impl Limits) -> Result<(), Error> {
     let mut list = Vec::new();
     limits.list(&mut list);
     for (index, limit) in list.iter().enumerate() {
@@ -404,6 +404,14 @@ pub(super) fn check_names(limits: &impl Limits) -> Result<(), Error> {
             return Err(Error::new(format!(
                 "two limits of one layer are named `{policy}`: expected different names, because a store \
                  keeps the state of a limit under its name; name one of them with `.named(…)`"
+            )));
+        }
+        if let Some(other) = list[..index].iter().find(|other| other.has(policy)) {
+            return Err(Error::new(format!(
+                "the limits `{}` and `{policy}` of one layer have the states of `{}`: expected states of their own; \
+                 take `.with_states_of(…)` from one of them",
+                other.policy,
+                policy.stored_name()
             )));
         }
         let Some(live) = limit.compared() else {
@@ -428,7 +436,7 @@ pub(super) fn check_names(limits: &impl Limits) -> Result<(), Error> {
 /// # Errors
 ///
 /// The store's error about the first rule that it cannot run.
-pub(super) fn check_fit<L, S>(limits: &L, store: &S) -> Result<Vec<Watch>, Error>
+pub(crate) fn check_fit<L, S>(limits: &L, store: &S) -> Result<Vec<Watch>, Error>
 where
     L: Limits,
     S: Store<L::Rule> + Clone + Send + Sync + 'static,

@@ -24,6 +24,13 @@ mod service;
 mod settle;
 mod turn;
 
+#[cfg(feature = "config")]
+pub(crate) use self::{
+    boxed::BoxSettle,
+    config::{BoxObserver, Config, Counts},
+    limits::{check_fit, check_names},
+    settle::SettleLater,
+};
 pub use self::{
     boxed::{BoxLayer, BoxLimit},
     future::ResponseFuture,

@@ -97,18 +97,8 @@ where
         self.inner.poll_ready(cx)
     }
 
-    // Only inlined code sees the request while its key is at hand: a request whose address was
-    // passed on is copied once more.
     fn call(&mut self, req: Req) -> Self::Future {
-        let Self { inner, config } = self;
-        let mut rules = L::Rules::default();
-        let mut asks = L::Asks::default();
-        let limits = &config.limits;
-        if limits.add_asks_at_hand(&req, &mut rules, &mut asks) {
-            ResponseFuture::ask(inner, config, req, asks)
-        } else {
-            ResponseFuture::extract_and_ask(inner, config, req)
-        }
+        ResponseFuture::decide(&mut self.inner, &self.config, req)
     }
 }
 
@@ -122,6 +112,21 @@ where
     R: Respond<Req, Svc::Response, Svc::Error>,
     L::Settle: SettleLater<Req, Svc::Response, Svc::Error, L, S, R>,
 {
+    /// Decides a request by some limits.
+    // Only inlined code sees the request while its key is at hand: a request whose address was
+    // passed on is copied once more.
+    #[inline(always)]
+    pub(crate) fn decide(inner: &mut Svc, config: &Arc<Config<L, S, R>>, req: Req) -> Self {
+        let mut rules = L::Rules::default();
+        let mut asks = L::Asks::default();
+        let limits = &config.limits;
+        if limits.add_asks_at_hand(&req, &mut rules, &mut asks) {
+            Self::ask(inner, config, req, asks)
+        } else {
+            Self::extract_and_ask(inner, config, req)
+        }
+    }
+
     /// Extracts the keys of a request, and asks the store.
     #[inline(never)]
     fn extract_and_ask(inner: &mut Svc, config: &Arc<Config<L, S, R>>, mut req: Req) -> Self {

@@ -320,7 +320,7 @@ where
         let Some(live) = limit.and_then(LimitSettings::compared) else {
             continue;
         };
-        let is_live = |handle: &ChargeHandle| handle.policy().digest() == live.digest();
+        let is_live = |handle: &ChargeHandle| handle.policy().name_digest() == live.name_digest();
         if let Some(live) = handles.iter().position(is_live) {
             let candidate = handles[index].clone();
             handles[live].add_candidate(candidate);

@@ -44,7 +44,7 @@ impl StateKey {
         }
     }
 
-    /// Returns the policy. Only its name identifies the state.
+    /// Returns the policy. Only its [stored name](Policy::stored_name) identifies the state.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -62,7 +62,7 @@ impl StateKey {
     /// Returns `true` if the state belongs to this policy and key, whatever its kind. A reset
     /// removes all of these.
     pub fn is_of(&self, policy: &Policy, key: &Key) -> bool {
-        self.key == *key && self.policy.name() == policy.name()
+        self.key == *key && self.policy.stored_name() == policy.stored_name()
     }
 }
 
@@ -103,13 +103,13 @@ const VERSION: u8 = 2;
 #[cfg(feature = "tokio")]
 pub(super) fn key_name(prefix: &str, policy: &Policy, key: &Key) -> Box<[u8]> {
     // Exactly the length of a name with a digest, so nothing is reallocated.
-    let mut name = String::with_capacity(prefix.len() + policy.name().len() + 38);
+    let mut name = String::with_capacity(prefix.len() + policy.stored_name().len() + 38);
     // Writing to memory cannot fail.
     let _ = write!(
         name,
         "{prefix}:{VERSION}:{{{}}}:{}",
         key.stored(),
-        policy.name()
+        policy.stored_name()
     );
     name.into_bytes().into_boxed_slice()
 }
@@ -131,6 +131,6 @@ pub(super) fn log_name(prefix: &str, states: &[u8], log: &str) -> Box<[u8]> {
 /// client's states.
 #[cfg(feature = "tokio")]
 pub(super) fn nodes_name(prefix: &str, policy: &Policy) -> Box<[u8]> {
-    let name = format!("{prefix}:nodes:{}", policy.name());
+    let name = format!("{prefix}:nodes:{}", policy.stored_name());
     name.into_bytes().into_boxed_slice()
 }

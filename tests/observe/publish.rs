@@ -31,6 +31,10 @@ pub(crate) fn publish_everything() {
     tollgate::key::introspect::IntrospectStats::default().publish("api");
     #[cfg(feature = "listen")]
     tollgate::listen::Connections::default().publish("public");
+    #[cfg(feature = "config")]
+    tollgate::config::RouteLimits::<()>::new("default.limits = []")
+        .unwrap()
+        .publish("api");
     LocalStats::default().publish("any");
     ScriptStats::default().publish("any");
     CasStats::default().publish("any");

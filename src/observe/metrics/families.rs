@@ -52,6 +52,10 @@ families! {
     /// Charges that may not have been corrected, in the layer's store.
     LAYER_UNSETTLED = "tollgate_layer_unsettled_total";
 
+    // Published for a layer of a file.
+    /// Files of limits that took the place of another one, or had mistakes.
+    LIMITS_FILES = "tollgate_limits_files_total";
+
     // Published for the responder of a layer.
     /// Bodies of refused requests that were read, or dropped because of a bound.
     REFUSED_BODIES = "tollgate_refused_bodies_total";

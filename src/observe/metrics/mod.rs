@@ -256,7 +256,7 @@ impl PolicyTable {
     /// Returns the metrics of a policy, or those of all further policies if it is one too many.
     #[inline]
     fn get(&self, policy: &Policy) -> &PolicyMetrics {
-        let digest = policy.digest();
+        let digest = policy.name_digest();
         for slot in self.probe(digest) {
             match slot.get() {
                 Some(entry) if entry.digest == digest => return &entry.metrics,
@@ -283,7 +283,7 @@ impl PolicyTable {
             return self.other();
         }
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
-        let digest = policy.digest();
+        let digest = policy.name_digest();
         for slot in self.probe(digest) {
             match slot.get() {
                 Some(entry) if entry.digest == digest => return &entry.metrics,

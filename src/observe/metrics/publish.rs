@@ -51,6 +51,7 @@ use crate::{
 /// | [`Fallback`](crate::store::Fallback) | `tollgate_fallback_…`, and those of `OnFailure`. Its local store is published as `<name>-local` |
 /// | [`BoxStore`](crate::store::BoxStore), [`Transactional`](crate::store::driver::Transactional) | `tollgate_store_unsettled_total`, if the store counts |
 /// | [`RateLimitLayer`](crate::RateLimitLayer) | `tollgate_layer_…`, without those of its store |
+/// | `config::RouteLimits` | `tollgate_layer_…`, without collisions, and `tollgate_limits_files_total` |
 /// | `Introspect` | `tollgate_introspect_…` |
 /// | `respond::DrainBodies` | `tollgate_refused_bodies…` |
 /// | `listen::Connections` | `tollgate_connections_…`, `tollgate_accept_errors_total` |
@@ -131,6 +132,8 @@ macro_rules! snapshots {
 snapshots! {
     #[cfg(all(feature = "http-body", feature = "tokio"))]
     crate::respond::DrainStats as "layer";
+    #[cfg(feature = "config")]
+    crate::config::ReloadStats as "layer";
     #[cfg(feature = "introspect")]
     crate::key::introspect::IntrospectStats as "layer";
     #[cfg(feature = "listen")]
@@ -160,6 +163,17 @@ impl<L, S: Backend, R> Publish for RateLimitLayer<L, S, R> {
         families::LAYER_COLLISIONS.set(layer(), self.collisions());
         families::LAYER_MISCONFIGURED.set(layer(), self.misconfigured());
         families::LAYER_UNSETTLED.set(layer(), self.unsettled());
+    }
+}
+
+#[cfg(feature = "config")]
+impl<B, S: Backend, R, Out> Publish for crate::config::RouteLimits<B, S, R, Out> {
+    fn publish(&self, name: &str) {
+        let layer = || labels("layer", name, &[]);
+        families::LAYER_CANCELLED.set(layer(), self.cancelled());
+        families::LAYER_MISCONFIGURED.set(layer(), self.misconfigured());
+        families::LAYER_UNSETTLED.set(layer(), self.unsettled());
+        self.reloads().publish(name);
     }
 }
 
