@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --features axum --example quickstart -- --demo
 //! cargo run --features axum --example quickstart -- --rule "token-bucket 2/1s burst=2"
+//! cargo run --features axum,config --example quickstart -- --config limits.toml
 //! cargo run --features axum,redis --example quickstart -- --store redis://127.0.0.1:6379
 //! cargo run --features axum,redis --example quickstart -- --store redis://127.0.0.1:6379 --lease 100ms --rule "token-bucket 1000/1s"
 //! cargo run --features axum,memcached --example quickstart -- --store memcached://127.0.0.1:11211
@@ -11,6 +12,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `routes.rs` | the limit, and the routes behind it: read this first |
+//! | `file.rs` | limits from a file, `--config` and `--check` |
 //! | `store.rs` | stores shared by several servers, and their failures |
 //! | `handover.rs` | what the store must get before the server ends |
 //! | `main.rs` | the server |
@@ -22,6 +24,8 @@
 )]
 
 mod demo;
+#[cfg(feature = "config")]
+mod file;
 mod flags;
 mod handover;
 mod routes;
@@ -60,6 +64,10 @@ async fn main() -> ExitCode {
         Ok(Command::Help) => write!(io::stdout(), "{}", flags::HELP).map_err(Into::into),
         Ok(Command::Serve(args)) => serve(&args).await,
         Ok(Command::Demo(args)) => demo(&args).await,
+        Ok(Command::Check(args)) => match check(&args).await {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Err(sentence) => {
             eprintln!("quickstart: {sentence}");
             return ExitCode::from(2);
@@ -105,6 +113,10 @@ async fn bind(args: &Args) -> Result<Bound, Box<dyn Error>> {
     })?;
     let address = listener.local_addr()?;
     let (app, handover) = match store {
+        #[cfg(feature = "config")]
+        Opened::Any(_, store, handover) if let Some(file) = &args.config => {
+            (file::app(args, file, store)?, handover)
+        }
         Opened::Any(rule, store, handover) => (routes::app(args, rule, store)?, handover),
         #[cfg(feature = "memcached")]
         Opened::Counted(rule, store, handover) => (routes::app(args, rule, store)?, handover),
@@ -125,7 +137,7 @@ async fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
         app,
         handover,
     } = bind(args).await?;
-    let header = match args.key.example_header() {
+    let header = match flags::example_header(&args.key) {
         Some((name, value)) => format!("-H '{name}: {}' ", value.to_str()?),
         None => String::new(),
     };
@@ -133,7 +145,10 @@ async fn serve(args: &Args) -> Result<(), Box<dyn Error>> {
     let mut out = io::stdout();
     writeln!(out, "listening on {url}")?;
     let (rule, key, store) = (&args.rule, &args.key, &args.store);
-    writeln!(out, "{rule} for --key {key} in --store {store}; try\n")?;
+    match &args.config {
+        Some(file) => writeln!(out, "the limits of {file} in --store {store}; try\n")?,
+        None => writeln!(out, "{rule} for --key \"{key}\" in --store {store}; try\n")?,
+    }
     writeln!(out, "  curl -i {header}{url}/")?;
     writeln!(out, "  curl {header}{url}/decision")?;
     writeln!(
@@ -193,6 +208,15 @@ async fn hand_over(handover: Handover) {
     if let Some(missing) = handover.run(FOR_THE_STORE).await {
         eprintln!("quickstart: {missing}");
     }
+}
+
+/// Shows the mistakes and warnings of a file, and returns the status to exit with.
+async fn check(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    #[cfg(feature = "config")]
+    if let (Opened::Any(_, store, _), Some(file)) = (store::open(args).await?, &args.config) {
+        return file::check(file, store);
+    }
+    Err("there is no file to check".into())
 }
 
 async fn demo(args: &Args) -> Result<(), Box<dyn Error>> {

@@ -35,11 +35,15 @@ where
         .key(args.key.clone())
         .try_store(store)?
         .respond(Http::new().headers(args.headers));
-    Ok(Router::new()
+    Ok(all().layer(limit))
+}
+
+/// Returns the routes, without a limit.
+pub(crate) fn all() -> Router {
+    Router::new()
         .route("/", get(hello))
         .route("/slow", get(slow))
         .route("/decision", get(decision))
-        .layer(limit))
 }
 
 async fn hello(outcome: Outcome) -> String {

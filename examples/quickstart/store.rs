@@ -73,7 +73,8 @@ async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
     let now = builder.clone().connect().await;
     let (connection, is_there) = now_or_later(now, || builder.connect_lazy(), args)?;
     match CountedRule::try_from(args.rule.clone()) {
-        Ok(rule) if args.lease.is_none() => {
+        // A file may have any rule.
+        Ok(rule) if args.lease.is_none() && args.config.is_none() => {
             let counters = MemcachedCounters::<CountedRule>::new(connection).boxed();
             let share = share(args).and_then(CountedRule::try_from);
             let fleet = |store| synced_or_not(store, args);

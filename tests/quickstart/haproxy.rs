@@ -66,7 +66,7 @@ fn send(to: SocketAddr, count: usize, lines: &str) -> [usize; 3] {
 fn the_balancer_refuses_floods_and_the_layer_keeps_the_exact_limit() {
     let redis = Redis::start();
     let flags = ["--store", &redis.url(), "--rule", "token-bucket 20/1h"];
-    for key in ["forwarded-for:127.0.0.1", "forwarded:127.0.0.1"] {
+    for key in ["forwarded-for 127.0.0.1", "forwarded 127.0.0.1"] {
         redis.command(&["FLUSHALL"]);
         let node = || Server::start(&[&flags[..], &["--key", key]].concat());
         let nodes = [node(), node()];
@@ -85,8 +85,8 @@ fn the_balancer_refuses_floods_and_the_layer_keeps_the_exact_limit() {
 #[test]
 fn nobody_can_forge_an_address() {
     for (key, name) in [
-        ("forwarded-for:127.0.0.1", "x-forwarded-for: "),
-        ("forwarded:127.0.0.1", "forwarded: for="),
+        ("forwarded-for 127.0.0.1", "x-forwarded-for: "),
+        ("forwarded 127.0.0.1", "forwarded: for="),
     ] {
         let start = || Server::start(&["--rule", "token-bucket 5/1h", "--key", key]);
         let node = start();
@@ -120,7 +120,7 @@ fn after_a_flood(balancer: &Haproxy) {
 
 #[test]
 fn counts_survive_a_reload_and_reach_the_other_balancer() {
-    let key = "forwarded-for:127.0.0.1";
+    let key = "forwarded-for 127.0.0.1";
     let node = Server::start(&["--rule", "token-bucket 10/1h", "--key", key]);
     let ports = [free_port(), free_port()];
     let [left, right] = ["left", "right"].map(|name| peer(name, ports, [node.address; 2]));

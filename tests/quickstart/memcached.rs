@@ -11,7 +11,7 @@ use super::{
     servers::{Memcached, slack_since, wait_until},
 };
 
-const KEY: &str = "--key=header:x-api-key";
+const KEY: &str = "--key=header x-api-key";
 
 fn url(memcached: &Memcached) -> String {
     format!("memcached://{}", memcached.address())

@@ -28,7 +28,7 @@ fn until_asked(redis: &servers::Redis, server: &Server) {
 fn two_processes_share_one_limit() {
     let redis = servers::Redis::start();
     let url = redis.url();
-    let args = args(&url, "token-bucket 7/1h", &["--key=header:x-api-key"]);
+    let args = args(&url, "token-bucket 7/1h", &["--key=header x-api-key"]);
     let [one, other] = [(); 2].map(|()| Server::start(&args));
     let admissions = |server: &Server, client: &str, calls| {
         let line = format!("x-api-key: {client}\r\n");
@@ -46,7 +46,7 @@ fn a_lost_store_opens_closes_or_is_replaced_as_configured() {
     let url = redis.url();
     // Long enough that a slow machine never triggers a fallback decision.
     let fixed = [
-        "--key=header:x-api-key",
+        "--key=header x-api-key",
         "--store-timeout=10s",
         "--on-store-error",
     ];
@@ -97,7 +97,7 @@ fn a_store_that_is_down_at_the_start_is_used_once_it_runs() {
     let url = redis.url();
     let rule = "token-bucket 4/1h";
     redis.kill();
-    let fixed = ["--key=header:x-api-key", "--store-timeout=10s"];
+    let fixed = ["--key=header x-api-key", "--store-timeout=10s"];
     let start = |more: &[&str]| Server::start(&args(&url, rule, &[&fixed, more].concat()));
     let open = start(&["--on-store-error=open"]);
     let local = start(&["--on-store-error=local", "--nodes=2"]);
@@ -133,7 +133,7 @@ fn calls_to_a_silent_store_end_at_the_timeout() {
     let url = redis.url();
     let start = |way| {
         let more = [
-            "--key=header:x-api-key",
+            "--key=header x-api-key",
             "--store-timeout",
             "150ms",
             "--on-store-error",

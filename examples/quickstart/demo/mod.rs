@@ -39,7 +39,7 @@ pub(crate) async fn run(
     let promise = Promise::of(&args.rule)?;
     let pace = promise.exhausting_pace();
     let chart = Chart::of(pace);
-    let mut client = Client::connect(server, args.key.example_header()).await?;
+    let mut client = Client::connect(server, crate::flags::example_header(&args.key)).await?;
     let mut seen = Seen::default();
 
     writeln!(

@@ -7,30 +7,36 @@ use std::{ffi::OsString, fmt::Display, net::SocketAddr, str::FromStr, time::Dura
 
 use tollgate::{
     AnyRule, Quota,
+    key::AnyKey,
     respond::Headers,
     store::{LeaseConfig, SyncConfig},
 };
 
 pub(crate) use self::{
-    key::ClientKey,
+    key::example_header,
     store::{OnStoreError, StoreLocation},
 };
 
-pub(crate) const HELP: &str = "\
-An axum server behind a rate limit.
+pub(crate) const HELP: &str = r#"An axum server behind a rate limit.
 
 Usage: cargo run --features axum --example quickstart -- [FLAG]...
 
   --listen ADDR    address and port, 0 picks one  [127.0.0.1:3000]
   --rule RULE      how much is allowed            [token-bucket 5/10s burst=5]
-  --key KEY        to whom                        [peer]
-                     peer                  each client address
+  --key KEY        to whom                        [peer-ip]
+                     peer-ip               each client address
                      global                everybody together
-                     header:NAME           each value of a header
-                     forwarded-for:CIDR[,CIDR]
-                                           each client that trusted proxies name
-                     forwarded:CIDR[,CIDR]
-                                           … in Forwarded, not X-Forwarded-For
+                     "header NAME"         each value of a header; bearer, host,
+                                           "cookie NAME", path, method, route
+                     "forwarded-for CIDR CIDR"
+                                           each client that trusted proxies name;
+                                           forwarded reads Forwarded instead
+                     "A + B", "A or B"     both together, one if the other lacks
+  --config FILE    limits and routes from a file of TOML, instead of --rule and
+                   --key; it is followed while the server runs (built with the
+                   feature `config`)
+  --check FILE     shows the mistakes and warnings of such a file, for the
+                   store that is named, and ends
   --headers SHAPE  which headers are sent         [draft]
                      draft, draft-07, draft-06, legacy, legacy-delta, none
   --store STORE    where it is remembered         [memory]
@@ -66,22 +72,26 @@ Usage: cargo run --features axum --example quickstart -- [FLAG]...
   --demo           sends itself requests, shows what happens, and ends
   --help           shows this
 
-Exit status: 0, 1 if it could not serve or the demo saw a broken promise,
-2 for a wrong flag.
-";
+Exit status: 0, 1 if it could not serve, the demo saw a broken promise, or the
+file has mistakes, 2 for a wrong flag, 3 if the file has only warnings.
+"#;
 
 /// The command to run.
 pub(crate) enum Command {
     Help,
     Serve(Args),
     Demo(Args),
+    /// Check the file of `config`.
+    Check(Args),
 }
 
 /// The settings of the server.
 pub(crate) struct Args {
     pub(crate) listen: SocketAddr,
     pub(crate) rule: AnyRule,
-    pub(crate) key: ClientKey,
+    pub(crate) key: AnyKey,
+    /// The file of `--config`, which stands for `rule` and `key`.
+    pub(crate) config: Option<String>,
     pub(crate) headers: Headers,
     pub(crate) store: StoreLocation,
     pub(crate) on_store_error: OnStoreError,
@@ -103,6 +113,7 @@ impl Command {
             (None, None, None, None);
         let (mut demo, mut remember_refusals, mut lease) = (false, false, None);
         let (mut sync, mut overshoot) = (None, None);
+        let (mut config, mut check) = (None, None);
         let mut args = args.into_iter().peekable();
         while let Some(arg) = args.next() {
             let arg = text(arg)?;
@@ -130,7 +141,7 @@ impl Command {
                 }
                 (
                     "--listen" | "--rule" | "--key" | "--headers" | "--store" | "--on-store-error"
-                    | "--nodes" | "--store-timeout" | "--overshoot",
+                    | "--nodes" | "--store-timeout" | "--overshoot" | "--config" | "--check",
                     _,
                 ) => {
                     let value = match value {
@@ -143,6 +154,8 @@ impl Command {
                         "--listen" => set(&mut listen, flag, address(&value)?)?,
                         "--rule" => set(&mut rule, flag, parsed(flag, &value)?)?,
                         "--key" => set(&mut key, flag, parsed(flag, &value)?)?,
+                        "--config" => set(&mut config, flag, value)?,
+                        "--check" => set(&mut check, flag, value)?,
                         "--store" => set(&mut store, flag, parsed(flag, &value)?)?,
                         "--on-store-error" => {
                             set(&mut on_store_error, flag, parsed(flag, &value)?)?;
@@ -155,12 +168,38 @@ impl Command {
                 }
                 _ => {
                     return Err(format!(
-                        "unknown flag `{arg}`: expected --listen, --rule, --key, --headers, --store, \
+                        "unknown flag `{arg}`: expected --listen, --rule, --key, --config, --check, --headers, --store, \
                          --on-store-error, --nodes, --store-timeout, --lease, --sync, --overshoot, --remember-refusals, \
                          --demo or --help"
                     ));
                 }
             }
+        }
+        let is_check = check.is_some();
+        if let (true, Some(flag)) = (
+            config.is_some() || is_check,
+            [
+                ("--rule", rule.is_some()),
+                ("--key", key.is_some()),
+                ("--demo", demo),
+                (
+                    "--config and --check together",
+                    config.is_some() && is_check,
+                ),
+            ]
+            .iter()
+            .find_map(|(flag, is_given)| is_given.then_some(flag)),
+        ) {
+            return Err(format!(
+                "a file of limits does not go with {flag}: expected one of them; take one out"
+            ));
+        }
+        if (config.is_some() || is_check) && !cfg!(feature = "config") {
+            return Err(
+                "this program was built without config: expected that feature for a file of limits; build it with \
+                 `--features axum,config`"
+                    .to_owned(),
+            );
         }
         // The demo is its own client, so any free port works.
         let listen = listen.unwrap_or(SocketAddr::from((
@@ -170,7 +209,8 @@ impl Command {
         let args = Args {
             listen,
             rule: or_default(rule, "--rule", "token-bucket 5/10s burst=5")?,
-            key: or_default(key, "--key", "peer")?,
+            key: or_default(key, "--key", "peer-ip")?,
+            config: config.or(check),
             headers: or_default(headers, "--headers", "draft")?,
             store: or_default(store, "--store", "memory")?,
             starts_without: matches!(
@@ -203,6 +243,8 @@ impl Command {
         }
         Ok(if demo {
             Self::Demo(args)
+        } else if is_check {
+            Self::Check(args)
         } else {
             Self::Serve(args)
         })

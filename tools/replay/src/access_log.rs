@@ -15,8 +15,18 @@ pub(crate) struct Entry<'a> {
     pub(crate) host: &'a [u8],
     /// `None` for `-`.
     pub(crate) user: Option<&'a [u8]>,
+    /// `None` if the request is none.
+    pub(crate) method: Option<&'a [u8]>,
+    /// The target as it was sent. `None` if the request has no path.
+    pub(crate) target: Option<&'a [u8]>,
     /// Without scheme, host and query. `None` if the request has no path.
     pub(crate) path: Option<&'a [u8]>,
+    /// `None` for `-`.
+    pub(crate) status: Option<u16>,
+    /// As the server has escaped it. `None` for `-`, and in the Common Log Format.
+    pub(crate) referer: Option<&'a [u8]>,
+    /// As the server has escaped it. `None` for `-`, and in the Common Log Format.
+    pub(crate) agent: Option<&'a [u8]>,
 }
 
 impl<'a> Entry<'a> {
@@ -37,19 +47,26 @@ impl<'a> Entry<'a> {
         let (request, rest) = quoted(rest).ok_or(
             "no request behind the time: expected one in quotes, as in `\"GET / HTTP/1.1\"`",
         )?;
-        let rest = status_and_size(rest)
+        let (status, rest) = status_and_size(rest)
             .ok_or("no status and size behind the request: expected both, as in `200 2326`")?;
-        if !is_ending(rest) {
-            return Err(
-                "an ending of neither the Common nor the Combined Log Format: expected nothing behind the \
-                 size, or referer and user agent in quotes",
-            );
-        }
+        let (referer, agent) = referer_and_agent(rest).ok_or(
+            "an ending of neither the Common nor the Combined Log Format: expected nothing behind the \
+             size, or referer and user agent in quotes",
+        )?;
+        let given = |text: &'a [u8]| (text != b"-").then_some(text);
+        let target = target(request);
         Ok(Self {
             at,
             host,
-            user: (user != b"-").then_some(user),
-            path: path(request),
+            user: given(user),
+            method: target.map(|(method, _)| method),
+            target: target.map(|(_, target)| target),
+            path: target.and_then(|(_, target)| path(target)),
+            status: std::str::from_utf8(status)
+                .ok()
+                .and_then(|status| status.parse().ok()),
+            referer: referer.and_then(given),
+            agent: agent.and_then(given),
         })
     }
 }
@@ -89,31 +106,33 @@ fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&text[..end], &text[end + 1..]))
 }
 
-/// Returns the rest after status and size, either of which may be `-`.
-fn status_and_size(text: &[u8]) -> Option<&[u8]> {
+/// Returns the status and the rest after the size, either of which may be `-`.
+fn status_and_size(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let number = |text: &[u8]| text == b"-" || text.iter().all(u8::is_ascii_digit);
     let text = text.strip_prefix(b" ")?;
     let (status, rest) = word(text)?;
     let end = rest.iter().position(|byte| *byte == b' ');
     let (size, rest) = rest.split_at(end.unwrap_or(rest.len()));
     let is_status = status == b"-" || status.len() == 3;
-    (is_status && number(status) && !size.is_empty() && number(size)).then_some(rest)
+    let is_right = is_status && number(status) && !size.is_empty() && number(size);
+    is_right.then_some((status, rest))
 }
 
-/// Returns `true` if a line may end with this text. Some servers append words of their own after
-/// the user agent.
-fn is_ending(text: &[u8]) -> bool {
-    let agent = || {
-        let (_referer, rest) = quoted(text)?;
-        let (_agent, rest) = quoted(rest)?;
-        Some(rest)
-    };
-    text.is_empty() || agent().is_some_and(|rest| rest.is_empty() || rest[0] == b' ')
+type RefererAndAgent<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+
+/// Returns the referer and the user agent of a line that ends with this text; `None` if none does.
+/// Some servers append words of their own.
+fn referer_and_agent(text: &[u8]) -> Option<RefererAndAgent<'_>> {
+    if text.is_empty() {
+        return Some((None, None));
+    }
+    let (referer, rest) = quoted(text)?;
+    let (agent, rest) = quoted(rest)?;
+    (rest.is_empty() || rest[0] == b' ').then_some((Some(referer), Some(agent)))
 }
 
-/// Returns the path of `GET /path?query HTTP/1.1`, or of `GET http://host/path HTTP/1.1` as sent to
-/// proxies.
-fn path(request: &[u8]) -> Option<&[u8]> {
+/// Returns the method and the target of `GET /path?query HTTP/1.1`.
+fn target(request: &[u8]) -> Option<(&[u8], &[u8])> {
     let (method, target) = word(request)?;
     let is_method = |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'_');
     if !method.iter().all(is_method) {
@@ -123,6 +142,11 @@ fn path(request: &[u8]) -> Option<&[u8]> {
     // them.
     let version = target.windows(6).rposition(|window| window == b" HTTP/");
     let target = &target[..version.unwrap_or(target.len())];
+    (!target.is_empty()).then_some((method, target))
+}
+
+/// Returns the path of a target, also of `http://host/path` as sent to proxies.
+fn path(target: &[u8]) -> Option<&[u8]> {
     let query = target.iter().position(|byte| matches!(byte, b'?' | b'#'));
     let target = &target[..query.unwrap_or(target.len())];
     let scheme = target.windows(3).position(|window| window == b"://");

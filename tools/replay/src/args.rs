@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, fmt::Display, path::PathBuf, str::FromStr};
 
-use tollgate::AnyRule;
+use tollgate::{AnyRule, key::AnyKey};
 
 use crate::engine::line::rule_of;
 
@@ -10,6 +10,7 @@ pub(crate) const HELP: &str = "\
 Shows what a rule would have done to recorded traffic.
 
 Usage: replay --rule RULE [FLAG]... [FILE]... <in >out
+       replay --config FILE [FLAG]... [FILE]... <in >out
 
   --rule RULE      how much is allowed, as in \"token-bucket 10/1m burst=20\"
   --compare RULE   another rule for the same access log; reports where the two differ
@@ -17,10 +18,12 @@ Usage: replay --rule RULE [FLAG]... [FILE]... <in >out
                      csv       lines t_ns,key,cost[,op[,class]]; answers each with a line
                      combined  access logs, Common or Combined Log Format; reports at the end
   --csv            the same as --format csv
-  --key KEY        who is limited in an access log     [ip]
-                     ip        the host, the first word
-                     user      the user, the third word; not where it is -
-                     path      the path of the request, without its query
+  --key KEY        who is limited in an access log     [peer-ip]
+                     a key of the library, as far as a log knows it: peer-ip, path, method,
+                     \"header user-agent\", \"header referer\", \"header remote-user\" for the
+                     user, \"peer-ip + path\", \"header remote-user or peer-ip\"
+  --config FILE    instead of --rule and --key: the limits and routes of a file, for access logs;
+                   --compare then names another file. Each request ends at once, with its status
   --top N          how many refused keys the report names  [20]
   --keys N         how many keys are remembered at once; without it, all
   --plot FILE      draws requests over time as SVG
@@ -39,6 +42,7 @@ Exit status: 0, 1 if a line was malformed or something could not be read or writ
 pub(crate) enum Command {
     Help,
     Replay(Box<Args>),
+    Files(FileArgs),
 }
 
 /// The settings of a replay.
@@ -53,21 +57,24 @@ pub(crate) struct Args {
     pub(crate) files: Vec<PathBuf>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) enum Format {
     Csv,
     /// An access log, with the key of the limit and the number of keys to list.
     Combined {
-        key: Key,
+        key: AnyKey,
         top: usize,
     },
 }
 
-#[derive(Clone, Copy)]
-pub(crate) enum Key {
-    Ip,
-    User,
-    Path,
+/// The settings of a replay under files of limits.
+pub(crate) struct FileArgs {
+    pub(crate) file: PathBuf,
+    pub(crate) compare: Option<PathBuf>,
+    /// The number of keys to list.
+    pub(crate) top: usize,
+    /// Empty for standard input.
+    pub(crate) files: Vec<PathBuf>,
 }
 
 impl Command {
@@ -76,6 +83,7 @@ impl Command {
     pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let (mut rule, mut format, mut key, mut top) = (None, None, None, None);
         let (mut compare, mut keys, mut plot, mut files) = (None, None, None, Vec::new());
+        let mut config = None;
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {
             if arg == "-" || !arg.as_encoded_bytes().starts_with(b"-") {
@@ -92,7 +100,8 @@ impl Command {
                 ("--csv", None) => set(&mut format, "--format", "csv".to_owned())?,
                 ("--csv" | "--help", Some(_)) => return Err(format!("{flag} takes no value")),
                 (
-                    "--rule" | "--compare" | "--format" | "--key" | "--top" | "--keys" | "--plot",
+                    "--rule" | "--compare" | "--format" | "--key" | "--top" | "--keys" | "--plot"
+                    | "--config",
                     _,
                 ) => {
                     let value = match value {
@@ -103,7 +112,8 @@ impl Command {
                     };
                     match flag {
                         "--rule" => set(&mut rule, flag, parsed_rule(flag, &value)?)?,
-                        "--compare" => set(&mut compare, flag, parsed_rule(flag, &value)?)?,
+                        "--compare" => set(&mut compare, flag, value)?,
+                        "--config" => set(&mut config, flag, value)?,
                         "--format" => set(&mut format, flag, value)?,
                         "--key" => set(&mut key, flag, parsed(flag, &value)?)?,
                         "--top" => set(&mut top, flag, number(flag, &value)?)?,
@@ -114,7 +124,7 @@ impl Command {
                 _ => {
                     return Err(format!(
                         "unknown flag `{arg}`: expected --rule, --compare, --format, --csv, --key, --top, \
-                         --keys, --plot or --help"
+                         --keys, --plot, --config or --help"
                     ));
                 }
             }
@@ -124,6 +134,29 @@ impl Command {
                 "--keys 0: expected at least 1; without --keys all are remembered".to_owned(),
             );
         }
+        if let Some(config) = config {
+            let excluded = [
+                ("--rule", rule.is_some()),
+                ("--key", key.is_some()),
+                ("--keys", keys.is_some()),
+                ("--plot", plot.is_some()),
+                ("--format csv", format.as_deref() == Some("csv")),
+            ];
+            if let Some((flag, _)) = excluded.iter().find(|(_, is_given)| *is_given) {
+                return Err(format!(
+                    "--config does not go with {flag}: expected one of them; take one out"
+                ));
+            }
+            return Ok(Self::Files(FileArgs {
+                file: config.into(),
+                compare: compare.map(PathBuf::from),
+                top: top.unwrap_or(20),
+                files,
+            }));
+        }
+        let compare = compare
+            .map(|rule| parsed_rule("--compare", &rule))
+            .transpose()?;
         let format = match format.as_deref() {
             None | Some("csv") => match (key, top, &compare) {
                 (None, None, None) => Format::Csv,
@@ -132,7 +165,7 @@ impl Command {
                 (None, None, Some(_)) => return Err(only_for_logs("--compare")),
             },
             Some("combined") => Format::Combined {
-                key: key.unwrap_or(Key::Ip),
+                key: key.map_or_else(|| parsed("--key", "peer-ip"), Ok)?,
                 top: top.unwrap_or(20),
             },
             Some(other) => {
@@ -187,27 +220,4 @@ fn number(flag: &str, value: &str) -> Result<usize, String> {
     value
         .parse()
         .map_err(|_| format!("{flag} \"{value}\": expected a whole number, as in {flag} 20"))
-}
-
-impl FromStr for Key {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "ip" => Ok(Self::Ip),
-            "user" => Ok(Self::User),
-            "path" => Ok(Self::Path),
-            _ => Err("expected ip, user or path".to_owned()),
-        }
-    }
-}
-
-impl Key {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Ip => "ip",
-            Self::User => "user",
-            Self::Path => "path",
-        }
-    }
 }

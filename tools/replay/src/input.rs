@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, IsTerminal, Read, Write},
+    io::{self, BufRead, BufReader, IsTerminal, Read, Write},
     path::{Path, PathBuf},
 };
 
@@ -114,4 +114,47 @@ fn progress(bytes: Option<u64>) -> ProgressBar {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }
+}
+
+/// The numbers of lines of a source.
+pub(crate) struct Lines {
+    pub(crate) lines: u64,
+    pub(crate) malformed: u64,
+}
+
+/// Gives each line that is not empty to `take`, and reports those that it finds malformed.
+pub(crate) fn lines_of(
+    source: Source,
+    mut take: impl FnMut(&[u8]) -> Result<(), &'static str>,
+) -> Result<Lines, String> {
+    const BUFFER: usize = 1 << 16;
+    let mut complaints = source.complaints;
+    let mut reader = BufReader::with_capacity(BUFFER, source.reader);
+    let (mut line, mut lines) = (Vec::new(), 0);
+    for number in 1.. {
+        line.clear();
+        let read = reader.read_until(b'\n', &mut line);
+        if read.map_err(|error| cannot_read(&complaints.name, &error))? == 0 {
+            break;
+        }
+        let line = line.strip_suffix(b"\n").unwrap_or(&line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        // A byte order mark, as some editors write it, is not part of the first host.
+        let mark = "\u{feff}".as_bytes();
+        let line = line
+            .strip_prefix(mark)
+            .filter(|_| number == 1)
+            .unwrap_or(line);
+        if line.is_empty() {
+            continue;
+        }
+        lines += 1;
+        if let Err(problem) = take(line) {
+            complaints.malformed(number, problem);
+        }
+    }
+    Ok(Lines {
+        lines,
+        malformed: complaints.count,
+    })
 }

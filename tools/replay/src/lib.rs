@@ -5,6 +5,7 @@
 //! cd tools/replay
 //! cargo run --release -- --rule "token-bucket 10/1m burst=20" <calls.csv >answers.csv
 //! cargo run --release -- --rule "token-bucket 10/1m" --format combined access.log
+//! cargo run --release -- --config limits.toml access.log
 //! cargo run --release -- --rule "token-bucket 10/1m" --compare "fixed-window 10/1m" --format combined access.log
 //! ```
 //!
@@ -12,7 +13,8 @@
 //! |---|---|
 //! | `engine` | decides call by call |
 //! | `calls` | reads CSV, and answers each line with a line |
-//! | `logs`, `access_log` | read access logs, and report at the end |
+//! | `logs`, `access_log`, `request` | read access logs, and report at the end |
+//! | `files` | the same, under a file of limits, by the layer itself |
 //! | `comparison` | decides each request under two rules, and counts where they differ |
 //! | `plot`, `axis`, `timeline` | draw requests over time |
 
@@ -23,11 +25,13 @@ pub mod calendar;
 mod calls;
 pub mod comparison;
 pub mod engine;
+mod files;
 mod input;
 mod logs;
 pub mod numbers;
 mod plot;
 mod report;
+mod request;
 mod tally;
 mod timeline;
 
@@ -57,9 +61,13 @@ pub fn run() -> ExitCode {
             .write_all(args::HELP.as_bytes())
             .map(|()| true)
             .map_err(Stop::writing),
+        Ok(Command::Files(args)) => files::run(args),
         Ok(Command::Replay(args)) => match args.format {
             Format::Csv => calls::run(*args),
-            Format::Combined { key, top } => logs::run(*args, key, top),
+            Format::Combined { ref key, top } => {
+                let key = key.clone();
+                logs::run(*args, key, top)
+            }
         },
         Err(sentence) => {
             complain(&format!("replay: {sentence}\n"));

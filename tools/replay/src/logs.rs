@@ -1,29 +1,30 @@
 //! Access logs: writes a report at the end.
 
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 
-use tollgate::{AnyRule, Cost};
+use tollgate::{AnyRule, Cost, key::AnyKey};
 
 use crate::{
     Stop,
     access_log::Entry,
-    args::{Args, Key},
+    args::Args,
     comparison::Comparison,
     engine::{Call, Replay, answer::Answer},
-    input::{Input, Source, cannot_read},
+    input::{Input, Source, lines_of},
     plot,
     report::Report,
+    request::KeyReader,
     tally::Tallies,
     timeline::Timeline,
 };
 
 /// Replays access logs and writes a report. Returns `true` if every line was well formed.
-pub(crate) fn run(args: Args, key: Key, top: usize) -> Result<bool, Stop> {
+pub(crate) fn run(args: Args, key: AnyKey, top: usize) -> Result<bool, Stop> {
     let rule = args.rule.to_string();
     let other = args.compare.as_ref().map(AnyRule::to_string);
     let input = Input::of(args.files, true)?;
     let decider = Decider::new(args.rule, args.compare, args.keys);
-    let mut log = Log::new(decider, key, args.keys, args.plot.is_some());
+    let mut log = Log::new(decider, KeyReader::new(key), args.keys, args.plot.is_some());
     for source in input.sources() {
         log.read(source?)?;
     }
@@ -31,7 +32,7 @@ pub(crate) fn run(args: Args, key: Key, top: usize) -> Result<bool, Stop> {
     let mut out = BufWriter::new(io::stdout().lock());
     let report = Report {
         rule: &rule,
-        key: key.word(),
+        key: log.key.text(),
         lines: log.lines,
         malformed: log.malformed,
         without_key: log.without_key,
@@ -45,7 +46,7 @@ pub(crate) fn run(args: Args, key: Key, top: usize) -> Result<bool, Stop> {
     if let Some((file, timeline)) = args.plot.zip(log.timeline) {
         plot::draw(
             &file,
-            &format!("{rule}, for each {}", key.word()),
+            &format!("{rule}, for each {}", log.key.text()),
             &timeline,
         )?;
     }
@@ -97,7 +98,7 @@ impl Decider {
 
 /// The state of a run.
 struct Log {
-    key: Key,
+    key: KeyReader,
     decider: Decider,
     tallies: Tallies,
     timeline: Option<Timeline>,
@@ -107,7 +108,7 @@ struct Log {
 }
 
 impl Log {
-    fn new(decider: Decider, key: Key, keys: Option<usize>, draws: bool) -> Self {
+    fn new(decider: Decider, key: KeyReader, keys: Option<usize>, draws: bool) -> Self {
         Self {
             key,
             decider,
@@ -120,54 +121,27 @@ impl Log {
     }
 
     fn read(&mut self, source: Source) -> Result<(), String> {
-        const BUFFER: usize = 1 << 16;
-        let mut complaints = source.complaints;
-        let mut reader = BufReader::with_capacity(BUFFER, source.reader);
-        let mut line = Vec::new();
-        for number in 1.. {
-            line.clear();
-            let read = reader.read_until(b'\n', &mut line);
-            if read.map_err(|error| cannot_read(&complaints.name, &error))? == 0 {
-                break;
-            }
-            let line = line.strip_suffix(b"\n").unwrap_or(&line);
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            // A byte order mark, as some editors write it, is not part of the first host.
-            let mark = "\u{feff}".as_bytes();
-            let line = line
-                .strip_prefix(mark)
-                .filter(|_| number == 1)
-                .unwrap_or(line);
-            if line.is_empty() {
-                continue;
-            }
-            self.lines += 1;
-            match Entry::parse(line) {
-                Ok(entry) => self.decide(&entry),
-                Err(problem) => complaints.malformed(number, problem),
-            }
-        }
-        self.malformed += complaints.count;
+        let read = lines_of(source, |line| {
+            self.decide(&Entry::parse(line)?);
+            Ok(())
+        })?;
+        self.lines += read.lines;
+        self.malformed += read.malformed;
         Ok(())
     }
 
     fn decide(&mut self, entry: &Entry<'_>) {
-        let key = match self.key {
-            Key::Ip => Some(entry.host),
-            Key::User => entry.user,
-            Key::Path => entry.path,
-        };
-        let Some(key) = key else {
+        let Some(key) = self.key.read(entry) else {
             self.without_key += 1;
             return;
         };
         let call = Call {
             at: entry.at,
-            key,
+            key: &key,
             class: None,
         };
         let answer = self.decider.spend(call);
-        self.tallies.add(key, entry.at, &answer);
+        self.tallies.add(&key, entry.at, &answer);
         if let Some(timeline) = &mut self.timeline {
             timeline.add(entry.at, answer.verdict);
         }

@@ -189,7 +189,7 @@ fn comparison_rows(comparison: &Comparison) -> Vec<Vec<String>> {
 }
 
 /// Writes rows as aligned columns: `<` for left, `>` for right.
-fn columns(out: &mut impl Write, sides: &str, rows: &[Vec<String>]) -> io::Result<()> {
+pub(crate) fn columns(out: &mut impl Write, sides: &str, rows: &[Vec<String>]) -> io::Result<()> {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<_> = (0..sides.len()).map(|at| width(at).unwrap_or(0)).collect();
     for row in rows {

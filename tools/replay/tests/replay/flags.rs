@@ -21,7 +21,7 @@ fn wrong_flags_are_errors_of_one_sentence() {
         (&[rule, "--format", "tsv"], "expected csv or combined"),
         (&[rule, "--csv", "--format=csv"], "--format is given twice"),
         (&[rule, "--csv=yes"], "--csv takes no value"),
-        (&[rule, "--key", "ip"], "--key is for access logs"),
+        (&[rule, "--key", "peer-ip"], "--key is for access logs"),
         (&[rule, "--top=3"], "--top is for access logs"),
         (
             &[rule, "--compare=fixed-window 1/s"],
@@ -42,7 +42,7 @@ fn wrong_flags_are_errors_of_one_sentence() {
             "--compare is given twice",
         ),
         (
-            &[rule, "--format=combined", "--key=host"],
+            &[rule, "--format=combined", "--key=hosts"],
             "expected ip, user or path",
         ),
         (

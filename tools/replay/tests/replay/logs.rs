@@ -50,7 +50,7 @@ fn the_report_lists_the_refused_keys() {
     assert_eq!(
         end.text(),
         "\
-token-bucket 1/1m, for each ip
+token-bucket 1/1m, for each peer-ip
 
   lines     8
   admitted  5  62.5 %
@@ -124,13 +124,13 @@ fn keys_are_hosts_users_or_paths() {
 "#;
     for (key, read, refused, without) in [
         (
-            "ip",
+            "peer-ip",
             ["10", "8", "0", "2"],
             &["10.0.0.3", "10.0.0.6"][..],
             None,
         ),
         (
-            "user",
+            "header remote-user",
             ["10", "3", "0", "3"],
             &["ann", "ann b", "frank"],
             Some("4"),
@@ -180,7 +180,7 @@ fn formats_of_real_logs_are_parsed() {
         r#"::1 - - [10/Oct/2000:13:55:36 -0700] "-" - - "-" "-""#,
         r#"::1 - ann [admin] b [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 1"#,
     ] {
-        let end = log(&[ONE, "--key=ip"], line);
+        let end = log(&[ONE, "--key=peer-ip"], line);
         assert_eq!((end.code, &*end.errors), (Some(0), ""), "{line}");
         assert_eq!(totals(&end), ["1", "1", "0", "0"], "{line}");
     }

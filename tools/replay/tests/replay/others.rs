@@ -35,7 +35,7 @@ fn delays_are_reported() {
     assert_eq!(
         end.text(),
         "\
-leaky-bucket 2/s, for each ip
+leaky-bucket 2/s, for each peer-ip
 
   lines     4
   admitted  1  25.0 %
