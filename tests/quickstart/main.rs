@@ -15,6 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(feature = "config")]
+mod file;
 #[cfg(feature = "redis")]
 mod haproxy;
 #[cfg(any(feature = "redis", feature = "memcached"))]
@@ -127,6 +129,7 @@ fn binary() -> &'static PathBuf {
             (cfg!(feature = "retry"), "retry"),
             (cfg!(feature = "metrics"), "metrics"),
             (cfg!(feature = "introspect"), "introspect"),
+            (cfg!(feature = "config"), "config"),
         ];
         let features: Vec<_> = features
             .iter()
@@ -337,7 +340,7 @@ fn clients_behind_a_trusted_proxy_do_not_influence_each_other() {
     let rule = ["--rule", "token-bucket 2/1h"];
     let trusting = |networks| Server::start(&[&rule[..], &["--key", networks]].concat());
     let admissions = |server: &Server, client: &str| {
-        let line = format!("x-forwarded-for  {client}\r\n");
+        let line = format!("x-forwarded-for: {client}\r\n");
         (0..4).filter(|_| server.admits_with(&line)).count()
     };
     let server = trusting("forwarded-for 10.0.0.0/8 127.0.0.1");
@@ -436,7 +439,7 @@ fn wrong_flags_are_errors_of_one_sentence() {
         (&["--key", "cookies"], "expected `peer-ip`, `forwarded-for`"),
         (
             &["--key", "header x api key"],
-            "cannot be the name of a header",
+            "does not belong to a key here",
         ),
         (&["--key", "forwarded-for example.org"], "is not a network"),
         (&["--headers", "draft-99"], "draft-99"),

@@ -26,12 +26,12 @@ Usage: cargo run --features axum --example quickstart -- [FLAG]...
   --key KEY        to whom                        [peer-ip]
                      peer-ip               each client address
                      global                everybody together
-                     "header NAME"         each value of a header; bearer, host,
-                                           "cookie NAME", path, method, route
+                     "header NAME"         each value of a header; also bearer,
+                                           "cookie NAME", host, path, method
                      "forwarded-for CIDR CIDR"
-                                           each client that trusted proxies name;
-                                           forwarded reads Forwarded instead
-                     "A + B", "A or B"     both together, one if the other lacks
+                                           each client that trusted proxies name
+                     "forwarded CIDR"      … in Forwarded, not X-Forwarded-For
+                     "A + B", "A or B"     both together, or the first
   --config FILE    limits and routes from a file of TOML, instead of --rule and
                    --key; it is followed while the server runs (built with the
                    feature `config`)

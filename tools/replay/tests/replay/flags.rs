@@ -43,7 +43,7 @@ fn wrong_flags_are_errors_of_one_sentence() {
         ),
         (
             &[rule, "--format=combined", "--key=hosts"],
-            "expected ip, user or path",
+            "expected `peer-ip`",
         ),
         (
             &[rule, "--format=combined", "--top=some"],
@@ -52,6 +52,14 @@ fn wrong_flags_are_errors_of_one_sentence() {
         (&[rule, "--keys", "0"], "expected at least 1"),
         (&[rule, "--keys", "-1"], "expected a whole number"),
         (&[rule, "--plot"], "--plot needs a value"),
+        (
+            &[rule, "--config=a.toml"],
+            "--config does not go with --rule",
+        ),
+        (
+            &["--config=a.toml", "--format=csv"],
+            "--config does not go with --format csv",
+        ),
         (&[rule, "--colour"], "unknown flag `--colour`"),
         (&[rule, "-x"], "unknown flag `-x`"),
     ] {

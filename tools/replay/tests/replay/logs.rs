@@ -59,9 +59,9 @@ token-bucket 1/1m, for each peer-ip
 
 Who would have been refused: 2 keys
 
-  refused  admitted  first refusal         last refusal          longest wait  waits in all  ip
+  refused  admitted  first refusal         last refusal          longest wait  waits in all  peer-ip
         2         2  2000-10-10T20:55:15Z  2000-10-10T20:55:40Z          45 s    1 min 05 s  203.0.113.7
-        1         2  2000-10-10T20:57:10Z  2000-10-10T20:57:10Z          50 s          50 s  2001:db8::1
+        1         2  2000-10-10T20:57:10Z  2000-10-10T20:57:10Z          50 s          50 s  2001:db8::
 
 Clients that come again when they are told to would have waited 1 min 55 s in all, at most 50 s at a time.
 "

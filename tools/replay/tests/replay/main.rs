@@ -6,6 +6,7 @@ mod compare;
 mod dates;
 mod dry_run;
 mod figures;
+mod files;
 mod flags;
 mod logs;
 mod oracle;

@@ -44,8 +44,8 @@ leaky-bucket 2/s, for each peer-ip
 
 Who would have been refused: 1 key
 
-  refused  admitted  delayed  first refusal         last refusal          longest wait  waits in all  ip
-        1         1        2  2000-10-10T13:55:36Z  2000-10-10T13:55:36Z        500 ms        500 ms  ::1
+  refused  admitted  delayed  first refusal         last refusal          longest wait  waits in all  peer-ip
+        1         1        2  2000-10-10T13:55:36Z  2000-10-10T13:55:36Z        500 ms        500 ms  ::
 
 Clients that come again when they are told to would have waited 500 ms in all, at most 500 ms at a time.
 
