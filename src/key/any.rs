@@ -529,7 +529,9 @@ impl<'a> KeyWords<'a> {
             let network = parse_network(word).map_err(|error| self.wrong(error.to_string()))?;
             settings.networks.push(network.trunc());
         } else {
-            return Err(wrong("`ipv4=/24`, `+`, `or`, or the end"));
+            return Err(wrong(
+                "`+`, `or`, the end, or a prefix of IPv4, as in `ipv4=/24`",
+            ));
         }
         Ok(())
     }

@@ -6,6 +6,8 @@ mod common;
 
 mod allocations;
 mod answers;
+#[cfg(feature = "serde")]
+mod any_key;
 #[cfg(all(feature = "axum", feature = "test-util"))]
 mod axum;
 #[cfg(all(feature = "tokio", feature = "test-util"))]
