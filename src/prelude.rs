@@ -9,7 +9,9 @@
 
 pub use crate::{
     AnyRule, Cost, Limit, Limiter, Outcome, Quota, RateLimitLayer, TokenBucket,
-    key::{BearerToken, Forwarded, ForwardedFor, Global, Header, Key, KeyExtractorExt, PeerIp},
+    key::{
+        AnyKey, BearerToken, Forwarded, ForwardedFor, Global, Header, Key, KeyExtractorExt, PeerIp,
+    },
     respond::{AsError, Grpc, Headers, Http},
     store::{Local, LocalBuilder, StoreExt},
 };

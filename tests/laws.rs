@@ -376,6 +376,7 @@ fn observers_use_neither_the_middleware_nor_responses() {
     let publish = [
         "algorithm",
         "store",
+        "config",
         "listen",
         "middleware::RateLimitLayer",
         "respond::DrainBodies",
@@ -446,6 +447,7 @@ const RINGS: [(&str, &[&str]); 5] = [
         &[
             "backoff",
             "charging",
+            "config",
             "dry_run",
             "introspect",
             "limiter",
@@ -722,6 +724,7 @@ fn only_responses_and_keys_use_http() {
     for (path, lines) in sources() {
         if [
             "respond",
+            "config",
             "key",
             "introspect",
             "listen",

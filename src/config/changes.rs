@@ -23,8 +23,8 @@ use crate::algorithm::Algorithm;
 /// let changes = old.changes_to(&file("token-bucket 90/1m").parse()?);
 /// assert_eq!(
 ///     changes.to_string(),
-///     "limit `api`: the rule `token-bucket 60/1m` becomes `token-bucket 90/1m`; what its clients \
-///      have spent stays spent",
+///     "limit `api`: the rule `token-bucket 60/1m` becomes `token-bucket 90/1m`; \
+///      what its clients have spent stays spent",
 /// );
 /// # Ok::<(), tollgate::config::Problems>(())
 /// ```

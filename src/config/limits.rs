@@ -74,7 +74,7 @@ type RouteConfig<B, S, R, Out> = Arc<Config<Vec<AnyLimit<B, Out>>, S, R>>;
 ///     .layer(limits.clone());
 ///
 /// let changes = limits.reload(&text.replace("20/1s", "10/1s"))?;
-/// assert!(changes.to_string().starts_with("limit `address`: the rule `token-bucket 20/1s` becomes"));
+/// assert!(changes.to_string().starts_with("limit `address`: the rule `token-bucket 20/1s`"));
 /// // A file with a mistake changes nothing.
 /// assert!(limits.reload(&text.replace("sliding-log", "sliding-lock")).is_err());
 /// assert_eq!((limits.reloads().taken, limits.reloads().failed), (1, 1));
@@ -181,8 +181,8 @@ impl<B: 'static, Out: 'static> RouteLimits<B, Local<AnyRule>, Http, Out> {
 pub struct RouteLimitsBuilder<B, S, R, Out>(Parts<B, S, R, Out>);
 
 impl<B: 'static, S, R, Out: 'static> RouteLimitsBuilder<B, S, R, Out> {
-    /// Keeps the states in another store, as [`RateLimitLayer::store`](crate::RateLimitLayer::store)
-    /// does.
+    /// Keeps the states in another store, as
+    /// [`RateLimitLayer::store`](crate::RateLimitLayer::store) does.
     pub fn store<T>(self, store: T) -> RouteLimitsBuilder<B, T, R, Out>
     where
         T: Backend<Error: NeverFails> + Store<AnyRule> + Clone + Send + Sync + 'static,

@@ -2,10 +2,10 @@
 //!
 //! ```toml
 //! [limits]
-//! login   = { rule = "sliding-log 5/15m",   key = "peer-ip",          charge = "status 401" }
-//! api     = { rule = "token-bucket 100/1m", key = "header x-api-key", exempt = ["/health", "10.0.0.0/8"] }
-//! address = { rule = "token-bucket 20/1s",  key = "peer-ip" }
-//! next    = { rule = "token-bucket 50/1m",  key = "header x-api-key", dry-run = true }
+//! login   = { rule = "sliding-log 5/15m", key = "peer-ip", charge = "status 401" }
+//! api     = { rule = "token-bucket 100/1m", key = "header x-api-key", exempt = ["/health"] }
+//! address = { rule = "token-bucket 20/1s", key = "peer-ip", exempt = ["10.0.0.0/8"] }
+//! next    = { rule = "token-bucket 50/1m", key = "header x-api-key", dry-run = true }
 //!
 //! [[routes]]
 //! match  = "POST /login"
@@ -52,11 +52,12 @@
 //!
 //! - `match` is a pattern, or a method and a pattern. Patterns are those of axum: `/users/{id}` is
 //!   one segment, `/v1/{*rest}` all that follows, and literal parts win over these. Of two routes
-//!   with one pattern, that with the method of the request wins; `GET` also stands for `HEAD`, which
-//!   routers answer by the same handler.
+//!   with one pattern, that with the method of the request wins; `GET` also stands for `HEAD`,
+//!   which routers answer by the same handler.
 //! - A method that no route of a pattern names has the next best route: with `POST /v1/login` and
 //!   `/v1/{*rest}`, `GET /v1/login` is of the second.
-//! - gRPC calls match by their path: `POST /package.Service/Method`, or `/package.Service/{method}`.
+//! - gRPC calls match by their path: `POST /package.Service/Method`, or
+//!   `/package.Service/{method}`.
 //! - The path is matched as it was sent, as axum does. Inside of a nested router it is without the
 //!   prefix; put the layer outside.
 //!
@@ -71,9 +72,9 @@
 //!
 //! # Reload
 //!
-//! [`reload`](RouteLimits::reload) takes a text, and [`watch`](RouteLimits::watch) follows a file. A
-//! file with a mistake changes nothing, is logged and [counted](RouteLimits::reloads). States stay:
-//! what a client has spent under a limit stays spent when its rule is raised, lowered, or has
+//! [`reload`](RouteLimits::reload) takes a text, and [`watch`](RouteLimits::watch) follows a file.
+//! A file with a mistake changes nothing, is logged and [counted](RouteLimits::reloads). States
+//! stay: what a client has spent under a limit stays spent when its rule is raised, lowered, or has
 //! another name by `was`. A rule of another algorithm, or another key, begins a state of its own,
 //! and [`Changes`] says so.
 

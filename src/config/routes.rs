@@ -127,7 +127,7 @@ pub(super) fn method(name: &str) -> Result<Method, Error> {
         let upper = name.to_uppercase();
         let meant = super::read::meant(&upper, &names);
         Error::new(format!(
-            "`{}` is no method: expected one of {}{meant}",
+            "`{}` is no method: expected one of {}, as in `POST /login`{meant}",
             name.escape_debug(),
             names.join(", ")
         ))
@@ -136,32 +136,37 @@ pub(super) fn method(name: &str) -> Result<Method, Error> {
 
 /// Checks a pattern by itself.
 pub(super) fn check_pattern(pattern: &str) -> Result<(), Error> {
-    let wrong = |text: String| {
+    let wrong = |what: &str, expected: &str, remedy: &str| {
         Err(Error::new(format!(
-            "the pattern `{}` {text}",
+            "the pattern `{}` {what}: expected {expected}; {remedy}",
             pattern.escape_debug()
         )))
     };
     if !pattern.starts_with('/') {
-        return wrong("does not begin with `/`: expected a path, as in `/v1/{*rest}`".to_owned());
+        let expected = "a path, as in `/v1/{*rest}`";
+        return wrong("does not begin with `/`", expected, "put one before it");
     }
     if let Some(at) = pattern.find(['?', '#']) {
-        return wrong(format!(
-            "has a query: expected the path alone, because no query is matched; write `{}`",
-            &pattern[..at]
-        ));
+        let expected = "the path alone, because no query is matched";
+        return wrong(
+            "has a query",
+            expected,
+            &format!("write `{}`", &pattern[..at]),
+        );
     }
     let plain = plain(pattern);
     if plain != pattern {
-        return wrong(format!(
-            "matches no path in its plain form: expected that; write `{plain}`, which also matches this one"
-        ));
+        let remedy = format!("write `{plain}`, which also matches this one");
+        return wrong(
+            "is not in its plain form",
+            "that, which paths are compared with",
+            &remedy,
+        );
     }
     let mut router = Router::new();
     if let Err(error) = router.insert(pattern, ()) {
-        return wrong(format!(
-            "cannot be matched: expected parts as in `/users/{{id}}`, and `{{*rest}}` only at the end; {error}"
-        ));
+        let expected = "parts as in `/users/{id}`, and `{*rest}` only at the end";
+        return wrong("cannot be matched", expected, &error.to_string());
     }
     Ok(())
 }

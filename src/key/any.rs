@@ -3,7 +3,7 @@
 use std::{
     fmt,
     hash::{Hash, Hasher},
-    net::IpAddr,
+    ops::ControlFlow,
     str::{FromStr, SplitWhitespace},
 };
 
@@ -14,8 +14,8 @@ use smallvec::SmallVec;
 use super::MatchedPath;
 use super::{
     BearerToken, Cookie, Extracted, Forwarded, ForwardedFor, Global, Header, Host, Key,
-    KeyExtractor, KeyExtractorExt, Method, MissingKey, Path, PeerIp, client_ip::parse_network,
-    header,
+    KeyExtractor, Method, MissingKey, Path, PeerIp, client_ip::parse_network,
+    combinators::replaced, extractor::joined_part, header,
 };
 use crate::error::Error;
 
@@ -40,17 +40,17 @@ const MAX_PARTS: usize = 16;
 /// | `route` | `MatchedPath` (feature `axum`) |
 /// | `global` | [`Global`], one key for all requests; the default |
 /// | `header x-api-key + method` | a tuple: one key of both |
-/// | `bearer or peer-ip` | [`or`](KeyExtractorExt::or) |
-/// | `bearer or exempt` | [`or_exempt`](KeyExtractorExt::or_exempt) |
-/// | `bearer or shared anonymous` | [`or_shared`](KeyExtractorExt::or_shared) |
-/// | `bearer or refuse 401` | [`or_refuse`](KeyExtractorExt::or_refuse) |
+/// | `bearer or peer-ip` | [`or`](super::KeyExtractorExt::or) |
+/// | `bearer or exempt` | [`or_exempt`](super::KeyExtractorExt::or_exempt) |
+/// | `bearer or shared anonymous` | [`or_shared`](super::KeyExtractorExt::or_shared) |
+/// | `bearer or refuse 401` | [`or_refuse`](super::KeyExtractorExt::or_refuse) |
 ///
 /// Words are separated by blanks, those around `+`, too. `+` binds tighter than `or`: `host +
 /// bearer or peer-ip` is the key of host and token, or else the address. The forms of addresses all
 /// take prefixes, as `peer-ip` does.
 ///
-/// `Display` writes the canonical text, which is parsed to an equal key. Two keys are equal if their
-/// canonical texts are.
+/// `Display` writes the canonical text, which is parsed to an equal key. Two keys are equal if
+/// their canonical texts are.
 ///
 /// ```
 /// use http::Request;
@@ -119,7 +119,7 @@ impl AnyKey {
 
     /// Returns the client's address by the first address in the key, or else by the peer.
     #[cfg(feature = "config")]
-    pub(crate) fn client<B>(&self, req: &Request<B>) -> Option<IpAddr> {
+    pub(crate) fn client<B>(&self, req: &Request<B>) -> Option<std::net::IpAddr> {
         let address = self.parts().find_map(|part| match part {
             Part::PeerIp(key) => Some(key.client(req)),
             Part::ForwardedFor(key) => Some(key.client(req)),
@@ -140,8 +140,9 @@ impl AnyKey {
     /// invents.
     #[cfg(feature = "config")]
     pub(crate) fn is_chosen_by_clients(&self) -> bool {
-        // The first alternative counts for whoever sends what it reads.
-        self.parts().any(Part::is_chosen_by_clients)
+        // The first alternative alone: without a part that clients choose, every request has it.
+        let first = self.alternatives.first();
+        first.into_iter().flatten().any(Part::is_chosen_by_clients)
     }
 
     #[cfg(feature = "config")]
@@ -198,21 +199,21 @@ impl<B> KeyExtractor<Request<B>> for AnyKey {
         if let Some(part) = self.only() {
             return part.extract(req);
         }
-        let mut missing = None;
-        for parts in &self.alternatives {
-            match joined(parts, req) {
-                Err(error) if error.may_be_replaced() => missing = Some(error),
-                result => return result,
-            }
-        }
-        match (&self.otherwise, missing) {
-            (Otherwise::Exempt, _) => Ok(Extracted::Exempt),
-            (Otherwise::Shared(key), _) => Ok(Extracted::Key(*key)),
-            (Otherwise::Missing, Some(missing)) => Err(missing),
-            (Otherwise::Refused(status), Some(missing)) => Err(missing.with_status(*status)),
-            // There is an alternative.
-            (_, None) => Ok(Extracted::Key(Key::GLOBAL)),
-        }
+        let mut alternatives = self.alternatives.iter();
+        // There is one at least.
+        let first = alternatives
+            .next()
+            .map_or(Ok(Extracted::Key(Key::GLOBAL)), |parts| joined(parts, req));
+        // No part returns an absent value, of which a combinator would keep the first error.
+        let found = alternatives.fold(first, |found, parts| {
+            replaced(found, |_| joined(parts, req))
+        });
+        replaced(found, |missing| match self.otherwise {
+            Otherwise::Missing => Err(missing),
+            Otherwise::Exempt => Ok(Extracted::Exempt),
+            Otherwise::Shared(key) => Ok(Extracted::Key(key)),
+            Otherwise::Refused(status) => Err(missing.combined().with_status(status)),
+        })
     }
 
     #[inline]
@@ -225,8 +226,6 @@ impl<B> KeyExtractor<Request<B>> for AnyKey {
     }
 }
 
-impl KeyExtractorExt for AnyKey {}
-
 /// Returns the key of all parts, as that of a tuple of them.
 fn joined<B>(parts: &[Part], req: &Request<B>) -> Result<Extracted, MissingKey> {
     if let [part] = parts {
@@ -235,15 +234,9 @@ fn joined<B>(parts: &[Part], req: &Request<B>) -> Result<Extracted, MissingKey> 
     let mut first = None;
     let mut keys = SmallVec::<[Key; 4]>::new();
     for part in parts {
-        match part.extract(req) {
-            Ok(Extracted::Key(key)) => keys.push(key),
-            Ok(Extracted::Exempt) if first.is_none() => return Ok(Extracted::Exempt),
-            Ok(Extracted::Exempt) => {}
-            // The parts behind it may lack what a combinator must not hide.
-            Err(missing) if missing.may_be_replaced() => {
-                first.get_or_insert(missing);
-            }
-            Err(fault) => return Err(fault),
+        match joined_part(part.extract(req), &mut first) {
+            ControlFlow::Continue(key) => keys.push(key),
+            ControlFlow::Break(result) => return result,
         }
     }
     match first {

@@ -8,8 +8,8 @@ use http::{
 };
 
 use super::{
-    BearerToken, Cookie, Extension, Extracted, Forwarded, ForwardedFor, Global, Header, Host, Key,
-    KeyExtractor, Method, MissingKey, Path, PeerIp, extractor::FromFn,
+    AnyKey, BearerToken, Cookie, Extension, Extracted, Forwarded, ForwardedFor, Global, Header,
+    Host, Key, KeyExtractor, Method, MissingKey, Path, PeerIp, extractor::FromFn,
 };
 
 /// Methods that combine extractors and exempt requests.
@@ -229,6 +229,7 @@ pub trait KeyExtractorExt: Sized {
     }
 }
 
+impl KeyExtractorExt for AnyKey {}
 impl KeyExtractorExt for BearerToken {}
 impl KeyExtractorExt for Cookie {}
 impl KeyExtractorExt for Forwarded {}
@@ -275,6 +276,18 @@ where
 {
 }
 
+/// Replaces the error of a request without a key, unless the server is misconfigured.
+#[inline]
+pub(super) fn replaced(
+    result: Result<Extracted, MissingKey>,
+    replace: impl FnOnce(MissingKey) -> Result<Extracted, MissingKey>,
+) -> Result<Extracted, MissingKey> {
+    match result {
+        Err(missing) if missing.may_be_replaced() => replace(missing),
+        result => result,
+    }
+}
+
 /// An extractor with an alternative: made by [`or`](KeyExtractorExt::or).
 #[derive(Clone, Copy, Debug)]
 pub struct Or<A, B> {
@@ -295,14 +308,12 @@ where
     B: KeyExtractor<Req>,
 {
     fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
-        let first = match self.first.extract(req) {
-            Err(missing) if missing.may_be_replaced() => missing,
-            result => return result,
-        };
-        match self.second.extract(req) {
-            Err(second) if second.is_absent() => Err(first.combined()),
-            result => result,
-        }
+        replaced(self.first.extract(req), |first| {
+            match self.second.extract(req) {
+                Err(second) if second.is_absent() => Err(first.combined()),
+                result => result,
+            }
+        })
     }
 }
 
@@ -322,10 +333,7 @@ impl<E> OrShared<E> {
 
 impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrShared<E> {
     fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
-        match self.inner.extract(req) {
-            Err(missing) if missing.may_be_replaced() => Ok(Extracted::Key(self.shared)),
-            result => result,
-        }
+        replaced(self.inner.extract(req), |_| Ok(Extracted::Key(self.shared)))
     }
 }
 
@@ -344,10 +352,7 @@ impl<E> OrExempt<E> {
 
 impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrExempt<E> {
     fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
-        match self.inner.extract(req) {
-            Err(missing) if missing.may_be_replaced() => Ok(Extracted::Exempt),
-            result => result,
-        }
+        replaced(self.inner.extract(req), |_| Ok(Extracted::Exempt))
     }
 }
 
@@ -367,12 +372,9 @@ impl<E> OrRefuse<E> {
 
 impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrRefuse<E> {
     fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
-        match self.inner.extract(req) {
-            Err(missing) if missing.may_be_replaced() => {
-                Err(missing.combined().with_status(self.status))
-            }
-            result => result,
-        }
+        replaced(self.inner.extract(req), |missing| {
+            Err(missing.combined().with_status(self.status))
+        })
     }
 }
 

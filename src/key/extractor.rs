@@ -4,6 +4,7 @@ use std::{
     any::type_name,
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::ControlFlow,
     sync::Arc,
 };
 
@@ -76,16 +77,16 @@ use super::{Key, MissingKey, missing_key::NO_KEY};
 /// assert_eq!(by_tenant.extract(&Request::new(())), Ok(Extracted::Key(Key::shared("nobody"))));
 /// ```
 ///
-/// An extractor that is chosen at run time:
+/// An extractor that is chosen at run time; [`AnyKey`](super::AnyKey) reads one from text:
 ///
 /// ```
 /// use std::sync::Arc;
 /// use http::Request;
 /// use tollgate::{RateLimitLayer, TokenBucket, key::{Global, Header, KeyExtractor}};
 ///
-/// type AnyKey = Arc<dyn KeyExtractor<Request<String>> + Send + Sync>;
+/// type ChosenKey = Arc<dyn KeyExtractor<Request<String>> + Send + Sync>;
 /// let per_client = true;
-/// let key: AnyKey = if per_client {
+/// let key: ChosenKey = if per_client {
 ///     Arc::new(Header::new("x-api-key"))
 /// } else {
 ///     Arc::new(Global)
@@ -142,6 +143,29 @@ impl<Req: ?Sized, K: KeyExtractor<Req> + ?Sized> KeyExtractor<Req> for Arc<K> {
     }
 }
 
+/// Returns a part of a joined key, or the result of the whole if no further part can change it.
+///
+/// `first` is the first error of a request without a key; the part is then a placeholder.
+#[inline]
+pub(super) fn joined_part(
+    part: Result<Extracted, MissingKey>,
+    first: &mut Option<MissingKey>,
+) -> ControlFlow<Result<Extracted, MissingKey>, Key> {
+    ControlFlow::Continue(match part {
+        Ok(Extracted::Key(key)) => key,
+        Ok(Extracted::Exempt) if first.is_none() => {
+            return ControlFlow::Break(Ok(Extracted::Exempt));
+        }
+        Ok(Extracted::Exempt) => Key::GLOBAL,
+        // The parts behind it may lack what a combinator must not hide.
+        Err(missing) if missing.may_be_replaced() => {
+            first.get_or_insert(missing);
+            Key::GLOBAL
+        }
+        Err(fault) => return ControlFlow::Break(Err(fault)),
+    })
+}
+
 macro_rules! tuples {
     ($($name:ident)+) => {
         /// The joined key of all parts. The request is exempt if one of the parts is.
@@ -155,16 +179,9 @@ macro_rules! tuples {
                 let mut first = None;
                 $(
                     #[allow(non_snake_case)]
-                    let $name = match $name.extract(req) {
-                        Ok(Extracted::Key(key)) => key,
-                        Ok(Extracted::Exempt) if first.is_none() => return Ok(Extracted::Exempt),
-                        Ok(Extracted::Exempt) => Key::GLOBAL,
-                        // The parts behind it may lack what a combinator must not hide.
-                        Err(missing) if missing.may_be_replaced() => {
-                            first.get_or_insert(missing);
-                            Key::GLOBAL
-                        }
-                        Err(fault) => return Err(fault),
+                    let $name = match joined_part($name.extract(req), &mut first) {
+                        ControlFlow::Continue(key) => key,
+                        ControlFlow::Break(result) => return result,
                     };
                 )+
                 match first {

@@ -7,7 +7,7 @@ use tollgate::{
     AnyRule, CountedRule, FixedWindow, LeakyBucket, Limit, Policy, Quota, RateLimitLayer,
     TokenBucket, WarmUp, WarmUpSpaced,
     algorithm::Slicing,
-    key::{ForwardedFor, Header, PeerIp},
+    key::{AnyKey, ForwardedFor, Header, PeerIp},
     pace::RoundRobin,
     respond::Headers,
     store::{CircuitBreakerConfig, StoreError},
@@ -19,6 +19,7 @@ type Parts = [&'static str; 3];
 /// The errors of settings and of texts.
 fn settings() -> Vec<(tollgate::Error, Parts)> {
     let rule = |text: &str| text.parse::<AnyRule>().unwrap_err();
+    let key = |text: &str| text.parse::<AnyKey>().unwrap_err();
     let secs = Duration::from_secs;
     let minute = || FixedWindow::per_minute(1);
     let limit = || Limit::new(TokenBucket::per_second(1)).named("api");
@@ -291,6 +292,22 @@ fn settings() -> Vec<(tollgate::Error, Parts)> {
         (
             PeerIp::new().try_ipv6_prefix(0).unwrap_err(),
             ["an IPv6 prefix of 0 bits", "expected 1 to 128", "64 suits"],
+        ),
+        (
+            key("user"),
+            ["unknown key `user`", "expected `peer-ip`", "as in"],
+        ),
+        (
+            key("forwarded-for"),
+            [
+                "`forwarded-for` does not say which proxies to trust",
+                "expected their networks",
+                "as in `forwarded-for 10.0.0.0/8`",
+            ],
+        ),
+        (
+            key("bearer peer-ip"),
+            ["`peer-ip` does not belong", "expected `+`", "as in"],
         ),
         (
             ForwardedFor::try_trusting(["localhost"]).unwrap_err(),

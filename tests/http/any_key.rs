@@ -104,7 +104,7 @@ fn wrong_texts() {
         ("bearer or refuse 200", Some(18), "400 to 599"),
         ("bearer or refuse no", Some(18), "400 to 599"),
         ("exempt", Some(1), "unknown key `exempt`"),
-        (&many, Some(119), "16 at most"),
+        (&many, Some(111), "16 at most"),
         (&long, None, "1024 at most"),
     ] {
         let error = text.parse::<AnyKey>().expect_err(text);

@@ -344,7 +344,7 @@ def write(lines):
 
 def main():
     servers = {
-        name: Server("quickstart", "--key", "header:x-api-key", "--headers", name) for name in ["none", *FORMATS]
+        name: Server("quickstart", "--key", "header x-api-key", "--headers", name) for name in ["none", *FORMATS]
     }
     try:
         proxy = Proxy(servers)
