@@ -145,6 +145,7 @@
 //! | `redis` | the store in Redis, Redis Cluster, and Valkey |
 //! | `redis-tls` | `rediss://`, `rediss-cluster://` and `rediss-sentinel://` URLs |
 //! | `memcached` | the stores in memcached: any rule by compare-and-swap, windows by counters |
+//! | `config` | `config::RouteLimits`: limits and routes from a file; enables `serde` and `tokio` |
 //! | `listen` | [`listen::Guarded`](public_servers): limits of connections, around a listener; enables `tokio` |
 //! | `introspect` | `key::Introspect`: bearer tokens are looked up before the limit (RFC 7662); enables `tokio` |
 //! | `retry` | [`backoff`] as `Backoff` and `MakeBackoff` of `tower::retry` |
