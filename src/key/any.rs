@@ -1,4 +1,4 @@
-//! Keys as text: `header x-api-key or peer-ip`.
+//! Keys as text: `bearer or refuse 401`.
 
 use std::{
     fmt,
@@ -101,8 +101,7 @@ enum Otherwise {
 }
 
 impl AnyKey {
-    /// The first words of keys.
-    #[cfg(feature = "config")]
+    /// The first words of parts.
     pub(crate) const WORDS: &[&str] = &[
         "peer-ip",
         "forwarded-for",
@@ -302,10 +301,7 @@ impl FromStr for AnyKey {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         if text.len() > MAX_TEXT {
-            return Err(Error::new(format!(
-                "a key of {} bytes: expected {MAX_TEXT} at most; take fewer parts",
-                text.len()
-            )));
+            return Err(too_long(text.len()));
         }
         let mut words = KeyWords::of(text);
         let mut alternatives = SmallVec::new();
@@ -335,7 +331,7 @@ impl FromStr for AnyKey {
                 }
                 Some(other) => {
                     return Err(words.wrong(format!(
-                        "`{}` does not belong to a key here: expected `+`, `or`, or the end, as in `header x-api-key or peer-ip`",
+                        "`{}` does not belong to a key here: expected `+`, `or`, or the end, as in `bearer or refuse 401`",
                         other.escape_debug()
                     )));
                 }
@@ -347,12 +343,28 @@ impl FromStr for AnyKey {
                 word.escape_debug()
             )));
         }
+        // Some addresses are longer in their canonical form.
+        if words.canonical.len() > MAX_TEXT {
+            return Err(too_long(words.canonical.len()));
+        }
         Ok(Self {
             text: words.canonical.into(),
             alternatives,
             otherwise,
         })
     }
+}
+
+fn too_long(bytes: usize) -> Error {
+    Error::new(format!(
+        "a key of {bytes} bytes: expected {MAX_TEXT} at most; take fewer parts"
+    ))
+}
+
+/// Parses a number without a sign.
+fn digits<T: FromStr>(text: &str) -> Option<T> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
 }
 
 /// The words of a text, and the canonical text so far.
@@ -403,18 +415,17 @@ impl<'a> KeyWords<'a> {
 
     fn part(&mut self) -> Result<Part, Error> {
         let Some(word) = self.next() else {
-            return Err(Error::new(
+            let error = Error::new(
                 "the key ends too early: expected a part of it, as in `peer-ip` or `header x-api-key`",
-            ));
+            );
+            return Err(error.at_column(self.text.len() + 1));
         };
         let (name, bits) = match word.split_once('/') {
             Some((name, bits)) => (name, Some(bits)),
             None => (word, None),
         };
-        if let (Some(bits), false) = (
-            bits,
-            ["peer-ip", "forwarded-for", "forwarded"].contains(&name),
-        ) {
+        let is_address = ["peer-ip", "forwarded-for", "forwarded"].contains(&name);
+        if let (Some(bits), false, true) = (bits, is_address, AnyKey::WORDS.contains(&name)) {
             return Err(self.wrong(format!(
                 "`/{}` is no setting of `{}`: expected a prefix only behind an address, as in `peer-ip/48`",
                 bits.escape_debug(),
@@ -477,15 +488,26 @@ impl<'a> KeyWords<'a> {
     fn address(&mut self, name: &str, bits: Option<&str>) -> Result<Part, Error> {
         let mut settings = AddressSettings::default();
         if let Some(bits) = bits {
-            let ipv6 = bits.parse().map_err(|_| {
+            let ipv6 = digits(bits).ok_or_else(|| {
                 self.wrong(format!(
                     "`/{}` is no prefix: expected 1 to 128 bits, as in `{name}/48`",
                     bits.escape_debug()
                 ))
             })?;
+            let checked = PeerIp::new().try_ipv6_prefix(ipv6);
+            checked.map_err(|error| error.at_column(self.column))?;
             settings.ipv6 = Some(ipv6);
         }
+        let mut given: SmallVec<[&str; 4]> = SmallVec::new();
         while let Some(word) = self.setting() {
+            let setting = word.split_once('=').map(|(setting, _)| setting);
+            if let Some(setting) = setting.filter(|setting| given.contains(setting)) {
+                return Err(self.wrong(format!(
+                    "`{}=` stands twice in `{name}`: expected it once; remove one of them",
+                    setting.escape_debug()
+                )));
+            }
+            given.extend(setting);
             self.address_setting(name, word, &mut settings)?;
         }
         let column = self.column;
@@ -510,14 +532,23 @@ impl<'a> KeyWords<'a> {
             ))
         };
         if let Some(bits) = word.strip_prefix("ipv4=") {
-            let bits = bits.strip_prefix('/').and_then(|bits| bits.parse().ok());
+            let bits = bits.strip_prefix('/').and_then(digits);
             settings.ipv4 = Some(bits.ok_or_else(|| wrong("a prefix, as in `ipv4=/24`"))?);
         } else if let (Some(hops), true) = (word.strip_prefix("hops="), is_forwarded) {
-            let hops = hops.parse().ok();
+            let hops = digits(hops);
             settings.hops = Some(hops.ok_or_else(|| wrong("a number of proxies, as in `hops=1`"))?);
         } else if let (Some(header), "forwarded-for") = (word.strip_prefix("header="), name) {
             let header = header::parse_name(header);
             settings.header = Some(header.map_err(|error| self.wrong(error.to_string()))?);
+        } else if is_forwarded && word.contains('=') {
+            let settings = if name == "forwarded" {
+                ""
+            } else {
+                "`header=`, "
+            };
+            return Err(wrong(&format!(
+                "`hops=`, {settings}`ipv4=` or a network, as in `{name} 10.0.0.0/8`"
+            )));
         } else if is_forwarded {
             let network = parse_network(word).map_err(|error| self.wrong(error.to_string()))?;
             settings.networks.push(network.trunc());

@@ -34,6 +34,8 @@ pub(crate) struct Ways {
     pub(crate) time: bool,
     /// Each answer takes this much of tokio's time. `None` is at once, without yielding.
     pub(crate) delay: Option<Duration>,
+    /// Each answer takes any part of `delay`.
+    pub(crate) varies: bool,
     /// Each answer yields to other tasks first.
     pub(crate) gives_way: bool,
     /// A swap replaces any version.
@@ -127,7 +129,11 @@ impl Memory {
         if self.ways.gives_way {
             tokio::task::yield_now().await;
         }
-        if let Some(delay) = self.ways.delay {
+        let part = |delay: Duration| match self.ways.varies {
+            true => Duration::from_nanos(self.draw(delay.as_nanos() as u64 + 1)),
+            false => delay,
+        };
+        if let Some(delay) = self.ways.delay.map(part) {
             tokio::time::sleep(delay).await;
         }
         Ok(())

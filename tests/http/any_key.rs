@@ -66,11 +66,13 @@ fn canonical_texts() {
 #[test]
 fn wrong_texts() {
     let many = vec!["host"; 17].join(" + ");
+    // 16 bytes each, and 22 in canonical form.
+    let grown = format!("forwarded-for{}", " ::ffff:a00:0/104".repeat(58));
     let long = format!("header {}", "x".repeat(1_100));
     for (text, column, part) in [
-        ("", None, "ends too early"),
-        ("host +", None, "ends too early"),
-        ("host or", None, "ends too early"),
+        ("", Some(1), "ends too early"),
+        ("host +", Some(7), "ends too early"),
+        ("host or", Some(8), "ends too early"),
         ("header", Some(1), "as in `header x-api-key`"),
         ("header a:b", Some(8), "name of a header"),
         ("cookie a;b", Some(8), "name of a cookie"),
@@ -92,9 +94,29 @@ fn wrong_texts() {
             Some(22),
             "which proxies to trust",
         ),
+        (
+            "forwarded-for hops=1 hops=2",
+            Some(22),
+            "`hops=` stands twice",
+        ),
+        (
+            "peer-ip ipv4=/24 ipv4=/24",
+            Some(18),
+            "`ipv4=` stands twice",
+        ),
         ("forwarded-for hops=x", Some(15), "as in `hops=1`"),
         ("forwarded-for proxy", Some(15), "is not a network"),
-        ("forwarded ::1 header=a", Some(15), "is not a network"),
+        (
+            "forwarded ::1 header=a",
+            Some(15),
+            "is no setting of `forwarded`",
+        ),
+        ("10.0.0.0/8", Some(1), "unknown key `10.0.0.0/8`"),
+        ("peer-ip/+48", Some(1), "is no prefix"),
+        ("peer-ip ipv4=/+24", Some(9), "as in `ipv4=/24`"),
+        ("forwarded hops=+1", Some(11), "as in `hops=1`"),
+        ("forwarded/0 hops=1", Some(1), "expected 1 to 128"),
+        (&grown, None, "1024 at most"),
         (
             "bearer or exempt or host",
             Some(18),

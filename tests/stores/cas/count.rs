@@ -20,6 +20,7 @@ const WAYS: Ways = Ways {
     versions: true,
     found: false,
     time: false,
+    varies: false,
     gives_way: false,
     never_compares: false,
     delay: Some(Duration::from_millis(1)),

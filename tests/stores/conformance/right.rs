@@ -6,7 +6,10 @@ use support::timelines;
 use tollgate::{
     AnyRule, TokenBucket,
     algorithm::Algorithm,
-    store::{AtCapacity, Local, LocalBuilder, Store, StoreExt, driver::Transactional},
+    store::{
+        AtCapacity, Local, LocalBuilder, Store, StoreExt,
+        driver::{CasStoreBuilder, Transactional},
+    },
     testing::{
         Alternating, Fault, Faulty,
         conformance::{Law, Report, Suite},
@@ -15,7 +18,11 @@ use tollgate::{
 };
 
 use super::flawed::{Flaw, Flawed};
-use crate::common::{custom::PerSecond, map_store::MapStore};
+use crate::common::{
+    custom::PerSecond,
+    map_store::MapStore,
+    memory::{Memory, Ways},
+};
 
 /// Checks everything that can be checked on a store whose clock can be moved.
 async fn check<R, S>(suite: Suite<R, S>, clock: &ManualClock) -> Report
@@ -111,6 +118,33 @@ async fn memory_that_answers_late() {
     all_but_faults(&check(Suite::new(faulty.clone()), &clock).await);
     let counts = faulty.faults().counts();
     assert!(counts.late > 2_000 && counts.passed > 2_000, "{counts:?}");
+}
+
+/// Each answer takes time, as that of a server does, so refunds come later than their charges, and
+/// other calls in between.
+#[tokio::test(start_paused = true)]
+async fn races_that_take_time() {
+    for seed in 1..=16 {
+        let ways = Ways {
+            delay: Some(Duration::from_millis(5)),
+            varies: true,
+            ..Ways::default()
+        };
+        let memory = Memory::new(ManualClock::default(), ways);
+        let node = |memory| {
+            CasStoreBuilder::new(memory)
+                .clock(TokioClock::new())
+                .seed(1)
+                .build()
+        };
+        let (one, other) = (memory.node(seed), memory.node(seed + 100));
+        let suite = Suite::new(Alternating::new(node(one), node(other)))
+            .sleep(tokio::time::sleep)
+            .spawn(tokio::spawn)
+            .settling_back()
+            .only(Law::Race);
+        suite.run().await.unwrap();
+    }
 }
 
 /// The clock cannot be moved, so the suite waits in real time.
