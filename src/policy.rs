@@ -234,7 +234,7 @@ impl Policy {
             .rare
             .as_ref()
             .and_then(|rare| rare.stored_name.as_ref());
-        stored.map_or_else(|| self.name(), |stored| stored)
+        stored.map_or(self.name(), |stored| stored)
     }
 
     /// Returns the unit that the limit counts.

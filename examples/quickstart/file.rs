@@ -29,7 +29,7 @@ pub(crate) fn app(
         .build(&read(file)?)
         .map_err(|problems| described(file, problems.iter()))?;
     let loaded = limits.file();
-    if loaded.warnings().len() > 0 {
+    if !loaded.warnings().is_empty() {
         eprintln!("{}", described(file, loaded.warnings().iter()));
     }
     limits.watch(file)?;

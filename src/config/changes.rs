@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::file::{Charge, FileLimit, FileRoute, LimitsFile};
+use super::file::{Charge, FileLimit, FileRoute, LimitsFile, sorted};
 use crate::algorithm::Algorithm;
 
 /// The changes from one file of limits to another, a sentence each: the change, and the clients
@@ -220,7 +220,7 @@ fn routes(old: &LimitsFile, new: &LimitsFile, changes: &mut Changes) {
             )),
             Some(before) => {
                 let before = renamed(&before.limits);
-                if before != route.limits {
+                if sorted(&before) != sorted(&route.limits) {
                     changes.note(format!(
                         "route `{route}`: limited by {}, and no longer by {}",
                         list(&route.limits),
@@ -238,7 +238,7 @@ fn routes(old: &LimitsFile, new: &LimitsFile, changes: &mut Changes) {
         }
     }
     let before = renamed(&old.default);
-    if before != new.default {
+    if sorted(&before) != sorted(&new.default) {
         changes.note(format!(
             "requests without a route: limited by {}, and no longer by {}",
             list(&new.default),

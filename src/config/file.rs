@@ -2,10 +2,6 @@
 
 use std::{fmt, str::FromStr};
 
-use http::Method;
-use ipnet::IpNet;
-use serde::{Serialize, Serializer};
-
 use super::{
     document::Document,
     lint,
@@ -14,12 +10,14 @@ use super::{
     statuses::Statuses,
 };
 use crate::{AnyRule, decision::Cost, key::AnyKey};
+use http::Method;
+use ipnet::IpNet;
 
 /// A file of limits and routes that was checked as a whole.
 ///
 /// [The module](super) says what a file contains. `Display` writes the canonical text, which is
 /// read back to an equal file. Two files are equal if they mean the same: `60s` is `1m`, and the
-/// order of the limits does not count.
+/// order of limits and routes does not count.
 ///
 /// ```
 /// use tollgate::config::LimitsFile;
@@ -166,15 +164,24 @@ impl Exempt {
 
 impl PartialEq for LimitsFile {
     fn eq(&self, other: &Self) -> bool {
-        let sorted = |file: &Self| {
-            let mut limits: Vec<_> = file.limits.iter().cloned().collect();
+        let content = |file: &Self| {
+            let (mut limits, mut routes) = (file.limits.clone(), file.routes.clone());
             limits.sort_by(|a, b| a.name.cmp(&b.name));
-            let mut routes: Vec<_> = file.routes.clone();
             routes.sort_by_key(FileRoute::to_string);
-            (limits, routes)
+            for route in &mut routes {
+                route.limits.sort();
+            }
+            (limits, routes, sorted(&file.default))
         };
-        self.default == other.default && sorted(self) == sorted(other)
+        content(self) == content(other)
     }
+}
+
+/// Returns names in their order: that of a list does not count.
+pub(super) fn sorted(names: &[String]) -> Vec<String> {
+    let mut names = names.to_vec();
+    names.sort();
+    names
 }
 
 /// Reads TOML.
@@ -242,13 +249,6 @@ impl fmt::Display for FileLimit {
             write!(f, ", compared-with = {}", Quoted(live))?;
         }
         f.write_str(" }")
-    }
-}
-
-impl Serialize for LimitsFile {
-    /// Writes the canonical text.
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
     }
 }
 

@@ -219,17 +219,17 @@ impl Reader {
         };
         for entry in entries {
             let path = below("limits", &entry.key);
-            if of_program.contains(&entry.key.as_str()) {
-                let text = format!(
-                    "the program has a limit `{}`, too: expected one of each name; rename one of them",
-                    entry.key
-                );
-                self.wrong(entry.place, &path, text);
-            }
             let Some((limit, place)) = self.limit(entry, &path) else {
                 self.unread.push(entry.key.clone());
                 continue;
             };
+            let names = [entry.key.as_str(), limit.stored_name()];
+            if let Some(name) = names.iter().find(|name| of_program.contains(name)) {
+                let text = format!(
+                    "the program has a limit `{name}`, too: expected one of each name; rename one of them, or take `was` from this one"
+                );
+                self.wrong(entry.place, &path, text);
+            }
             let mut others = read.iter();
             if let Some(other) = others.find(|other| other.stored_name() == limit.stored_name()) {
                 let text = format!(

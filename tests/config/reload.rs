@@ -392,6 +392,29 @@ async fn limits_of_the_program() {
             .contains("the program has a limit `user`, too"),
         "{error}"
     );
+    // Nor its states.
+    let text = file("fixed-window 6/1h").replace("rule = ", "was = \"user\", rule = ");
+    let error = limits.reload(&text).unwrap_err().to_string();
+    assert!(
+        error.contains("the program has a limit `user`, too"),
+        "{error}"
+    );
+}
+
+/// A layer that is applied twice would charge each request twice; it is noticed, and counted.
+#[tokio::test]
+async fn the_same_layer_twice() {
+    let (limits, _) = limits(&one(
+        "api",
+        "rule = \"fixed-window 5/1h\", key = \"peer-ip\"",
+    ));
+    let service = limits.layer(limits.layer(service_fn(answer)));
+    let mut request = Request::new(Body::empty());
+    request
+        .extensions_mut()
+        .insert(SocketAddr::from(([192, 0, 2, 7], 1)));
+    drop(service.oneshot(request).await.unwrap());
+    assert_eq!(limits.misconfigured(), 1);
 }
 
 /// A rule that the store cannot run is a mistake of the file, with its place.

@@ -62,7 +62,7 @@ pub(crate) enum Format {
     Csv,
     /// An access log, with the key of the limit and the number of keys to list.
     Combined {
-        key: AnyKey,
+        key: Box<AnyKey>,
         top: usize,
     },
 }
@@ -165,7 +165,7 @@ impl Command {
                 (None, None, Some(_)) => return Err(only_for_logs("--compare")),
             },
             Some("combined") => Format::Combined {
-                key: key.map_or_else(|| parsed("--key", "peer-ip"), Ok)?,
+                key: Box::new(key.map_or_else(|| parsed("--key", "peer-ip"), Ok)?),
                 top: top.unwrap_or(20),
             },
             Some(other) => {

@@ -65,7 +65,7 @@ pub fn run() -> ExitCode {
         Ok(Command::Replay(args)) => match args.format {
             Format::Csv => calls::run(*args),
             Format::Combined { ref key, top } => {
-                let key = key.clone();
+                let key = key.as_ref().clone();
                 logs::run(*args, key, top)
             }
         },
