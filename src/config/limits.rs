@@ -74,7 +74,7 @@ type RouteConfig<B, S, R, Out> = Arc<Config<Vec<AnyLimit<B, Out>>, S, R>>;
 ///     .layer(limits.clone());
 ///
 /// let changes = limits.reload(&text.replace("20/1s", "10/1s"))?;
-/// assert!(changes.to_string().starts_with("limit `address`: the rule `token-bucket 20/1s`"));
+/// assert!(changes.to_string().starts_with("limit `address`: the rule `token-bucket 20/s`"));
 /// // A file with a mistake changes nothing.
 /// assert!(limits.reload(&text.replace("sliding-log", "sliding-lock")).is_err());
 /// assert_eq!((limits.reloads().taken, limits.reloads().failed), (1, 1));

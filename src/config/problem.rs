@@ -24,7 +24,7 @@ pub(super) struct Place {
 /// "#;
 /// let problems = text.parse::<LimitsFile>().unwrap_err();
 /// let problem = problems.iter().next().ok_or("no problem")?;
-/// assert_eq!((problem.line(), problem.column()), (Some(3), Some(16)));
+/// assert_eq!((problem.line(), problem.column()), (Some(3), Some(17)));
 /// assert_eq!(problem.path(), "limits.api.rule");
 /// assert!(problem.to_string().contains("`token-bucket`"));
 /// # Ok::<(), &str>(())

@@ -578,8 +578,11 @@ fn with_meant(error: crate::Error, text: &str, words: &[&str]) -> crate::Error {
 
 /// Returns the word that was probably meant, as the end of a message.
 pub(super) fn meant(word: &str, words: &[&str]) -> String {
-    let likeness = |other: &&str| strsim::normalized_damerau_levenshtein(word, other);
-    let nearest = words.iter().copied().map(|other| (likeness(&other), other));
+    let likeness = |other: &str| match word.len() > 2 && other.starts_with(word) {
+        true => 1.0,
+        false => strsim::normalized_damerau_levenshtein(word, other),
+    };
+    let nearest = words.iter().copied().map(|other| (likeness(other), other));
     let nearest = nearest.max_by(|a, b| a.0.total_cmp(&b.0));
     match nearest.filter(|(likeness, _)| *likeness >= 0.6) {
         Some((_, other)) => format!("; did you mean `{other}`?"),

@@ -90,6 +90,12 @@ fn limits_that_are_wrong() {
         &["unknown key `peer-up`", "did you mean `peer-ip`?"],
     );
     with(
+        "key = \"peer\"",
+        "peer",
+        ".key",
+        &["did you mean `peer-ip`?"],
+    );
+    with(
         "key = \"header a or heder b\"",
         "heder b",
         ".key",
