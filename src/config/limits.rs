@@ -84,7 +84,7 @@ type RouteConfig<B, S, R, Out> = Arc<Config<Vec<AnyLimit<B, Out>>, S, R>>;
 #[must_use = "a layer does nothing until it is added to a service"]
 pub struct RouteLimits<B, S = Local<AnyRule>, R = Http, Out = B>(Arc<Live<B, S, R, Out>>);
 
-/// What all clones and services share.
+/// The parts that all clones and services share.
 struct Live<B, S, R, Out> {
     current: ArcSwap<Generation<B, S, R, Out>>,
     parts: Parts<B, S, R, Out>,
@@ -93,7 +93,7 @@ struct Live<B, S, R, Out> {
     reloads: ReloadCounters,
 }
 
-/// What stays when the file changes.
+/// The parts that stay when the file changes.
 struct Parts<B, S, R, Out> {
     of_program: Vec<AnyLimit<B, Out>>,
     store: S,
@@ -157,7 +157,7 @@ impl<B: 'static, Out: 'static> RouteLimits<B, Local<AnyRule>, Http, Out> {
     }
 }
 
-/// What the program adds to a file: the store, the responder, observers, and limits that a file
+/// The parts of a program beside a file: the store, the responder, observers, and limits that a file
 /// cannot say. Made by [`RouteLimits::builder`].
 ///
 /// ```

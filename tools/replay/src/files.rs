@@ -99,7 +99,7 @@ struct LimitCounts {
     keys: HashMap<Key, u64, RandomState>,
 }
 
-/// What the layer reports.
+/// The counts of what the layer reports.
 #[derive(Clone, Default)]
 struct Counts(Arc<Mutex<CountsOfAll>>);
 
