@@ -56,6 +56,10 @@ pub mod policy {
             "default"
         }
 
+        pub fn stored_name(&self) -> &'static str {
+            self.name()
+        }
+
         pub fn digest(&self) -> u64 {
             0
         }
