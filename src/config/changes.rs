@@ -209,11 +209,16 @@ fn routes(old: &LimitsFile, new: &LimitsFile, changes: &mut Changes) {
             .map(|name| now(name).unwrap_or_else(|| name.clone()))
             .collect()
     };
-    let is_same = |a: &FileRoute, b: &FileRoute| {
-        a.method == b.method && super::routes::shape(&a.pattern) == super::routes::shape(&b.pattern)
+    // Once for each route, as each is compared with all others.
+    let shapes = |file: &LimitsFile| -> Vec<_> {
+        let shape =
+            |route: &FileRoute| (route.method.clone(), super::routes::shape(&route.pattern));
+        file.routes.iter().map(shape).collect()
     };
-    for route in &new.routes {
-        match old.routes.iter().find(|other| is_same(other, route)) {
+    let (old_shapes, new_shapes) = (shapes(old), shapes(new));
+    for (route, shape) in new.routes.iter().zip(&new_shapes) {
+        let before = old_shapes.iter().position(|other| other == shape);
+        match before.map(|index| &old.routes[index]) {
             None => changes.note(format!(
                 "route `{route}` is new: limited by {}",
                 list(&route.limits)
@@ -230,8 +235,8 @@ fn routes(old: &LimitsFile, new: &LimitsFile, changes: &mut Changes) {
             }
         }
     }
-    for route in &old.routes {
-        if !new.routes.iter().any(|other| is_same(other, route)) {
+    for (route, shape) in old.routes.iter().zip(&old_shapes) {
+        if !new_shapes.contains(shape) {
             changes.note(format!(
                 "route `{route}` is gone: its requests have the limits of a less specific route, or the default"
             ));
