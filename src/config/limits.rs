@@ -157,8 +157,8 @@ impl<B: 'static, Out: 'static> RouteLimits<B, Local<AnyRule>, Http, Out> {
     }
 }
 
-/// The parts of a program beside a file: the store, the responder, observers, and limits that a file
-/// cannot say. Made by [`RouteLimits::builder`].
+/// The parts of a program beside a file: the store, the responder, observers, and limits that a
+/// file cannot say. Made by [`RouteLimits::builder`].
 ///
 /// ```
 /// use http::Request;
