@@ -106,7 +106,7 @@ fn two_files_are_compared() {
 #[test]
 fn a_file_with_mistakes_is_not_replayed() {
     let file = TempFile::holding(
-        "limits.toml",
+        "wrong.toml",
         &FILE.replace("sliding-log 2/15m", "sliding-lock 2/15m"),
     );
     let end = replay(&["--config", file.path()], requests());
