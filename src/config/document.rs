@@ -73,7 +73,7 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// All places at which the text is not TOML, or one that says that it has more than 4 MiB.
+    /// Each place at which the text is not TOML; or a text of more than 4 MiB.
     pub fn from_toml(text: &str) -> Result<Self, Problems> {
         if text.len() > MAX_BYTES {
             let problem = format!(

@@ -1,12 +1,13 @@
 //! The checked content of a file, and its canonical text.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use super::{
     document::Document,
     lint,
     problem::{Place, Problem, Problems},
     read,
+    routes::RouteTable,
     statuses::Statuses,
 };
 use crate::{AnyRule, decision::Cost, key::AnyKey};
@@ -44,9 +45,21 @@ pub struct LimitsFile {
     pub(super) routes: Vec<FileRoute>,
     /// The limits of a request without a route.
     pub(super) default: Vec<String>,
-    /// The places of the limits' rules, for a store that cannot run one.
-    pub(super) places: Vec<Option<Place>>,
+    /// The routes, ready to be matched.
+    pub(super) table: Arc<RouteTable>,
+    pub(super) marks: Marks,
     warnings: Vec<Problem>,
+}
+
+/// The places of a file, for warnings and for stores that cannot run a rule.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Marks {
+    /// Of the name of each limit.
+    pub(super) limits: Vec<Option<Place>>,
+    /// Of the rule of each limit.
+    pub(super) rules: Vec<Option<Place>>,
+    /// Of the pattern of each route.
+    pub(super) routes: Vec<Option<Place>>,
 }
 
 /// A limit of a file.
@@ -103,8 +116,8 @@ impl LimitsFile {
 
     /// Checks a document whose routes may also name these limits of the program.
     pub(super) fn with_limits(document: &Document, of_program: &[&str]) -> Result<Self, Problems> {
-        let (mut file, marks) = read::read(document, of_program)?;
-        file.warnings = lint::warnings(&file, &marks);
+        let mut file = read::read(document, of_program)?;
+        file.warnings = lint::warnings(&file);
         Ok(file)
     }
 
@@ -112,13 +125,14 @@ impl LimitsFile {
         limits: Vec<FileLimit>,
         routes: Vec<FileRoute>,
         default: Vec<String>,
-        places: Vec<Option<Place>>,
+        marks: Marks,
     ) -> Self {
         Self {
+            table: Arc::new(RouteTable::new(&routes)),
             limits,
             routes,
             default,
-            places,
+            marks,
             warnings: Vec::new(),
         }
     }

@@ -22,16 +22,12 @@ use super::{
     file::{Charge, FileLimit, LimitsFile},
     key::FileKey,
     problem::{Problem, Problems},
-    routes::RouteTable,
 };
 use crate::{
     AnyRule,
     dry_run::{DryRun, DryRunReport},
     error::Error,
-    middleware::{
-        BoxLimit, BoxObserver, BoxSettle, Config, Counts, Limit, ResponseFuture, SettleLater,
-        check_fit, check_names,
-    },
+    middleware::{BoxLimit, BoxSettle, Config, Limit, RateLimitLayer, ResponseFuture, SettleLater},
     observe::Observer,
     policy::Policy,
     respond::{Http, Respond},
@@ -96,16 +92,13 @@ struct Live<B, S, R, Out> {
 /// The parts that stay when the file changes.
 struct Parts<B, S, R, Out> {
     of_program: Vec<AnyLimit<B, Out>>,
-    store: S,
-    respond: R,
-    observer: Option<BoxObserver>,
-    counts: Arc<Counts>,
+    /// The store, the responder, the observer and the counts, of all routes. It has no limits.
+    layer: RateLimitLayer<Vec<AnyLimit<B, Out>>, S, R>,
 }
 
 /// A file, ready for requests.
 struct Generation<B, S, R, Out> {
     file: Arc<LimitsFile>,
-    table: RouteTable,
     /// One for each route.
     configs: Vec<RouteConfig<B, S, R, Out>>,
     default: RouteConfig<B, S, R, Out>,
@@ -149,10 +142,7 @@ impl<B: 'static, Out: 'static> RouteLimits<B, Local<AnyRule>, Http, Out> {
     pub fn builder() -> RouteLimitsBuilder<B, Local<AnyRule>, Http, Out> {
         RouteLimitsBuilder(Parts {
             of_program: Vec::new(),
-            store: Local::new(),
-            respond: Http::new(),
-            observer: None,
-            counts: Arc::default(),
+            layer: RateLimitLayer::of(Vec::new()),
         })
     }
 }
@@ -189,10 +179,7 @@ impl<B: 'static, S, R, Out: 'static> RouteLimitsBuilder<B, S, R, Out> {
     {
         RouteLimitsBuilder(Parts {
             of_program: self.0.of_program,
-            store,
-            respond: self.0.respond,
-            observer: self.0.observer,
-            counts: self.0.counts,
+            layer: self.0.layer.store(store),
         })
     }
 
@@ -200,20 +187,14 @@ impl<B: 'static, S, R, Out: 'static> RouteLimitsBuilder<B, S, R, Out> {
     pub fn respond<T>(self, respond: T) -> RouteLimitsBuilder<B, S, T, Out> {
         RouteLimitsBuilder(Parts {
             of_program: self.0.of_program,
-            store: self.0.store,
-            respond,
-            observer: self.0.observer,
-            counts: self.0.counts,
+            layer: self.0.layer.respond(respond),
         })
     }
 
     /// Reports what all limits do to one more observer, as
     /// [`RateLimitLayer::observe`](crate::RateLimitLayer::observe) does.
     pub fn observe(mut self, observer: impl Observer + Send + Sync + 'static) -> Self {
-        self.0.observer = Some(match self.0.observer.take() {
-            Some(others) => Arc::new((others, observer)),
-            None => Arc::new(observer),
-        });
+        self.0.layer = self.0.layer.observe(observer);
         self
     }
 
@@ -277,7 +258,7 @@ impl<B: 'static, S, R, Out: 'static> Parts<B, S, R, Out> {
     {
         let mut problems = Problems::default();
         let (mut limits, mut dry_runs) = (Vec::new(), Vec::new());
-        for (limit, place) in file.limits.iter().zip(&file.places) {
+        for (limit, place) in file.limits.iter().zip(&file.marks.rules) {
             let before = old.iter().find(|(name, _)| *name == limit.name);
             match self.limit(limit, before.map(|(_, dry_run)| dry_run)) {
                 Ok(made) => {
@@ -308,7 +289,6 @@ impl<B: 'static, S, R, Out: 'static> Parts<B, S, R, Out> {
         let configs = configs.collect::<Result<_, _>>()?;
         let default = config_of(&file.default)?;
         Ok(Generation {
-            table: RouteTable::new(&file.routes),
             file: Arc::new(file),
             configs,
             default,
@@ -319,7 +299,7 @@ impl<B: 'static, S, R, Out: 'static> Parts<B, S, R, Out> {
     /// Returns a limit of the file, in the words of the builder.
     fn limit(&self, limit: &FileLimit, before: Option<&DryRun>) -> Result<AnyLimit<B, Out>, Error>
     where
-        S: Store<AnyRule>,
+        S: Backend<Error: NeverFails> + Store<AnyRule> + Clone + Send + Sync + 'static,
     {
         let mut policy = Policy::try_new(&limit.name)?;
         if let Some(was) = &limit.was {
@@ -340,12 +320,8 @@ impl<B: 'static, S, R, Out: 'static> Parts<B, S, R, Out> {
             Charge::After(statuses) => made.charge_after(statuses.clone()).boxed(),
             Charge::If(statuses) => made.charge_if(statuses.clone()).boxed(),
         };
-        // Here, and not for a list, so that a mistake has the place of the rule.
-        self.store.fits(&limit.rule).map_err(|error| {
-            Error::new(format!(
-                "the store cannot run the rule: expected one that fits the store: {error}; or use another store"
-            ))
-        })?;
+        // Here, and not only in a list, so that a mistake has the place of the rule.
+        self.layer.check_limit(&made)?;
         Ok(made)
     }
 
@@ -362,17 +338,7 @@ impl<B: 'static, S, R, Out: 'static> Parts<B, S, R, Out> {
             let mut limits = limits.iter();
             limits.find(|limit| limit.policy_name() == name).cloned()
         });
-        let list: Vec<_> = named.collect();
-        check_names(&list)?;
-        let watches = check_fit(&list, &self.store)?;
-        Ok(Arc::new(Config::of_list(
-            list,
-            watches,
-            self.store.clone(),
-            self.respond.clone(),
-            self.observer.clone(),
-            Arc::clone(&self.counts),
-        )))
+        self.layer.config_of(named.collect())
     }
 }
 
@@ -380,7 +346,7 @@ impl<B, S, R, Out> Generation<B, S, R, Out> {
     /// Returns the limits of a request.
     #[inline]
     fn config(&self, method: &Method, path: &str) -> &RouteConfig<B, S, R, Out> {
-        let route = self.table.find(method, path);
+        let route = self.file.table.find(method, path);
         route
             .and_then(|index| self.configs.get(index))
             .unwrap_or(&self.default)
@@ -404,7 +370,7 @@ where
     /// [counted](Self::reloads), and logged with the feature `tracing`.
     pub fn reload(&self, text: &str) -> Result<Changes, Problems> {
         let document = Document::from_toml(text);
-        self.take(document)
+        self.noted(document.and_then(|document| self.take(&document)))
     }
 
     /// Takes another file from a document of any format, as [`reload`](Self::reload) does.
@@ -413,36 +379,30 @@ where
     ///
     /// All mistakes of the file. Then nothing is changed.
     pub fn reload_from(&self, document: &Document) -> Result<Changes, Problems> {
-        self.take(Ok(document.clone()))
+        self.noted(self.take(document))
     }
 
-    fn take(&self, document: Result<Document, Problems>) -> Result<Changes, Problems> {
+    fn take(&self, document: &Document) -> Result<Changes, Problems> {
         let live = &*self.0;
         // Dropped after the lock, with its thousand routes.
         let _replaced;
         let _one_at_a_time = live.reload.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = document.and_then(|document| {
-            let file = live.parts.read(&document)?;
-            let old = live.current.load();
-            let changes = old.file.changes_to(&file);
-            let new = live.parts.generation(file, &old.dry_runs)?;
-            Ok((changes, new))
-        });
-        match taken {
-            Ok((changes, new)) => {
-                _replaced = live.current.swap(Arc::new(new));
-                if !changes.is_empty() {
-                    live.reloads.taken.increment();
-                    #[cfg(feature = "tracing")]
-                    crate::log::limits_changed(&changes);
-                }
-                Ok(changes)
-            }
-            Err(problems) => {
-                self.note_failure(&problems);
-                Err(problems)
-            }
+        let file = live.parts.read(document)?;
+        let old = live.current.load();
+        let changes = old.file.changes_to(&file);
+        let new = live.parts.generation(file, &old.dry_runs)?;
+        _replaced = live.current.swap(Arc::new(new));
+        if !changes.is_empty() {
+            live.reloads.taken.increment();
+            #[cfg(feature = "tracing")]
+            crate::log::limits_changed(&changes);
         }
+        Ok(changes)
+    }
+
+    /// Notes the mistakes of a file that was to be taken.
+    fn noted(&self, taken: Result<Changes, Problems>) -> Result<Changes, Problems> {
+        taken.inspect_err(|problems| self.note_failure(problems))
     }
 
     /// Counts and logs a file that changes nothing because of its mistakes.
@@ -491,13 +451,13 @@ impl<B, S, R, Out> RouteLimits<B, S, R, Out> {
     /// Returns the number of requests that were dropped before their turn; see
     /// [`RateLimitLayer::cancelled`](crate::RateLimitLayer::cancelled).
     pub fn cancelled(&self) -> u64 {
-        self.0.parts.counts.cancelled()
+        self.0.parts.layer.cancelled()
     }
 
     /// Returns the number of requests that were refused or decided twice because the server is set
     /// up wrongly; see [`RateLimitLayer::misconfigured`](crate::RateLimitLayer::misconfigured).
     pub fn misconfigured(&self) -> u64 {
-        self.0.parts.counts.misconfigured()
+        self.0.parts.layer.misconfigured()
     }
 
     /// Returns the number of charges that may not have been corrected; see
@@ -506,7 +466,7 @@ impl<B, S, R, Out> RouteLimits<B, S, R, Out> {
     where
         S: Backend,
     {
-        self.0.parts.store.unsettled().unwrap_or(0)
+        self.0.parts.layer.unsettled()
     }
 
     /// Returns a handle that does not keep the layer.

@@ -3,15 +3,14 @@
 use super::{
     file::{FileLimit, FileRoute, LimitsFile},
     problem::Problem,
-    read::Marks,
-    routes::{self, RouteTable},
+    routes,
 };
 use crate::{algorithm::Algorithm, time::Timestamp};
 
 /// Returns all warnings, in the order of the file.
-pub(super) fn warnings(file: &LimitsFile, marks: &Marks) -> Vec<Problem> {
+pub(super) fn warnings(file: &LimitsFile) -> Vec<Problem> {
     let mut warnings = Vec::new();
-    for (limit, place) in file.limits.iter().zip(&marks.limits) {
+    for (limit, place) in file.limits.iter().zip(&file.marks.limits) {
         let texts = [
             unused(file, limit),
             chosen_by_clients(file, limit),
@@ -22,9 +21,8 @@ pub(super) fn warnings(file: &LimitsFile, marks: &Marks) -> Vec<Problem> {
         let of_limit = texts.into_iter().flatten();
         warnings.extend(of_limit.map(|text| Problem::new(*place, path.clone(), text)));
     }
-    let table = RouteTable::new(&file.routes);
-    for (index, (route, place)) in file.routes.iter().zip(&marks.routes).enumerate() {
-        if let Some(text) = walked_around(file, &table, route) {
+    for (index, (route, place)) in file.routes.iter().zip(&file.marks.routes).enumerate() {
+        if let Some(text) = walked_around(file, route) {
             warnings.push(Problem::new(*place, format!("routes[{index}]"), text));
         }
     }
@@ -93,12 +91,13 @@ fn networks_of_proxies(file: &LimitsFile, limit: &FileLimit) -> Option<String> {
 }
 
 /// Finds a variant of the route's path that has fewer limits.
-fn walked_around(file: &LimitsFile, table: &RouteTable, route: &FileRoute) -> Option<String> {
+fn walked_around(file: &LimitsFile, route: &FileRoute) -> Option<String> {
     let method = route.method.clone().unwrap_or_default();
     let enforced = |name: &&String| file.limit(name).is_none_or(FileLimit::is_enforced);
     for variant in variants(&route.pattern) {
         let sample = routes::sample(&variant);
-        let found = table
+        let found = file
+            .table
             .find(&method, &sample)
             .map(|index| &file.routes[index]);
         let is_meant = found.is_some_and(|found| {

@@ -4,7 +4,7 @@ use http::Method;
 
 use super::{
     document::{Document, Entry, Node, Value},
-    file::{Charge, Exempt, FileLimit, FileRoute, LimitsFile},
+    file::{Charge, Exempt, FileLimit, FileRoute, LimitsFile, Marks},
     problem::{Place, Problem, Problems},
     routes::{self, TakenRoutes},
 };
@@ -31,24 +31,12 @@ const OF_LIMIT: &[&str] = &[
     "compared-with",
 ];
 
-/// The places of a file, for warnings and for stores that cannot run a rule.
-#[derive(Default)]
-pub(super) struct Marks {
-    /// Of the name of each limit.
-    pub(super) limits: Vec<Option<Place>>,
-    /// Of the pattern of each route.
-    pub(super) routes: Vec<Option<Place>>,
-}
-
 /// Reads a document whose routes may also name the limits `of_program`.
 ///
 /// # Errors
 ///
 /// All mistakes.
-pub(super) fn read(
-    document: &Document,
-    of_program: &[&str],
-) -> Result<(LimitsFile, Marks), Problems> {
+pub(super) fn read(document: &Document, of_program: &[&str]) -> Result<LimitsFile, Problems> {
     let mut reader = Reader::default();
     let (mut limits, mut routes, mut default) = (None, None, None);
     for entry in reader.table(&document.root, "", &["limits", "routes", "default"]) {
@@ -59,7 +47,7 @@ pub(super) fn read(
         }
     }
     let mut marks = Marks::default();
-    let (limits, places) = reader.limits(limits, of_program, &mut marks);
+    let limits = reader.limits(limits, of_program, &mut marks);
     let mut names: Vec<_> = limits.iter().map(|limit| limit.name.as_str()).collect();
     names.extend(of_program);
     // Limits that could not be read have names, too.
@@ -69,10 +57,7 @@ pub(super) fn read(
     let default = reader.default_limits(default, &names);
     reader.compared(&limits, &routes, &default, of_program, &marks);
     reader.problems.into_result()?;
-    Ok((
-        LimitsFile::unchecked(limits, routes, default, places),
-        marks,
-    ))
+    Ok(LimitsFile::unchecked(limits, routes, default, marks))
 }
 
 #[derive(Default)]
@@ -205,16 +190,16 @@ impl Reader {
         limits: Option<&Entry>,
         of_program: &[&str],
         marks: &mut Marks,
-    ) -> (Vec<FileLimit>, Vec<Option<Place>>) {
-        let (mut read, mut places) = (Vec::<FileLimit>::new(), Vec::new());
+    ) -> Vec<FileLimit> {
+        let mut read = Vec::<FileLimit>::new();
         let entries = match limits.map(|entry| &entry.node.value) {
-            None => return (read, places),
+            None => return read,
             Some(Value::Table(entries)) => entries,
             Some(_) => {
                 let node = limits.map(|entry| &entry.node);
                 let example = "a table of limits, as in `api = { rule = \"token-bucket 100/1m\" }`";
                 node.inspect(|node| self.wrong_type(node, "limits", example));
-                return (read, places);
+                return read;
             }
         };
         for entry in entries {
@@ -241,10 +226,10 @@ impl Reader {
                 self.wrong(entry.place, &path, text);
             }
             read.push(limit);
-            places.push(place);
+            marks.rules.push(place);
             marks.limits.push(entry.place);
         }
-        (read, places)
+        read
     }
 
     /// Returns a limit and the place of its rule.

@@ -5,7 +5,7 @@
 //! route matches is then tried in its plain form: servers differ in what they make of `//`, `%41`,
 //! `/./` and a slash at the end, and a client must not walk around a limit by writing them.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
 use http::Method;
 use matchit::{InsertError, Router};
@@ -72,6 +72,12 @@ impl RouteTable {
             Ok(found) => Some(*found.value),
             Err(_) => find_plain(router, path),
         }
+    }
+}
+
+impl fmt::Debug for RouteTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RouteTable").finish_non_exhaustive()
     }
 }
 

@@ -27,7 +27,7 @@ where
     ///
     /// It may be replaced by renaming, as it should be, or be in a mounted configuration volume. A
     /// file that is written in place is taken when two readings of it, a quarter of a second apart,
-    /// are the same. A file that is gone or cannot be read changes nothing, and is counted once.
+    /// are the same. A file that is removed or cannot be read changes nothing, and is counted once.
     ///
     /// A program that reloads at a signal calls [`reload`](Self::reload) instead.
     ///

@@ -2,7 +2,11 @@
 
 use std::{convert::Infallible, fmt, sync::Arc};
 
+#[cfg(feature = "config")]
+use super::{config::Config, limits::check_fit};
 use super::{layer::RateLimitLayer, limit::Limit, limits::check_names, per_request::ReadRequest};
+#[cfg(feature = "config")]
+use crate::store::{Backend, NeverFails, Store};
 use crate::{
     algorithm::Algorithm,
     charging::{ChargeHandle, Settle},
@@ -77,8 +81,45 @@ impl<Rule: Algorithm, Req, Res> RateLimitLayer<Vec<BoxLimit<Req, Rule, Res>>, Lo
     }
 }
 
+#[cfg(feature = "config")]
+impl<Req, Rule, Res, S, R> RateLimitLayer<Vec<BoxLimit<Req, Rule, Res>>, S, R>
+where
+    Rule: Algorithm,
+    S: Backend<Error: NeverFails> + Store<Rule> + Clone + Send + Sync + 'static,
+{
+    /// Checks that the store can run the rule of a limit.
+    ///
+    /// # Errors
+    ///
+    /// The store's error about the rule.
+    pub(crate) fn check_limit(&self, limit: &BoxLimit<Req, Rule, Res>) -> Result<(), Error> {
+        check_fit(limit, &self.store).map(drop)
+    }
+
+    /// Returns the settings of a service with other limits, none included, and all else of this
+    /// layer: for a service that chooses among several.
+    ///
+    /// # Errors
+    ///
+    /// When two limits have the same name, or a rule does not fit the store.
+    pub(crate) fn config_of(
+        &self,
+        limits: Vec<BoxLimit<Req, Rule, Res>>,
+    ) -> Result<Arc<Config<Vec<BoxLimit<Req, Rule, Res>>, S, R>>, Error>
+    where
+        R: Clone,
+    {
+        check_names(&limits)?;
+        let watches = check_fit(&limits, &self.store)?;
+        let (_, mut layer) = self.clone().take_limits();
+        layer.watches = watches;
+        Ok(Arc::new(Config::new(layer.with_limits(limits))))
+    }
+}
+
 impl<L, Rule: Algorithm> RateLimitLayer<L, Local<Rule>, Http> {
-    fn of(limits: L) -> Self {
+    /// Begins with limits that were checked.
+    pub(crate) fn of(limits: L) -> Self {
         Self {
             registration: Arc::default(),
             limits,

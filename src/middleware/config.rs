@@ -9,8 +9,6 @@ use std::{
     },
 };
 
-#[cfg(feature = "config")]
-use super::boxed::BoxLimit;
 use super::{layer::RateLimitLayer, limits::Limits, same_state::SameState};
 use crate::{
     algorithm::Algorithm,
@@ -137,12 +135,12 @@ pub struct Config<L, S, R> {
 }
 
 /// The observers of a layer.
-pub(crate) type BoxObserver = Arc<dyn Observer + Send + Sync>;
+pub(super) type BoxObserver = Arc<dyn Observer + Send + Sync>;
 
 /// Counts of a layer, over all services that it made.
 // Relaxed throughout: counts that are read for a report order nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(super) struct Counts {
     cancelled: AtomicU64,
     misconfigured: AtomicU64,
 }
@@ -158,11 +156,11 @@ impl Counts {
         self.misconfigured.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn cancelled(&self) -> u64 {
+    pub(super) fn cancelled(&self) -> u64 {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn misconfigured(&self) -> u64 {
+    pub(super) fn misconfigured(&self) -> u64 {
         self.misconfigured.load(Ordering::Relaxed)
     }
 }
@@ -170,30 +168,6 @@ impl Counts {
 impl<L, S, R> fmt::Debug for Config<L, S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config").finish_non_exhaustive()
-    }
-}
-
-#[cfg(feature = "config")]
-impl<Req, Rule: Algorithm, Res, S: Backend, R> Config<Vec<BoxLimit<Req, Rule, Res>>, S, R> {
-    /// Returns the settings of a list of limits, which may be empty, for a service that chooses
-    /// among several.
-    pub(crate) fn of_list(
-        limits: Vec<BoxLimit<Req, Rule, Res>>,
-        watches: Vec<Watch>,
-        store: S,
-        respond: R,
-        observer: Option<BoxObserver>,
-        counts: Arc<Counts>,
-    ) -> Self {
-        Self::new(RateLimitLayer {
-            registration: Arc::default(),
-            limits,
-            store,
-            watches,
-            respond,
-            observer,
-            counts,
-        })
     }
 }
 

@@ -394,7 +394,7 @@ impl<Req, L: AskEach<Req>> AskEach<Req> for Vec<L> {
 /// # Errors
 ///
 /// The first limit that does not fit the others.
-pub(crate) fn check_names(limits: &impl Limits) -> Result<(), Error> {
+pub(super) fn check_names(limits: &impl Limits) -> Result<(), Error> {
     let mut list = Vec::new();
     limits.list(&mut list);
     for (index, limit) in list.iter().enumerate() {
@@ -436,7 +436,7 @@ pub(crate) fn check_names(limits: &impl Limits) -> Result<(), Error> {
 /// # Errors
 ///
 /// The store's error about the first rule that it cannot run.
-pub(crate) fn check_fit<L, S>(limits: &L, store: &S) -> Result<Vec<Watch>, Error>
+pub(super) fn check_fit<L, S>(limits: &L, store: &S) -> Result<Vec<Watch>, Error>
 where
     L: Limits,
     S: Store<L::Rule> + Clone + Send + Sync + 'static,

@@ -25,12 +25,7 @@ mod settle;
 mod turn;
 
 #[cfg(feature = "config")]
-pub(crate) use self::{
-    boxed::BoxSettle,
-    config::{BoxObserver, Config, Counts},
-    limits::{check_fit, check_names},
-    settle::SettleLater,
-};
+pub(crate) use self::{boxed::BoxSettle, config::Config, settle::SettleLater};
 pub use self::{
     boxed::{BoxLayer, BoxLimit},
     future::ResponseFuture,

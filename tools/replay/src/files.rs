@@ -17,7 +17,7 @@ use foldhash::fast::RandomState;
 use http::{Request, Response, StatusCode};
 use tokio::runtime::Runtime;
 use tollgate::{
-    AnyRule, Decision, Timestamp,
+    AnyRule, Timestamp,
     config::RouteLimits,
     key::{Key, MissingKey},
     observe::{Event, Observer},
@@ -138,7 +138,7 @@ impl Observer for Counts {
     }
 
     fn dry_run(&self, event: &Event<'_>) {
-        if !Decision::is_admitted(event.decision()) {
+        if !event.decision().is_admitted() {
             self.limit(event, |limit| {
                 limit.would_refuse += 1;
                 *limit.keys.entry(*event.key()).or_default() += 1;

@@ -62,12 +62,9 @@ pub fn run() -> ExitCode {
             .map(|()| true)
             .map_err(Stop::writing),
         Ok(Command::Files(args)) => files::run(args),
-        Ok(Command::Replay(args)) => match args.format {
+        Ok(Command::Replay(args)) => match args.format.clone() {
             Format::Csv => calls::run(*args),
-            Format::Combined { ref key, top } => {
-                let key = key.as_ref().clone();
-                logs::run(*args, key, top)
-            }
+            Format::Combined { key, top } => logs::run(*args, *key, top),
         },
         Err(sentence) => {
             complain(&format!("replay: {sentence}\n"));
