@@ -30,12 +30,17 @@ pub(super) fn warnings(file: &LimitsFile) -> Vec<Problem> {
     warnings
 }
 
-/// Returns the lists of limits, each with the route that has it.
-fn lists(file: &LimitsFile) -> impl Iterator<Item = (String, &[String])> {
+/// Returns the lists of limits, each with the route that has it; the default has none.
+fn lists(file: &LimitsFile) -> impl Iterator<Item = (Option<&FileRoute>, &[String])> {
     let of_routes = file.routes.iter();
     of_routes
-        .map(|route| (route.to_string(), route.limits.as_slice()))
-        .chain([("[default]".to_owned(), file.default.as_slice())])
+        .map(|route| (Some(route), route.limits.as_slice()))
+        .chain([(None, file.default.as_slice())])
+}
+
+/// Returns the text of a route in a message.
+fn named(route: Option<&FileRoute>) -> String {
+    route.map_or_else(|| "[default]".to_owned(), ToString::to_string)
 }
 
 fn unused(file: &LimitsFile, limit: &FileLimit) -> Option<String> {
@@ -60,9 +65,10 @@ fn chosen_by_clients(file: &LimitsFile, limit: &FileLimit) -> Option<String> {
     };
     let (route, _) = lists(file).find(|(_, list)| is_alone(list))?;
     Some(format!(
-        "clients choose the key `{}`, and `{route}` has no other limit: expected a key that they cannot invent beside it, because a \
+        "clients choose the key `{}`, and `{}` has no other limit: expected a key that they cannot invent beside it, because a \
          new value for each request is never refused; add a limit by `peer-ip` to the route, unless an outer layer checks the value",
-        limit.key
+        limit.key,
+        named(route)
     ))
 }
 
@@ -111,7 +117,7 @@ fn walked_around(file: &LimitsFile, route: &FileRoute) -> Option<String> {
         let Some(lacking) = lacking.find(|name| !list.contains(name)) else {
             continue;
         };
-        let found = found.map_or_else(|| "[default]".to_owned(), ToString::to_string);
+        let found = named(found);
         return Some(format!(
             "`{variant}` is of `{found}`, without the limit `{lacking}`, and some servers treat it as `{}`: expected the same limits \
              for both; add a route for it, or add `{lacking}` to `{found}`",
