@@ -777,10 +777,13 @@ fn only_the_clock_reads_time() {
 #[test]
 fn only_stores_access_state() {
     for (path, lines) in sources() {
-        // Look-ups in flight, connections, and the fields of one response are no state of a limit.
+        // Policies, look-ups in flight, connections, and the fields of one response are no state of
+        // a limit.
         let others = [
             "store",
             "fleet",
+            "config/in_use.rs",
+            "observe/metrics/mod.rs",
             "introspect/cache.rs",
             "listen/heard.rs",
             "respond/headers/existing.rs",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Request;
 
-use super::file::Exempt;
+use super::{file::Exempt, in_use::InUse};
 use crate::key::{AnyKey, Extracted, Key, KeyExtractor, MissingKey, Networks};
 
 /// A key, and the requests that are exempt, in one extractor: one call by pointer.
@@ -12,6 +12,8 @@ use crate::key::{AnyKey, Extracted, Key, KeyExtractor, MissingKey, Networks};
 pub(super) struct FileKey {
     key: AnyKey,
     exempt: Option<Arc<ExemptRequests>>,
+    /// Kept by requests as well as by the file.
+    _in_use: Arc<InUse>,
 }
 
 struct ExemptRequests {
@@ -20,7 +22,7 @@ struct ExemptRequests {
 }
 
 impl FileKey {
-    pub(super) fn new(key: AnyKey, exempt: &Exempt) -> Self {
+    pub(super) fn new(key: AnyKey, exempt: &Exempt, in_use: Arc<InUse>) -> Self {
         let requests = || ExemptRequests {
             paths: exempt.paths.clone(),
             networks: exempt.networks.iter().copied().collect(),
@@ -28,6 +30,7 @@ impl FileKey {
         Self {
             key,
             exempt: (!exempt.is_empty()).then(|| Arc::new(requests())),
+            _in_use: in_use,
         }
     }
 

@@ -20,6 +20,7 @@ use super::{
     changes::Changes,
     document::Document,
     file::{Charge, FileLimit, LimitsFile},
+    in_use::PoliciesInUse,
     key::FileKey,
     problem::{Problem, Problems},
 };
@@ -94,6 +95,7 @@ struct Parts<B, S, R, Out> {
     of_program: Vec<AnyLimit<B, Out>>,
     /// The store, the responder, the observer and the counts, of all routes. It has no limits.
     layer: RateLimitLayer<Vec<AnyLimit<B, Out>>, S, R>,
+    policies: PoliciesInUse,
 }
 
 /// A file, ready for requests.
@@ -143,6 +145,7 @@ impl<B: 'static, Out: 'static> RouteLimits<B, Local<AnyRule>, Http, Out> {
         RouteLimitsBuilder(Parts {
             of_program: Vec::new(),
             layer: RateLimitLayer::of(Vec::new()),
+            policies: PoliciesInUse::default(),
         })
     }
 }
@@ -180,6 +183,7 @@ impl<B: 'static, S, R, Out: 'static> RouteLimitsBuilder<B, S, R, Out> {
         RouteLimitsBuilder(Parts {
             of_program: self.0.of_program,
             layer: self.0.layer.store(store),
+            policies: self.0.policies,
         })
     }
 
@@ -188,6 +192,7 @@ impl<B: 'static, S, R, Out: 'static> RouteLimitsBuilder<B, S, R, Out> {
         RouteLimitsBuilder(Parts {
             of_program: self.0.of_program,
             layer: self.0.layer.respond(respond),
+            policies: self.0.policies,
         })
     }
 
@@ -305,9 +310,10 @@ impl<B: 'static, S, R, Out: 'static> Parts<B, S, R, Out> {
         if let Some(was) = &limit.was {
             policy = policy.with_states_of(&Policy::try_new(was)?);
         }
+        let in_use = self.policies.hold(&policy, self.layer.observer());
         let mut made = Limit::try_new(limit.rule.clone())?
             .policy(policy)
-            .key(FileKey::new(limit.key.clone(), &limit.exempt))
+            .key(FileKey::new(limit.key.clone(), &limit.exempt, in_use))
             .cost(limit.cost);
         if limit.enforced < 100 {
             made = made.try_enforce_for(limit.enforced)?.counting_in(before);

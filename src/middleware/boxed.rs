@@ -3,7 +3,10 @@
 use std::{convert::Infallible, fmt, sync::Arc};
 
 #[cfg(feature = "config")]
-use super::{config::Config, limits::check_fit};
+use super::{
+    config::{BoxObserver, Config},
+    limits::check_fit,
+};
 use super::{layer::RateLimitLayer, limit::Limit, limits::check_names, per_request::ReadRequest};
 #[cfg(feature = "config")]
 use crate::store::{Backend, NeverFails, Store};
@@ -87,6 +90,11 @@ where
     Rule: Algorithm,
     S: Backend<Error: NeverFails> + Store<Rule> + Clone + Send + Sync + 'static,
 {
+    /// Returns the observers.
+    pub(crate) fn observer(&self) -> Option<&BoxObserver> {
+        self.observer.as_ref()
+    }
+
     /// Checks that the store can run the rule of a limit.
     ///
     /// # Errors

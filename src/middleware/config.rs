@@ -135,7 +135,7 @@ pub struct Config<L, S, R> {
 }
 
 /// The observers of a layer.
-pub(super) type BoxObserver = Arc<dyn Observer + Send + Sync>;
+pub(crate) type BoxObserver = Arc<dyn Observer + Send + Sync>;
 
 /// Counts of a layer, over all services that it made.
 // Relaxed throughout: counts that are read for a report order nothing.

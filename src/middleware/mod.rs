@@ -25,7 +25,11 @@ mod settle;
 mod turn;
 
 #[cfg(feature = "config")]
-pub(crate) use self::{boxed::BoxSettle, config::Config, settle::SettleLater};
+pub(crate) use self::{
+    boxed::BoxSettle,
+    config::{BoxObserver, Config},
+    settle::SettleLater,
+};
 pub use self::{
     boxed::{BoxLayer, BoxLimit},
     future::ResponseFuture,

@@ -60,6 +60,7 @@ use crate::{
 /// | [`dry_run`](Self::dry_run) | a limit on a dry run decided, without effect |
 /// | [`held`](Self::held), [`released`](Self::released) | a call took units of a limit of calls in flight; it gave them back |
 /// | [`outlasted`](Self::outlasted) | a call goes on after the maximal hold of its units |
+/// | [`gone`](Self::gone) | no limit of a file has this policy any more |
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
@@ -155,6 +156,14 @@ pub trait Observer {
     fn released(&self, policy: &Policy, key: &Key, units: u64) {
         let _ = (policy, key, units);
     }
+
+    /// Called when a file of limits was replaced by one without this policy, and all requests that
+    /// the old one admitted have ended: the layer reports nothing more of it, unless a later file
+    /// has it again.
+    #[inline]
+    fn gone(&self, policy: &Policy) {
+        let _ = policy;
+    }
 }
 
 /// Does nothing.
@@ -216,6 +225,11 @@ macro_rules! forward {
         #[inline]
         fn released(&$self, policy: &Policy, key: &Key, units: u64) {
             $($observer.released(policy, key, units);)+
+        }
+
+        #[inline]
+        fn gone(&$self, policy: &Policy) {
+            $($observer.gone(policy);)+
         }
     };
 }

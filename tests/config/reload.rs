@@ -9,18 +9,20 @@ use std::{
     process::Stdio,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use axum::{Router, body::Body, routing::get};
 use http::{Request, Response, StatusCode};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_util::MetricKindMask;
 use tollgate::{
-    AnyRule,
+    AnyRule, Policy,
     config::RouteLimits,
     key::{Extension, Key},
-    observe::{Event, Observer},
+    observe::{Event, Metrics, Observer},
     prelude::*,
     store::driver::Transactional,
     time::ManualClock,
@@ -344,6 +346,111 @@ async fn charges_are_settled_after_a_reload() {
     assert_eq!(status_of(&limits, "/", &[]).await, 200);
 }
 
+/// Observers hear that a limit is gone once nothing more is reported of it.
+#[tokio::test]
+async fn a_limit_is_gone_with_its_last_request() {
+    #[derive(Clone, Default)]
+    struct Ended(Arc<Mutex<Vec<String>>>);
+
+    impl Observer for Ended {
+        fn released(&self, policy: &Policy, _: &Key, units: u64) {
+            let event = format!("{units} released by {}", policy.name());
+            self.0.lock().unwrap().push(event);
+        }
+
+        fn gone(&self, policy: &Policy) {
+            self.0
+                .lock()
+                .unwrap()
+                .push(format!("{} gone", policy.name()));
+        }
+    }
+
+    let ended = Ended::default();
+    let events = || std::mem::take(&mut *ended.0.lock().unwrap());
+    let held = "rule = \"in-flight 2\"";
+    let limits: RouteLimits<Body> = RouteLimits::builder()
+        .observe(ended.clone())
+        .build(&one("api", held))
+        .unwrap();
+    let in_progress = async || {
+        let unread = async |_| Ok::<_, Infallible>(Response::new(Body::from("not read yet")));
+        let service = limits.layer(service_fn(unread));
+        service.oneshot(Request::new(Body::empty())).await.unwrap()
+    };
+
+    // The same limit with other settings is not gone, nor is one that a bad file lacks.
+    limits.reload(&one("api", &held.replace('2', "3"))).unwrap();
+    limits.reload("limits = ").unwrap_err();
+    assert_eq!(events(), [""; 0]);
+    // A limit without requests is gone at once.
+    limits.reload(&one("other", held)).unwrap();
+    assert_eq!(events(), ["api gone"]);
+    // The body of the response holds the call, and so the limit.
+    let response = in_progress().await;
+    limits.reload("default.limits = []").unwrap();
+    assert_eq!(events(), [""; 0]);
+    drop(response);
+    assert_eq!(events(), ["1 released by other", "other gone"]);
+    // One that came back before its request has ended is not gone.
+    limits.reload(&one("other", held)).unwrap();
+    let response = in_progress().await;
+    limits.reload("default.limits = []").unwrap();
+    limits.reload(&one("other", held)).unwrap();
+    drop(response);
+    assert_eq!(events(), ["1 released by other"]);
+    drop(limits);
+    assert_eq!(events(), ["other gone"]);
+}
+
+/// Each file has another limit. The exporter of Prometheus ends with those of the last one.
+#[tokio::test]
+async fn metrics_of_limits_that_are_gone_end() {
+    const FILES: usize = 200;
+    let idle = Duration::from_millis(1);
+    let exporter = PrometheusBuilder::new()
+        .idle_timeout(MetricKindMask::ALL, Some(idle))
+        .build_recorder();
+    let _guard = metrics::set_default_local_recorder(&exporter);
+    let metrics = Metrics::with_capacity(4);
+    let rule = "rule = \"in-flight 9\"";
+    let limits: RouteLimits<Body> = RouteLimits::builder()
+        .observe(metrics.clone())
+        .build(&one("first", rule))
+        .unwrap();
+    let scrape = || {
+        metrics.refresh();
+        exporter.handle().render()
+    };
+    for n in 0..FILES {
+        limits.reload(&one(&format!("limit{n}"), rule)).unwrap();
+        let service = limits.layer(service_fn(answer));
+        drop(service.oneshot(Request::new(Body::empty())).await.unwrap());
+        // Each has a label of its own, though there are four.
+        let admitted =
+            format!("tollgate_requests_total{{policy=\"limit{n}\",outcome=\"admitted\"}} 1\n");
+        assert!(scrape().contains(&admitted), "{}", scrape());
+    }
+    let mut before = scrape();
+    for _ in 0..3 {
+        // The timeout is a lower bound, so a slow machine changes nothing.
+        std::thread::sleep(idle * 5);
+        let now = scrape();
+        assert!(now.contains("limit199"), "{now}");
+        before = now;
+    }
+    let mut lines = before.lines().filter(|line| !line.starts_with('#'));
+    assert!(
+        lines.all(|line| line.is_empty() || line.contains("policy=\"limit199\"")),
+        "{before}"
+    );
+    assert!(before.contains("tollgate_most_held_units{policy=\"limit199\"} 1\n"));
+    // The series of the limit in use was never dropped: it goes on.
+    let service = limits.layer(service_fn(answer));
+    drop(service.oneshot(Request::new(Body::empty())).await.unwrap());
+    assert!(scrape().contains("policy=\"limit199\",outcome=\"admitted\"} 2\n"));
+}
+
 /// Limits of the program stand beside those of the file, and stay when it changes.
 #[tokio::test]
 async fn limits_of_the_program() {
@@ -604,6 +711,14 @@ async fn a_hundred_changes_under_load() {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
 
+    // On disk, as an operator changes it; the program takes it as at a signal.
+    let on_disk = WatchedFile::new("hundred", &file(LESSER));
+    let change = |limit| {
+        on_disk.replace(&file(limit));
+        limits
+            .reload(&fs::read_to_string(&on_disk.0).unwrap())
+            .unwrap();
+    };
     let script = WatchedFile::new(
         "wrk",
         &format!(
@@ -620,7 +735,6 @@ async fn a_hundred_changes_under_load() {
         .spawn()
         .expect("wrk, which ./test.sh installs");
     let done = AtomicBool::new(false);
-    let reloads = AtomicU64::new(0);
     tokio::join!(
         async {
             wrk.wait().await.unwrap();
@@ -630,14 +744,13 @@ async fn a_hundred_changes_under_load() {
             for n in 1..=100 {
                 tokio::time::sleep(Duration::from_millis(40)).await;
                 let limit = if n % 2 == 0 { LESSER } else { GREATER };
-                limits.reload(&file(limit)).unwrap();
-                reloads.fetch_add(1, Ordering::Relaxed);
+                change(limit);
                 assert!(
                     !done.load(Ordering::Relaxed),
                     "wrk ended before the last change"
                 );
             }
-            limits.reload(&file(GREATER)).unwrap();
+            change(GREATER);
         }
     );
     assert_eq!((limits.reloads().taken, limits.reloads().failed), (101, 0));

@@ -200,6 +200,55 @@ fn several_threads_register_a_policy_once() {
     assert_eq!(values.len(), 9, "{values:?}");
 }
 
+/// A policy that is gone gives its label back, but for one under which calls are in flight.
+#[test]
+fn policies_that_are_gone_give_their_labels_back() {
+    let recorder = DebuggingRecorder::new();
+    metrics::with_local_recorder(&recorder, || {
+        let (metrics, key) = (Metrics::with_capacity(2), Key::from("alice"));
+        let decision = decision(Verdict::Allow);
+        let held = Policy::new("held");
+        metrics.held(&held, &key, 3);
+        for number in 0..100 {
+            let policy = Policy::new(&format!("policy {number}"));
+            metrics.held(&policy, &key, 5);
+            metrics.released(&policy, &key, 5);
+            metrics.admitted(&Event::new(&policy, &key, &decision));
+            // Of another layer.
+            metrics.gone(&held);
+            metrics.gone(&policy);
+            metrics.gone(&policy);
+        }
+        metrics.released(&held, &key, 3);
+        metrics.held(&held, &key, 2);
+        metrics.refresh();
+        // Its greatest number of calls begins anew with it.
+        let last = Policy::new("policy 99");
+        metrics.held(&last, &key, 1);
+        for further in ["one more", "another"] {
+            metrics.admitted(&Event::new(&Policy::new(further), &key, &decision));
+        }
+    });
+    let values = values(&recorder.snapshotter());
+    let admitted = |policy: &str| {
+        let name = format!("tollgate_requests_total{{policy={policy},outcome=admitted}}");
+        values.get(&name).map(String::as_str)
+    };
+    for number in 0..100 {
+        assert_eq!(admitted(&format!("policy {number}")), Some("1"));
+    }
+    assert_eq!((admitted("one more"), admitted("other")), (None, Some("2")));
+    let most = |policy: &str| &values[&format!("tollgate_most_held_units{{policy={policy}}}")];
+    assert_eq!((&**most("held"), &**most("policy 99")), ("3", "1"));
+    assert_eq!(
+        (
+            &**most("policy 98"),
+            &*values["tollgate_held_units{policy=held}"]
+        ),
+        ("0", "2")
+    );
+}
+
 /// Metrics without a recorder are lost, and do no harm.
 #[test]
 fn without_a_recorder_nothing_happens() {
@@ -209,5 +258,7 @@ fn without_a_recorder_nothing_happens() {
     metrics.exempt();
     metrics.missing_key(&MissingKey::new("none"));
     metrics.settled(&policy, &key, 1, 0);
+    metrics.refresh();
+    metrics.gone(&policy);
     Metrics::describe();
 }

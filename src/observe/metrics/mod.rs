@@ -1,9 +1,9 @@
 //! Metrics through the facade `metrics`: an observer of layers, and the counters of stores and
 //! layers.
 //!
-//! The metrics of a policy are found by its digest, in a table that is only added to. The facade's
-//! macros would hash a name and its labels for each event, and allocate them. The number of
-//! policies is bounded, because a recorder never forgets a label.
+//! The metrics of a policy are found by its digest, in a table that is replaced as a whole. The
+//! facade's macros would hash a name and its labels for each event, and allocate them. The number
+//! of policies is bounded, because most recorders never forget a label.
 
 mod families;
 mod publish;
@@ -11,15 +11,18 @@ mod publish;
 pub use self::publish::Publish;
 
 use std::{
-    fmt, iter,
+    collections::{HashMap, hash_map::Entry},
+    fmt,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use metrics::{Counter, Gauge, Histogram, Label};
+use arc_swap::ArcSwap;
+use foldhash::fast::FixedState;
+use metrics::{Counter, Gauge, Label};
 
 use self::families::{
     DELAY, DRY_RUN, EXEMPT, HELD_UNITS, MISSING_KEYS, MOST_HELD_UNITS, OUTLASTED_UNITS, REQUESTS,
@@ -88,6 +91,12 @@ use crate::{
 /// 64](Self::with_capacity) policies have a label of their own; all others have the label `other`.
 /// The labels `store` and `layer` are the names that `Publish` is given.
 ///
+/// # Limits that are gone
+///
+/// A limit that is no longer in a file of limits gives its label back. The facade cannot take back
+/// what an exporter shows, so the last values stay, unless the exporter drops what is idle. Then
+/// call [`refresh`](Self::refresh) for each scrape, or it drops limits in use too, for ever.
+///
 /// # Histograms
 ///
 /// Choose the buckets of `tollgate_delay_seconds` in your exporter: the longest delay is the
@@ -96,7 +105,7 @@ use crate::{
 /// # Cost
 ///
 /// An event looks its policy up by a number, without a lock and without allocation, and adds to a
-/// counter of the recorder.
+/// counter of the recorder. Delays allocate.
 #[derive(Clone)]
 #[must_use = "metrics count nothing until a layer reports to them"]
 pub struct Metrics {
@@ -138,10 +147,46 @@ impl Metrics {
         }
     }
 
+    /// Marks the metrics of all policies in use as recent, for an exporter that drops those that
+    /// were not updated for a while, such as that of Prometheus with an `idle_timeout`. Call it for
+    /// each scrape, before the metrics are written, and at intervals below that timeout.
+    ///
+    /// ```
+    /// use tollgate::observe::Metrics;
+    /// use metrics_util::MetricKindMask;
+    ///
+    /// let metrics = Metrics::new();
+    /// let exporter = metrics_exporter_prometheus::PrometheusBuilder::new()
+    ///     .idle_timeout(MetricKindMask::ALL, Some(std::time::Duration::from_secs(600)))
+    ///     .build_recorder()
+    ///     .handle();
+    /// let scrape = move || {
+    ///     metrics.refresh();
+    ///     exporter.render()
+    /// };
+    /// # scrape();
+    /// ```
+    pub fn refresh(&self) {
+        let registered = &*self.registered;
+        registered.policies.refresh();
+        let missing = [&registered.missing_by_client, &registered.missing_by_server];
+        for counter in missing.into_iter().chain([&registered.exempt]) {
+            touch(counter.get());
+        }
+    }
+
     /// Registers the units and descriptions of [all metrics](crate::operations#all-metrics). Call
     /// it once the recorder is installed.
     pub fn describe() {
         families::describe_all();
+    }
+}
+
+impl Metrics {
+    /// Reports to the metrics of a policy.
+    #[inline]
+    fn of(&self, policy: &Policy, report: impl FnOnce(&PolicyMetrics)) {
+        self.registered.policies.report(policy, report);
     }
 }
 
@@ -160,21 +205,22 @@ impl fmt::Debug for Metrics {
 impl Observer for Metrics {
     #[inline]
     fn admitted(&self, event: &Event<'_>) {
-        self.registered.policies.get(event.policy()).admitted();
+        self.of(event.policy(), |metrics| metrics.admitted());
     }
 
     fn delayed(&self, event: &Event<'_>, wait: Duration) {
-        self.registered.policies.get(event.policy()).delayed(wait);
+        self.of(event.policy(), |metrics| metrics.delayed(wait));
     }
 
     #[inline]
     fn refused(&self, event: &Event<'_>) {
-        self.registered.policies.get(event.policy()).refused();
+        self.of(event.policy(), |metrics| metrics.refused());
     }
 
     fn undecided(&self, event: &Event<'_>) {
-        let metrics = self.registered.policies.get(event.policy());
-        metrics.undecided(event.decision());
+        self.of(event.policy(), |metrics| {
+            metrics.undecided(event.decision())
+        });
     }
 
     fn exempt(&self) {
@@ -195,117 +241,112 @@ impl Observer for Metrics {
     }
 
     fn settled(&self, policy: &Policy, _: &Key, charged: u64, actual: u64) {
-        self.registered
-            .policies
-            .get(policy)
-            .settled(charged, actual);
+        self.of(policy, |metrics| metrics.settled(charged, actual));
     }
 
     fn dry_run(&self, event: &Event<'_>) {
-        let metrics = self.registered.policies.get(event.policy());
-        metrics.dry_run(event.decision());
+        self.of(event.policy(), |metrics| metrics.dry_run(event.decision()));
     }
 
     fn held(&self, policy: &Policy, _: &Key, units: u64) {
-        self.registered.policies.get(policy).held().add(units);
+        self.of(policy, |metrics| metrics.held().add(units));
     }
 
     fn outlasted(&self, policy: &Policy, _: &Key, units: u64) {
-        let held = self.registered.policies.get(policy).held();
-        held.outlasted.increment(units);
+        self.of(policy, |metrics| metrics.held().outlasted.increment(units));
     }
 
     fn released(&self, policy: &Policy, _: &Key, units: u64) {
-        self.registered.policies.get(policy).held().subtract(units);
+        self.of(policy, |metrics| metrics.held().subtract(units));
+    }
+
+    fn gone(&self, policy: &Policy) {
+        self.registered.policies.remove(policy);
     }
 }
 
-/// A table of the metrics of a bounded number of policies. Policies are only added.
+/// The metrics of a bounded number of policies.
 #[derive(Debug)]
 struct PolicyTable {
-    /// A power of two, more than the maximum number of policies. Linear probing starts at the
-    /// digest of a policy.
-    slots: Box<[OnceLock<RegisteredPolicy>]>,
-    /// The number of policies that may still be added.
-    room: Mutex<usize>,
-    is_full: AtomicBool,
+    /// By the digests of their names, as in stores.
+    policies: ArcSwap<Policies>,
+    /// Locked by who adds or removes one.
+    change: Mutex<()>,
+    most: usize,
     /// The metrics of all further policies.
     other: OnceLock<PolicyMetrics>,
 }
 
-/// A policy, identified by its digest as in stores.
-#[derive(Debug)]
-struct RegisteredPolicy {
-    digest: u64,
-    metrics: PolicyMetrics,
-}
+type Policies = HashMap<u64, Arc<PolicyMetrics>, FixedState>;
 
 impl PolicyTable {
     /// Creates a table for `most` policies.
     fn new(most: usize) -> Self {
-        let slots = most.saturating_mul(2).saturating_add(1);
-        let slots = slots.checked_next_power_of_two().unwrap_or(slots);
         Self {
-            slots: iter::repeat_with(OnceLock::new).take(slots).collect(),
-            room: Mutex::new(most),
-            is_full: AtomicBool::new(most == 0),
+            policies: ArcSwap::default(),
+            change: Mutex::default(),
+            most,
             other: OnceLock::new(),
         }
     }
 
-    /// Returns the metrics of a policy, or those of all further policies if it is one too many.
+    /// Reports to the metrics of a policy, or to those of all further policies if it is one too
+    /// many.
     #[inline]
-    fn get(&self, policy: &Policy) -> &PolicyMetrics {
-        let digest = policy.name_digest();
-        for slot in self.probe(digest) {
-            match slot.get() {
-                Some(entry) if entry.digest == digest => return &entry.metrics,
-                Some(_) => {}
-                None => break,
-            }
+    fn report(&self, policy: &Policy, report: impl FnOnce(&PolicyMetrics)) {
+        let policies = self.policies.load();
+        match policies.get(&policy.name_digest()) {
+            Some(metrics) => report(metrics),
+            None => match self.add(policy) {
+                Some(metrics) => report(&metrics),
+                None => report(self.other.get_or_init(|| PolicyMetrics::new("other"))),
+            },
         }
-        self.add(policy)
     }
 
-    /// Returns all slots, beginning with that of a digest.
-    #[inline]
-    fn probe(&self, digest: u64) -> impl Iterator<Item = &OnceLock<RegisteredPolicy>> {
-        let (before, from) = self
-            .slots
-            .split_at(digest as usize & (self.slots.len() - 1));
-        from.iter().chain(before)
-    }
-
+    /// Returns the metrics of a policy that was not found; `None` if it is one too many.
     #[cold]
-    fn add(&self, policy: &Policy) -> &PolicyMetrics {
-        // Relaxed: at worst, the lock is taken once more.
-        if self.is_full.load(Ordering::Relaxed) {
-            return self.other();
+    fn add(&self, policy: &Policy) -> Option<Arc<PolicyMetrics>> {
+        if self.policies.load().len() >= self.most {
+            return None;
         }
-        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
-        let digest = policy.name_digest();
-        for slot in self.probe(digest) {
-            match slot.get() {
-                Some(entry) if entry.digest == digest => return &entry.metrics,
-                Some(_) => continue,
-                None if *room == 0 => break,
-                None => {}
-            }
-            *room -= 1;
-            if *room == 0 {
-                self.is_full.store(true, Ordering::Relaxed);
-            }
-            let entry = || RegisteredPolicy {
-                digest,
-                metrics: PolicyMetrics::new(policy.name()),
-            };
-            return &slot.get_or_init(entry).metrics;
-        }
-        self.other()
+        let _one_at_a_time = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut policies = Policies::clone(&self.policies.load());
+        let is_full = policies.len() >= self.most;
+        let metrics = match policies.entry(policy.name_digest()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(_) if is_full => return None,
+            Entry::Vacant(entry) => entry.insert(Arc::new(PolicyMetrics::new(policy.name()))),
+        };
+        let metrics = Arc::clone(metrics);
+        self.policies.store(Arc::new(policies));
+        Some(metrics)
     }
 
-    fn other(&self) -> &PolicyMetrics {
-        self.other.get_or_init(|| PolicyMetrics::new("other"))
+    /// Gives back the label of a policy, unless calls of another layer are in flight under it.
+    fn remove(&self, policy: &Policy) {
+        let _one_at_a_time = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut policies = Policies::clone(&self.policies.load());
+        let removed = policies.remove(&policy.name_digest());
+        if removed.is_some_and(|metrics| metrics.end()) {
+            self.policies.store(Arc::new(policies));
+        }
+    }
+
+    fn refresh(&self) {
+        for metrics in self.policies.load().values() {
+            metrics.refresh();
+        }
+        if let Some(metrics) = self.other.get() {
+            metrics.refresh();
+        }
+    }
+}
+
+/// Updates a counter without a change.
+fn touch<'a>(counters: impl IntoIterator<Item = &'a Counter>) {
+    for counter in counters {
+        counter.increment(0);
     }
 }
 
@@ -318,7 +359,6 @@ struct PolicyMetrics {
     refused: Counter,
     undecided_admitted: Counter,
     undecided_refused: Counter,
-    delay: OnceLock<Histogram>,
     settled: OnceLock<SettledUnits>,
     dry_run: OnceLock<DryRunVerdicts>,
     held: OnceLock<HeldUnits>,
@@ -359,6 +399,15 @@ impl HeldUnits {
         self.most_gauge.increment(held.saturating_sub(most) as f64);
     }
 
+    /// Begins anew; `false` if units are held.
+    fn end(&self) -> bool {
+        let ends = self.held.load(Ordering::Relaxed) == 0;
+        if ends {
+            self.most_gauge.set(0.0);
+        }
+        ends
+    }
+
     fn subtract(&self, units: u64) {
         let less = |held: u64| Some(held.saturating_sub(units));
         let _ = self
@@ -382,7 +431,6 @@ impl PolicyMetrics {
             refused: outcome("refused"),
             undecided_admitted: outcome("undecided_admitted"),
             undecided_refused: outcome("undecided_refused"),
-            delay: OnceLock::new(),
             settled: OnceLock::new(),
             dry_run: OnceLock::new(),
             held: OnceLock::new(),
@@ -397,10 +445,8 @@ impl PolicyMetrics {
 
     fn delayed(&self, wait: Duration) {
         self.delayed.increment(1);
-        let delay = self
-            .delay
-            .get_or_init(|| DELAY.histogram(vec![self.label.clone()]));
-        delay.record(wait);
+        // Registered each time: it cannot be kept in use without a value.
+        DELAY.histogram(vec![self.label.clone()]).record(wait);
     }
 
     #[inline]
@@ -430,6 +476,37 @@ impl PolicyMetrics {
         });
         settled.returned.increment(charged.saturating_sub(actual));
         settled.added.increment(actual.saturating_sub(charged));
+    }
+
+    /// Prepares for the end of the limit; `false` if it is still in use.
+    fn end(&self) -> bool {
+        self.held.get().is_none_or(HeldUnits::end)
+    }
+
+    fn refresh(&self) {
+        touch([
+            &self.admitted,
+            &self.delayed,
+            &self.refused,
+            &self.undecided_admitted,
+            &self.undecided_refused,
+        ]);
+        if let Some(settled) = self.settled.get() {
+            touch([&settled.returned, &settled.added]);
+        }
+        if let Some(verdicts) = self.dry_run.get() {
+            touch([
+                &verdicts.admitted,
+                &verdicts.delayed,
+                &verdicts.refused,
+                &verdicts.undecided,
+            ]);
+        }
+        if let Some(held) = self.held.get() {
+            held.held_gauge.increment(0.0);
+            held.most_gauge.increment(0.0);
+            touch([&held.outlasted]);
+        }
     }
 
     fn held(&self) -> &HeldUnits {
@@ -462,36 +539,5 @@ impl PolicyMetrics {
             Verdict::Undecided { .. } => &dry_run.undecided,
         };
         counter.increment(1);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ptr;
-
-    use super::*;
-
-    #[test]
-    fn policies_beyond_the_maximum_share_one_entry() {
-        for most in [0, 1, 2, 5, 64] {
-            let policies = PolicyTable::new(most);
-            let names: Vec<_> = (0..200)
-                .map(|number| Policy::new(&number.to_string()))
-                .collect();
-            // Twice: what was found once is found again.
-            for _ in 0..2 {
-                let entries: Vec<_> = names.iter().map(|name| policies.get(name)).collect();
-                for (at, entry) in entries.iter().enumerate() {
-                    for (before, other) in entries[..at].iter().enumerate() {
-                        let shared = at >= most && before >= most;
-                        assert_eq!(
-                            ptr::eq(*entry, *other),
-                            shared,
-                            "{before} and {at} of {most}"
-                        );
-                    }
-                }
-            }
-        }
     }
 }

@@ -1,0 +1,46 @@
+//! The policies that limits of files have, so that observers hear of the end of one.
+//!
+//! Each file makes its limits anew. A policy is in use as long as a limit of its name is in the
+//! file, or admitted a request that has not ended.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use crate::{middleware::BoxObserver, observe::Observer, policy::Policy};
+
+/// A policy in use. Held by its limits; the last one tells the observers.
+pub(super) struct InUse {
+    policy: Policy,
+    observer: Option<BoxObserver>,
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        if let Some(observer) = &self.observer {
+            observer.gone(&self.policy);
+        }
+    }
+}
+
+/// All policies in use, by name: a later file has the policies of the one before.
+#[derive(Default)]
+pub(super) struct PoliciesInUse(Mutex<HashMap<String, Weak<InUse>>>);
+
+impl PoliciesInUse {
+    /// Returns the policy for one more limit.
+    pub(super) fn hold(&self, policy: &Policy, observer: Option<&BoxObserver>) -> Arc<InUse> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(in_use) = all.get(policy.name()).and_then(Weak::upgrade) {
+            return in_use;
+        }
+        all.retain(|_, in_use| in_use.strong_count() > 0);
+        let in_use = Arc::new(InUse {
+            policy: policy.clone(),
+            observer: observer.cloned(),
+        });
+        all.insert(policy.name().to_owned(), Arc::downgrade(&in_use));
+        in_use
+    }
+}
