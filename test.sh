@@ -173,7 +173,7 @@ step_tests() {
   # The proofs are a step of their own, which optimizes them.
   timed "${members[@]}" --lib --bins -- --skip ::proof::
   local program
-  for program in core local stores wrappers http grpc observe laws waiting replay; do
+  for program in core local stores wrappers http grpc observe laws dependencies waiting replay; do
     timed "${members[@]}" --test $program
   done
   timed "${members[@]}" --test config
@@ -261,9 +261,17 @@ step_bench_redis() {
   cargo test --locked --manifest-path benches/redis/Cargo.toml --bench '*'
 }
 
-# The package that would be published: its documentation, its own tests, its links.
+# The package that would be published: its documentation, its own tests, its links; and its interface beside that of the last
+# release, which may differ only as the number of the version says.
 step_package() {
   plain tests/package.sh "${deny[@]}"
+  local released
+  if ! released=$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null); then
+    echo "left out: the interface beside that of the last release; no commit has a tag such as v0.1.0"
+    return
+  fi
+  cargo semver-checks --version 2>/dev/null || plain cargo install --locked cargo-semver-checks
+  plain cargo semver-checks --package tollgate --all-features --baseline-rev "$released"
 }
 
 # For other compilers than the newest stable one. The build is that of users, without what the tests add to it.

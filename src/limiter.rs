@@ -27,9 +27,10 @@ use crate::{
 
 /// A limit without requests: a policy, a rule and a store, for anything that has a key and a cost.
 ///
-/// Use it for WebSocket frames, jobs, messages of another transport, and admin consoles. A limiter
-/// and a [layer](crate::RateLimitLayer) share one budget if they have the same store, policy name
-/// and kind of rule. A clone is cheap.
+/// Use it for WebSocket frames, jobs, messages of another transport, and admin consoles. Requests
+/// of a tower service have a [layer](crate::RateLimitLayer), and a worker that waits rather than
+/// drop work a [`Pacer`](crate::pace::Pacer). A limiter and a layer share one budget if they have
+/// the same store, policy name and kind of rule. A clone is cheap.
 ///
 /// # Examples
 ///
@@ -104,7 +105,7 @@ use crate::{
 ///
 /// A [blocked](crate::store::Blocks) key stays blocked. Unblock a key of a `SlidingLog` before a
 /// grant, which otherwise has no effect.
-#[doc(alias("handle", "guard", "check"))]
+#[doc(alias("RateLimiter", "handle", "guard", "check"))]
 pub struct Limiter<Rule, S>(pub(crate) Arc<LimiterParts<Rule, S>>);
 
 pub(crate) struct LimiterParts<Rule, S> {

@@ -53,6 +53,7 @@ use crate::{
 /// assert_eq!((status("bob").await, status("bob").await), (200, 200));
 /// # Ok(()) }
 /// ```
+#[doc(alias("hot reload", "dynamic", "update limit"))]
 pub struct LiveRule<Rule>(Arc<Live<Rule>>);
 
 struct Live<Rule> {

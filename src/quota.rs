@@ -28,6 +28,7 @@ use crate::error::Error;
 /// assert_eq!("10/s".parse::<Quota>()?.to_string(), "10/s");
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+#[doc(alias("rate", "period"))]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Quota {
     amount: NonZeroU64,

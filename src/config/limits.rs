@@ -78,6 +78,7 @@ type RouteConfig<B, S, R, Out> = Arc<Config<Vec<AnyLimit<B, Out>>, S, R>>;
 /// # let _ = app;
 /// # Ok::<(), tollgate::config::Problems>(())
 /// ```
+#[doc(alias("hot reload", "configuration", "toml", "yaml"))]
 #[must_use = "a layer does nothing until it is added to a service"]
 pub struct RouteLimits<B, S = Local<AnyRule>, R = Http, Out = B>(Arc<Live<B, S, R, Out>>);
 

@@ -24,6 +24,12 @@ use crate::{
 
 /// Limits the rate of requests to any tower service.
 ///
+/// | to limit | use |
+/// |---|---|
+/// | requests of clients, which are refused | a layer |
+/// | anything else that has a key and a cost: frames, jobs, messages | a [`Limiter`](crate::Limiter) |
+/// | the work of one program, which waits | a [`Pacer`](crate::pace::Pacer) |
+///
 /// [`new`](Self::new) begins with the defaults: state in memory, one key for all requests, a cost
 /// of 1, answers over HTTP and gRPC. Clones of the layer, and all services that it makes, share one
 /// budget.
@@ -71,7 +77,15 @@ use crate::{
 /// A request that is dropped while the store is being asked is charged at most once. A request that
 /// is dropped while it is delayed is [counted](Self::cancelled), and its charge is refunded in
 /// the background. If that fails, the charge is [counted](Self::unsettled) as unsettled.
-#[doc(alias("rate limit", "throttle", "governor", "quota"))]
+#[doc(alias(
+    "rate limit",
+    "rate limiter",
+    "ratelimit",
+    "throttle",
+    "governor",
+    "GovernorLayer",
+    "quota"
+))]
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it is added to a service"]
 pub struct RateLimitLayer<L, S, R> {

@@ -60,7 +60,6 @@ pub trait Limits {
     type Rule;
 
     /// The parts that read responses.
-    #[doc(hidden)]
     type Settle;
 
     /// Returns the settings of the limit with this policy.

@@ -237,6 +237,7 @@ impl TopKey {
 ///
 /// Refused and nearly refused requests cost one [record](TopKeys#cost) each. All others compute
 /// `remaining`, which takes a division for most rules, and no lock.
+#[doc(alias("abusers", "heavy hitters"))]
 #[derive(Debug)]
 pub struct TopRefused {
     refused: TopKeys,

@@ -64,6 +64,9 @@ use crate::{
 
 /// One rule and one budget, for a worker that should wait rather than drop jobs.
 ///
+/// It has no keys and no store: a [`Limiter`](crate::Limiter) has, for a budget of each key or of
+/// several processes. Requests of a tower service have a [layer](crate::RateLimitLayer).
+///
 /// Clones share the budget. A cost is charged only when its work can start at once. If the rule
 /// would [delay](crate::Verdict::Delay) it, nothing is charged until the delay is over.
 ///
@@ -88,6 +91,7 @@ use crate::{
 /// let wait = pacer.look(noon).retry_after().unwrap();
 /// assert!(pacer.can_do_work(noon.saturating_add(wait)));
 /// ```
+#[doc(alias("until_ready", "RateLimiter"))]
 #[doc(alias("throttle", "delay", "leaky bucket", "spacing"))]
 pub struct Pacer<A: Algorithm, C = SystemClock> {
     shared: Arc<Shared<A, C>>,

@@ -56,6 +56,7 @@ use crate::{outcome::Outcome, permit::Permit};
 /// let respond = Grpc::new().headers(Headers::None);
 /// # let _ = respond;
 /// ```
+#[doc(alias = "RESOURCE_EXHAUSTED")]
 #[derive(Clone, Debug, Default)]
 pub struct Grpc {
     settings: SharedSettings,

@@ -60,6 +60,7 @@ use crate::{
 /// });
 /// # let _ = (problems, nothing, words, Response::new(()));
 /// ```
+#[doc(alias("429", "too many requests"))]
 #[derive(Clone, Default)]
 pub struct Http<B = ProblemBody> {
     settings: SharedSettings,

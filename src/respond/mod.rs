@@ -10,7 +10,7 @@
 //! over HTTP/1, add `.drain_bodies()` to [`Http`], so that they see a refusal instead of a
 //! connection reset (features `http-body` and `tokio`, which `axum` enables).
 //!
-//! # Fields
+//! # Header fields
 //!
 //! [`Headers`] chooses the rate limit fields of admitted and refused responses. The default is
 //! draft-ietf-httpapi-ratelimit-headers-11:

@@ -66,6 +66,7 @@ use crate::{error::Error, quota::Quota};
 /// assert!(rule.step(&mut state, at(60), Cost::ONE).decision().is_admitted());
 /// assert!(!rule.step(&mut state, at(109), Cost::ONE).decision().is_admitted());
 /// ```
+#[doc(alias("sliding window log", "rolling window"))]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
     quota: Quota,

@@ -101,6 +101,7 @@ use crate::{error::Error, quota::Quota};
 /// let later = noon.saturating_add(Duration::from_secs(75));
 /// assert_eq!(rule.look(state.as_ref(), later).remaining(), Some(55));
 /// ```
+#[doc(alias("sliding window counter", "rolling window"))]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
     quota: Quota,

@@ -208,6 +208,7 @@ impl TokenBucket {
     /// # Panics
     ///
     /// When [`try_burst`](Self::try_burst) fails; meant for literals.
+    #[doc(alias("burst_size", "capacity"))]
     #[must_use]
     #[track_caller]
     pub fn burst(self, tokens: u64) -> Self {

@@ -83,6 +83,7 @@ use crate::{
 /// }
 /// assert_eq!(passed, [66, 69, 73, 77, 82, 88, 95, 105, 118, 137, 169, 200]);
 /// ```
+#[doc(alias("slow start", "guava", "SmoothWarmingUp"))]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WarmUp {
     quota: Quota,

@@ -149,6 +149,7 @@ use crate::{
 /// A call that is dropped while it waits refunds the units that it took. If it asked the store
 /// for more than its own cost, a task takes in the answer, for later calls. If it asked for its
 /// cost alone, that may have been spent, as without leases.
+#[doc(alias("prefetch", "batch", "token server"))]
 #[must_use]
 pub struct Leased<S, Rule, C = LeaseClock> {
     inner: Arc<LeasedParts<S, Rule, C>>,

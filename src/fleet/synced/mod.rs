@@ -128,6 +128,7 @@ use crate::{
 ///
 /// A call that is dropped while it waits has taken nothing. One that the store decides may have
 /// been spent, as without this wrapper.
+#[doc(alias("eventually consistent", "gossip", "async flush"))]
 #[must_use]
 pub struct Synced<S, Rule: Syncable, C = SystemClock> {
     inner: Arc<SyncedParts<S, Rule, C>>,

@@ -106,6 +106,7 @@ use crate::{
 ///
 /// An event looks its policy up by a number, without a lock and without allocation, and adds to a
 /// counter of the recorder. Delays allocate.
+#[doc(alias("prometheus", "opentelemetry"))]
 #[derive(Clone)]
 #[must_use = "metrics count nothing until a layer reports to them"]
 pub struct Metrics {

@@ -137,6 +137,7 @@ use crate::{store::StoreError, time::Timestamp};
 /// # Cancellation
 ///
 /// Futures may be dropped at any time; a swap that was sent may have taken place.
+#[doc(alias("etcd", "dynamodb", "optimistic locking"))]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot compare and swap",
     note = "implement `CompareAndSwap` for what reads and replaces values, or `Store` for what decides itself"

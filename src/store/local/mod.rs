@@ -149,6 +149,7 @@ use crate::{
 /// assert!(!store.decide(&ask).is_admitted());
 /// assert_eq!(store.len(), 1);
 /// ```
+#[doc(alias("in-memory", "memory", "InMemory"))]
 pub struct Local<A: Algorithm, C = SystemClock> {
     inner: Arc<LocalInner<A::State, C>>,
 }

@@ -128,6 +128,7 @@ use crate::{
 /// # Cancellation
 ///
 /// A dropped call is charged at most once in each store.
+#[doc(alias("degrade", "redis down"))]
 #[must_use]
 pub struct Fallback<S, L, Rule> {
     stores: Arc<StorePair<S, L, Rule>>,

@@ -4,7 +4,7 @@
 //! of the rule at the [instant of the answer](crate::Decision::at). So it depends neither on the
 //! store's storage nor on its clock. The page of [`testing`](super) has examples.
 //!
-//! # SuiteSettings
+//! # Settings
 //!
 //! | | for | without it |
 //! |---|---|---|
