@@ -216,6 +216,8 @@ async fn check(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     if let (Opened::Any(_, store, _), Some(file)) = (store::open(args).await?, &args.config) {
         return file::check(file, store);
     }
+    #[cfg(not(feature = "config"))]
+    let _ = args;
     Err("there is no file to check".into())
 }
 

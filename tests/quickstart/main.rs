@@ -2,7 +2,7 @@
 #![cfg(all(feature = "axum", feature = "tokio"))]
 
 use std::{
-    env,
+    env, fs,
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     path::PathBuf,
@@ -450,6 +450,7 @@ fn wrong_flags_are_errors_of_one_sentence() {
         ),
         (&["--burst", "5"], "unknown flag `--burst`"),
         (&["--demo=yes"], "takes no value"),
+        (&["--svg", "demo.svg"], "draws the demo"),
         (&["--store", "memcache"], "expected `memory` or a URL"),
         (
             &["--store", "http://127.0.0.1"],
@@ -548,7 +549,10 @@ fn interrupt_lets_requests_finish() {
 
 #[test]
 fn demo_shows_that_the_rule_keeps_its_promise() {
-    let (status, output, errors) = Program::quickstart(&["--demo"]).end(Duration::from_secs(60));
+    let svg = std::env::temp_dir().join(format!("tollgate-{}-demo.svg", std::process::id()));
+    let path = svg.to_str().expect("a plain path");
+    let demo = ["--demo", "--svg", path];
+    let (status, output, errors) = Program::quickstart(&demo).end(Duration::from_secs(60));
     assert!(status.success(), "{errors}\n{output}");
     for part in [
         "5 admitted     1 refused",
@@ -560,6 +564,44 @@ fn demo_shows_that_the_rule_keeps_its_promise() {
     ] {
         assert!(output.contains(part), "no `{part}` in\n{output}");
     }
+    // A column for each second has as many requests as its line.
+    let picture = fs::read_to_string(&svg).expect("the picture");
+    fs::remove_file(svg).expect("the picture");
+    assert!(picture.starts_with("<svg") && picture.contains(">token-bucket 5/10s</text>"));
+    let columns = |class: &str| {
+        let of_class = format!(r#"<rect class="{class}" x=""#);
+        let heights = picture.lines().filter(|line| line.starts_with(&of_class));
+        let height = |line: &str| {
+            let after = line.split(r#" height=""#).nth(1)?;
+            after.split('"').next()?.parse::<u64>().ok()
+        };
+        // The first is that of the legend.
+        heights
+            .skip(1)
+            .map(|line| height(line).expect("a height"))
+            .collect::<Vec<_>>()
+    };
+    let rows = output
+        .lines()
+        .filter(|line| line.contains(" admitted ") && line.contains(" s  "));
+    let counts: Vec<_> = rows
+        .map(|line| {
+            let words: Vec<_> = line.split_whitespace().rev().collect();
+            (
+                words[3].parse::<u64>().unwrap(),
+                words[1].parse::<u64>().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(counts.len(), 10);
+    let scaled = |count: u64| count * 144 / 6;
+    let expected: Vec<_> = counts
+        .iter()
+        .map(|(admitted, _)| scaled(*admitted))
+        .collect();
+    assert_eq!(columns("admitted"), expected);
+    let expected: Vec<_> = counts.iter().map(|(_, refused)| scaled(*refused)).collect();
+    assert_eq!(columns("refused"), expected);
     assert!(
         !output.contains('\x1b') && !output.contains('\r'),
         "colours in a pipe\n{output}"

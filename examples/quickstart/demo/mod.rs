@@ -3,9 +3,10 @@
 
 mod chart;
 mod client;
+mod picture;
 mod promise;
 
-use std::{error::Error, io::Write, net::SocketAddr, time::Duration};
+use std::{error::Error, fs, io::Write, net::SocketAddr, time::Duration};
 
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -23,6 +24,7 @@ const PATIENCE: u64 = 30;
 /// The results so far.
 #[derive(Default)]
 struct Seen {
+    seconds: Vec<picture::Second>,
     admissions: Vec<(Instant, Instant)>,
     refused: u64,
     first_refusal: Option<(usize, Answer)>,
@@ -54,6 +56,12 @@ pub(crate) async fn run(
         chart.legend()
     )?;
     draw(&mut client, &mut seen, &chart, pace, out).await?;
+    if let Some(path) = &args.svg {
+        let picture = picture::svg(&args.rule.to_string(), &seen.seconds);
+        fs::write(path, picture).map_err(|error| {
+            format!("--svg \"{path}\": cannot be written: {error}; expected a file in a folder that exists")
+        })?;
+    }
     let admitted = seen.admissions.len();
     let most = promise.most(Duration::from_secs(SECONDS));
     let all = u64::try_from(admitted)? + seen.refused;
@@ -104,6 +112,7 @@ async fn draw(
                 out.flush()?;
             }
         }
+        seen.seconds.push((admitted, refused));
         if live {
             writeln!(out)?;
         } else {

@@ -70,6 +70,7 @@ Usage: cargo run --features axum --example quickstart -- [FLAG]...
                    a refused client is refused here until it may retry,
                    also while the store is gone
   --demo           sends itself requests, shows what happens, and ends
+  --svg FILE       writes a picture of that, with --demo
   --help           shows this
 
 Exit status: 0, 1 if it could not serve, the demo saw a broken promise, or the
@@ -102,6 +103,8 @@ pub(crate) struct Args {
     pub(crate) lease: Option<LeaseConfig>,
     pub(crate) sync: Option<SyncConfig>,
     pub(crate) remember_refusals: bool,
+    /// The file for the picture of the demo.
+    pub(crate) svg: Option<String>,
 }
 
 impl Command {
@@ -113,7 +116,7 @@ impl Command {
             (None, None, None, None);
         let (mut demo, mut remember_refusals, mut lease) = (false, false, None);
         let (mut sync, mut overshoot) = (None, None);
-        let (mut config, mut check) = (None, None);
+        let (mut config, mut check, mut svg) = (None, None, None);
         let mut args = args.into_iter().peekable();
         while let Some(arg) = args.next() {
             let arg = text(arg)?;
@@ -141,7 +144,8 @@ impl Command {
                 }
                 (
                     "--listen" | "--rule" | "--key" | "--headers" | "--store" | "--on-store-error"
-                    | "--nodes" | "--store-timeout" | "--overshoot" | "--config" | "--check",
+                    | "--nodes" | "--store-timeout" | "--overshoot" | "--config" | "--check"
+                    | "--svg",
                     _,
                 ) => {
                     let value = match value {
@@ -156,6 +160,7 @@ impl Command {
                         "--key" => set(&mut key, flag, parsed(flag, &value)?)?,
                         "--config" => set(&mut config, flag, value)?,
                         "--check" => set(&mut check, flag, value)?,
+                        "--svg" => set(&mut svg, flag, value)?,
                         "--store" => set(&mut store, flag, parsed(flag, &value)?)?,
                         "--on-store-error" => {
                             set(&mut on_store_error, flag, parsed(flag, &value)?)?;
@@ -170,7 +175,7 @@ impl Command {
                     return Err(format!(
                         "unknown flag `{arg}`: expected --listen, --rule, --key, --config, --check, --headers, --store, \
                          --on-store-error, --nodes, --store-timeout, --lease, --sync, --overshoot, --remember-refusals, \
-                         --demo or --help"
+                         --demo, --svg or --help"
                     ));
                 }
             }
@@ -201,6 +206,12 @@ impl Command {
                     .to_owned(),
             );
         }
+        if svg.is_some() && !demo {
+            return Err(
+                "--svg draws the demo: expected --demo with it; add that, or take --svg out"
+                    .to_owned(),
+            );
+        }
         // The demo is its own client, so any free port works.
         let listen = listen.unwrap_or(SocketAddr::from((
             [127, 0, 0, 1],
@@ -223,6 +234,7 @@ impl Command {
             lease,
             sync: synced(sync, overshoot, nodes)?,
             remember_refusals,
+            svg,
         };
         for (flag, is_given) in [
             ("--lease", args.lease.is_some()),
