@@ -4,7 +4,7 @@
 #   ./test.sh           all steps
 #   ./test.sh quick     format, lints with all features, and the tests that need no server
 #   ./test.sh slow      no part of all steps: each feature alone, faults of real servers that take their time, all random cases,
-#                       the figures of fleets and of contention, long stress
+#                       the figures of fleets and of contention, long stress, the playground in a browser
 #   ./test.sh core      build and core tests, for other compilers than the newest stable one
 #   ./test.sh STEP...   some steps alone, as in `./test.sh models rollout`: the functions `step_...` below
 #   ./test.sh needs     names the packages of Debian that are missing here
@@ -41,7 +41,7 @@ export TOLLGATE_LINT=${deny[*]}
 members=(--locked --workspace --exclude clients --all-features)
 
 # Projects outside of the workspace, each with a reason at the head of its Cargo.toml.
-outside=(benches/redis examples/dynamodb tests/models tests/proofs tests/rollout tools/figures)
+outside=(benches/redis examples/dynamodb tests/models tests/proofs tests/rollout tools/figures tools/playground)
 
 # Succeeds if this compiler is new enough for a project.
 builds() {
@@ -240,6 +240,13 @@ step_figures() {
   project tools/figures
 }
 
+# The page that draws what a rule admits: its simulation, and the page in Chromium, which only this step needs.
+step_playground() {
+  tests/install.sh chromium
+  tools/playground/build.sh
+  project tools/playground --test-threads=2
+}
+
 # The former release and this one, at the same time.
 step_rollout() {
   tests/rollout/former.sh
@@ -335,7 +342,7 @@ step_slow_stress() {
 case ${1:-all} in
   needs) exec tests/install.sh needs ;;
   quick) steps=(format quick_build quick_tests) ;;
-  slow) steps=(features bench_redis slow_faults slow_messages slow_cases slow_schedules slow_figures slow_stress) ;;
+  slow) steps=(features bench_redis slow_faults slow_messages slow_cases slow_schedules slow_figures slow_stress playground) ;;
   all)
     # One compiler at a time leaves a processor idle, so what compiles most comes first: tests that wait for servers run beside.
     steps=(format shared build doctests no_features figures)

