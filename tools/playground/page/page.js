@@ -35,7 +35,7 @@ function update() {
   showTraffic();
   if (report) showReport();
   else at("summary").textContent = "Nothing is decided: the rule has an error.";
-  writeAddress();
+  writeAddressSoon();
 }
 
 function showError(name, message) {
@@ -167,9 +167,12 @@ function plural(count, noun) {
   return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 }
 
+const UNITS = [["d", 86_400_000], ["h", 3_600_000], ["min", 60_000]];
+
+// Seconds, or larger units if they are whole or many.
 function duration(ms) {
   if (ms < 1000) return `${Number(ms.toFixed(1))} ms`;
-  const [unit, length] = [["d", 86_400_000], ["h", 3_600_000], ["min", 60_000]].find(([, length]) => ms % length === 0) ?? ["s", 1000];
+  const [unit, length] = UNITS.find(([, length]) => ms % length === 0 || ms >= 100 * length) ?? ["s", 1000];
   return `${Number((ms / length).toFixed(2))} ${unit}`;
 }
 
@@ -185,7 +188,14 @@ function draw(next) {
   update();
 }
 
-// The address has the rule, the traffic and the time.
+// The address has the rule, the traffic, the time and the height. Browsers refuse to change it many times a second, as
+// drawing would.
+let writing;
+function writeAddressSoon() {
+  clearTimeout(writing);
+  writing = setTimeout(writeAddress, 200);
+}
+
 function writeAddress() {
   const state = new URLSearchParams({
     rule: ui.rule.value, traffic: writeTraffic(counts), seconds: ui.seconds.value, most: ui.most.value,

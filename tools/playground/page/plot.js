@@ -25,7 +25,8 @@ class Plot {
   scale(most) {
     this.most = most;
     this.svg.setAttribute("viewBox", `0 0 ${COLUMNS} ${most}`);
-    this.top.textContent = most.toLocaleString("en");
+    // Beside the axis is room for few digits.
+    this.top.textContent = most.toLocaleString("en", most < 10_000 ? {} : { notation: "compact" });
   }
 
   // Labels the time in four parts.

@@ -3,8 +3,10 @@
 use crate::page::Page;
 
 /// Rules and traffic as the address has them.
-const ADDRESSES: [&str; 8] = [
+const ADDRESSES: [&str; 9] = [
     "",
+    // A millisecond earlier or later, requests would be in other windows.
+    "rule=fixed-window+1/15ms&traffic=7x100+3x100",
     "rule=token-bucket+10/s+burst%3D20&traffic=5x20+0x10+20x4",
     "rule=fixed-window+50/5s&traffic=0x97+20x6",
     "rule=sliding-log+100/1m&seconds=120&traffic=0x90+20x20+0x60+1x30",
@@ -30,7 +32,7 @@ fn the_page_shows_what_its_address_has() {
 
 #[test]
 fn typing_changes_the_numbers_and_the_address() {
-    let mut page = Page::open(ADDRESSES[1]);
+    let mut page = Page::open(ADDRESSES[2]);
     let before = page.shown();
     page.fill("rule", "leaky-bucket 10/s queue=5");
     assert_ne!(page.shown(), before);
@@ -40,7 +42,9 @@ fn typing_changes_the_numbers_and_the_address() {
     let after = page.shown();
     assert_ne!(after, before);
 
-    // The address can be opened elsewhere.
+    // The address can be opened elsewhere. It follows a moment later.
+    page.chromium
+        .wait_for("location.hash.includes('traffic=20x3+0x40+1x7')");
     let address = page.chromium.evaluate("location.hash.slice(1)");
     page.go("");
     assert_ne!(page.shown(), after);
@@ -71,6 +75,42 @@ fn each_example_of_a_rule_decides_each_example_of_traffic() {
         of_rules.push(shown);
     }
     assert!(are_different(&of_rules), "two rules decide alike");
+    page.assert_is_quiet();
+}
+
+#[test]
+fn pictures_show_windows_and_waiting_only_where_there_are_any() {
+    let mut page = Page::open("");
+    for (rule, edges, waits) in [
+        ("token-bucket+10/s", vec![], false),
+        ("fixed-window+50/5s", vec![50.0, 100.0, 150.0], false),
+        (
+            "fixed-window+9/8s+offset%3D1250ms",
+            vec![12.5, 92.5, 172.5],
+            false,
+        ),
+        ("fixed-window+9/8s+from%3Dfirst-call", vec![], false),
+        ("leaky-bucket+5/s+%26+fixed-window+9/12s", vec![120.0], true),
+        // Too many to be told apart.
+        ("fixed-window+9/300ms", vec![], false),
+    ] {
+        page.go(&format!("rule={rule}"));
+        let path = page
+            .chromium
+            .evaluate("document.querySelector('#drawing .edge').getAttribute('d')");
+        let lines = path.as_str().unwrap().split('M').skip(1);
+        let drawn: Vec<f64> = lines
+            .map(|line| line.split(' ').next().unwrap().parse().unwrap())
+            .collect();
+        assert_eq!(drawn, edges, "{rule}");
+        let key = page.property("edge-key", "checkVisibility()");
+        assert_eq!(key, !edges.is_empty(), "{rule}");
+        for picture in ["passed", "waiting"] {
+            let is_shown = page.property(picture, "checkVisibility()");
+            assert_eq!(is_shown, waits, "{rule}, {picture}");
+        }
+        page.assert_shows_the_simulation();
+    }
     page.assert_is_quiet();
 }
 

@@ -4,11 +4,12 @@ use serde_json::json;
 
 use crate::page::Page;
 
-const STATES: [&str; 4] = [
+const STATES: [&str; 5] = [
     "",
+    "rule=fixed-window+1099511627776/365d",
     "rule=leaky-bucket+10/s+queue%3D20+max-wait%3D2s",
     "rule=token-bucket+20/s+burst%3D40+%26+fixed-window+100/10s&traffic=1+2+3+4+5+6+7+8+9+10+11+12+13+14+15",
-    "rule=token-bucket+10/s+an-unknown-setting-whose-name-is-much-too-long-for-a-line=1&traffic=what",
+    "rule=token-bucket+10/s+anUnknownSettingWhoseNameIsMuchTooLongForALineOfText=1&traffic=what",
 ];
 
 #[test]
@@ -117,7 +118,7 @@ fn text_and_pictures_stand_out_from_their_backgrounds() {
 
 #[test]
 fn fields_buttons_and_pictures_have_names() {
-    let mut page = Page::open(STATES[1]);
+    let mut page = Page::open(STATES[2]);
     let tree = page.chromium.call("Accessibility.getFullAXTree", json!({}));
     let mut found = Vec::new();
     for node in tree["nodes"].as_array().unwrap() {
