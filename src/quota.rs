@@ -255,20 +255,30 @@ impl FromStr for Quota {
     }
 }
 
+/// Serializes a type as the text that it prints and parses.
 #[cfg(feature = "serde")]
-impl serde::Serialize for Quota {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
+macro_rules! as_text {
+    ($Type:ty) => {
+        impl serde::Serialize for $Type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $Type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
 }
 
 #[cfg(feature = "serde")]
-impl<'de> serde::Deserialize<'de> for Quota {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+pub(crate) use as_text;
+
+#[cfg(feature = "serde")]
+as_text!(Quota);
 
 /// Units and their lengths in nanoseconds, the largest first.
 const UNITS: [(&str, u64); 7] = [

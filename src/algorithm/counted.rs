@@ -335,16 +335,4 @@ impl fmt::Debug for CountedRule {
 }
 
 #[cfg(feature = "serde")]
-impl serde::Serialize for CountedRule {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl<'de> serde::Deserialize<'de> for CountedRule {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let rule = AnyRule::deserialize(deserializer)?;
-        rule.try_into().map_err(serde::de::Error::custom)
-    }
-}
+crate::quota::as_text!(CountedRule);

@@ -282,19 +282,7 @@ impl fmt::Debug for AnyKey {
 }
 
 #[cfg(feature = "serde")]
-impl serde::Serialize for AnyKey {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl<'de> serde::Deserialize<'de> for AnyKey {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+crate::quota::as_text!(AnyKey);
 
 impl FromStr for AnyKey {
     type Err = Error;
