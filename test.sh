@@ -180,7 +180,7 @@ step_tests() {
   timed "${members[@]}" --test in_flight -- --skip processes::
   timed "${members[@]}" --test listen -- --skip attack::
   timed "${members[@]}" --test fleet -- mixed::
-  timed "${members[@]}" --example recipes --example limits_file --example public_server
+  timed "${members[@]}" --example guide --example limits_file --example public_server
   cargo test "${members[@]}" --test messages
   env "$runner=env -u RUSTC_WORKSPACE_WRAPPER" cargo test "${members[@]}" --test one_more_algorithm
 }
@@ -300,7 +300,7 @@ step_quick_tests() {
   # Without what takes longest: proofs, threads that race, the suite on each class of stores, and fleets of mixed settings. Two
   # threads wait while two compute.
   timed --locked --all-features --lib --test core --test local --test grpc --test in_flight --test observe --test laws --test waiting \
-    --example recipes --example limits_file -- --test-threads=4 --skip ::proof:: --skip stress:: --skip leases:: --skip load:: --skip processes::
+    --example guide --example limits_file -- --test-threads=4 --skip ::proof:: --skip stress:: --skip leases:: --skip load:: --skip processes::
   timed --locked --all-features --test stores --test wrappers --test http --test charges --test fleet \
     -- --test-threads=4 --skip redis --skip memcached --skip processes:: --skip conformance:: --skip mixed::
 }

@@ -220,7 +220,7 @@ fn every_test_program_and_every_step_is_run() {
     let tested = examples.filter(|example| example.contains("test = true"));
     let names = tested.filter_map(|example| example.split('"').nth(1));
     let names: Vec<_> = names.collect();
-    assert!(names.contains(&"recipes"), "{names:?}");
+    assert!(names.contains(&"guide"), "{names:?}");
     for name in names {
         let run = format!("--example {name}");
         assert!(script.contains(&run), "test.sh does not run {name}");
@@ -962,9 +962,9 @@ fn examples_fit_into_their_pages() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
-/// Returns the names of the recipes in `examples/recipes`, and the code between their markers.
+/// Returns the names of the recipes in `examples/guide`, and the code between their markers.
 fn recipes() -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/recipes");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/guide");
     let mut recipes = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -1016,7 +1016,7 @@ fn recipes_have_at_most_forty_lines() {
 #[test]
 fn the_page_of_recipes_shows_the_code_of_all() {
     let page = include_str!("../src/recipes.md");
-    let programs = include_str!("../examples/recipes/main.rs");
+    let programs = include_str!("../examples/guide/main.rs");
     let (_, listed) = programs.split_once("= recipes![\n").unwrap();
     let listed: Vec<_> = listed
         .lines()
@@ -1032,7 +1032,7 @@ fn the_page_of_recipes_shows_the_code_of_all() {
             }
             None => {
                 titles.extend(line.strip_prefix("# "));
-                let name = line.strip_prefix("`examples/recipes/");
+                let name = line.strip_prefix("`examples/guide/");
                 label = name
                     .and_then(|name| name.strip_suffix(".rs`:"))
                     .unwrap_or(label);
@@ -1042,7 +1042,7 @@ fn the_page_of_recipes_shows_the_code_of_all() {
                 let (_, copied) = recipe.unwrap_or_else(|| panic!("no recipe `{label}`"));
                 assert_eq!(
                     text, copied,
-                    "`{label}`: copy the code from examples/recipes/{label}.rs to src/recipes.md"
+                    "`{label}`: copy the code from examples/guide/{label}.rs to src/recipes.md"
                 );
                 shown.push(label);
                 code = None;

@@ -84,7 +84,7 @@ fn spawned(name: &str, code: &str) -> String {
     format!("fn {name}() {{\n{future}\n}}\n")
 }
 
-/// Returns a module of `examples/recipes`, whose tests are spawned instead of run.
+/// Returns a module of `examples/guide`, whose tests are spawned instead of run.
 fn recipe(name: &str, text: &str) -> String {
     let (mut module, mut spawned) = (String::new(), false);
     for line in text.lines() {
@@ -120,7 +120,7 @@ fn examples_compile_in_a_spawned_task() {
             count += 1;
         }
     }
-    for entry in fs::read_dir("examples/recipes").expect("a folder") {
+    for entry in fs::read_dir("examples/guide").expect("a folder") {
         let path = entry.expect("an entry").path();
         let name = path.file_stem().and_then(|name| name.to_str());
         let name = name.expect("a name").to_owned();

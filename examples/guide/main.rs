@@ -1,9 +1,9 @@
 //! Recipes for common tasks: each module has the code to copy between two markers, and its tests.
 //!
 //! ```text
-//! cargo run --all-features --example recipes             # lists the recipes
-//! cargo run --all-features --example recipes -- plans    # prints the code of one
-//! cargo test --all-features --example recipes            # tests all
+//! cargo run --all-features --example guide             # lists the recipes
+//! cargo run --all-features --example guide -- plans    # prints the code of one
+//! cargo test --all-features --example guide            # tests all
 //! ```
 //!
 //! The page `src/recipes.md` shows the same code. `tests/laws.rs` compares the two.
