@@ -47,8 +47,7 @@
 //!
 //! # Read on
 //!
-//! - [Guide](guide): choose a rule, with examples.
-//! - [Recipes](recipes): complete examples for common tasks.
+//! - [Guide](guide): a page for each question, with a program that runs.
 //! - [Public servers](public_servers): which limit stops which attack, from the connection to the
 //!   answer.
 //! - [Clients](clients): which header fields clients read, and when they retry.
@@ -73,20 +72,11 @@
 //!                      quota · decision · time::Timestamp
 //! ```
 //!
-//! Each part can be replaced by your own:
-//!
-//! | part | trait | complete example |
-//! |---|---|---|
-//! | key | [`key::KeyExtractor`] | [`RateLimitLayer::key`] |
-//! | rule | [`algorithm::Algorithm`] | the trait |
-//! | rule or cost per request | [`SelectRule`], [`RequestCost`] | the traits |
-//! | store | [`store::Store`], or [`store::driver::Transact`] | the traits |
-//! | answer | [`respond::Respond`] | [`RateLimitLayer::respond`] |
-//! | observer | [`observe::Observer`] | the trait |
+//! Each part can be replaced by [your own](guide::your_own_parts).
 //!
 //! # Rules
 //!
-//! Start with a [`TokenBucket`]; the [guide] compares the others.
+//! Start with a [`TokenBucket`]; [one page](guide::rules) compares the others.
 //!
 //! | rule | guarantees | does not guarantee |
 //! |---|---|---|
@@ -263,14 +253,27 @@ algorithm::algorithms!(rules);
 #[doc = include_str!("../DESIGN.md")]
 pub mod design {}
 
-#[doc = include_str!("guide.md")]
-pub mod guide {}
+#[doc = include_str!("guide/index.md")]
+pub mod guide {
+    /// Declares a module for each page, which has the text of a file.
+    macro_rules! pages {
+        ($($page:ident)*) => {
+            $(
+                #[doc = include_str!(concat!("guide/", stringify!($page), ".md"))]
+                pub mod $page {}
+            )*
+        };
+    }
+    // In the order of the index.
+    pages!(
+        first_limit behind_a_proxy plans several_servers when_redis_fails costs logins llm_tokens
+        in_flight grpc a_file a_fleet testing trying_a_limit your_own_parts pacing without_requests
+        outgoing_calls metrics headers rules compiler
+    );
+}
 
 #[doc = include_str!("public_servers.md")]
 pub mod public_servers {}
-
-#[doc = include_str!("recipes.md")]
-pub mod recipes {}
 
 #[doc = include_str!("clients.md")]
 pub mod clients {}

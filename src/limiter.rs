@@ -83,8 +83,8 @@ use crate::{
 ///
 /// A rule that delays, such as a [`LeakyBucket`](crate::LeakyBucket), answers with
 /// [`Verdict::Delay`](crate::Verdict::Delay). The caller waits: a
-/// [recipe](crate::recipes#one-rate-for-several-processes) paces several processes like that. To
-/// let a worker of one process wait for its turn, use a [`Pacer`](crate::pace::Pacer).
+/// [program](crate::guide::pacing#several-processes) paces several processes like that. To let a
+/// worker of one process wait for its turn, use a [`Pacer`](crate::pace::Pacer).
 ///
 /// # Grants
 ///

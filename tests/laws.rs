@@ -921,8 +921,10 @@ const WIDTH_OF_EXAMPLES: usize = 94;
 fn examples_fit_into_their_pages() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let rust = sources().into_iter().map(|(path, _)| path);
-    let pages = fs::read_dir(&root).unwrap();
-    let pages = pages.map(|entry| PathBuf::from(entry.unwrap().file_name()));
+    let pages = ["", "guide"].into_iter().flat_map(|folder| {
+        let entries = fs::read_dir(root.join(folder)).unwrap();
+        entries.map(move |entry| Path::new(folder).join(entry.unwrap().file_name()))
+    });
     let pages = pages.filter(|path| path.extension().is_some_and(|kind| kind == "md"));
     let mut long = Vec::new();
     for path in rust.chain(pages) {
@@ -962,10 +964,10 @@ fn examples_fit_into_their_pages() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
-/// Returns the names of the recipes in `examples/guide`, and the code between their markers.
-fn recipes() -> Vec<(String, String)> {
+/// Returns the names of the programs in `examples/guide`, and the code between their markers.
+fn programs() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/guide");
-    let mut recipes = Vec::new();
+    let mut programs = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
@@ -993,93 +995,111 @@ fn recipes() -> Vec<(String, String)> {
         );
         assert!(
             text.contains("::test"),
-            "{name}.rs: expected a test of the recipe"
+            "{name}.rs: expected a test of the program"
         );
-        recipes.push((name, code.to_owned()));
+        programs.push((name, code.to_owned()));
     }
-    assert!(recipes.len() >= 10, "{} recipes", recipes.len());
-    recipes.sort();
-    recipes
+    assert!(programs.len() >= 10, "{} programs", programs.len());
+    programs.sort();
+    programs
 }
 
-/// Recipes are to be copied, so they are short.
+/// The programs are to be copied, so they are short.
 #[test]
-fn recipes_have_at_most_forty_lines() {
-    for (name, code) in recipes() {
+fn programs_of_the_guide_have_at_most_forty_lines() {
+    for (name, code) in programs() {
         let lines = code.lines().filter(|line| !line.is_empty()).count();
-        assert!(lines > 0, "the recipe `{name}` is empty");
-        assert!(lines <= 40, "the recipe `{name}` has {lines} lines");
+        assert!(lines > 0, "the program `{name}` is empty");
+        assert!(lines <= 40, "the program `{name}` has {lines} lines");
     }
 }
 
-/// The programs own the code, and the page repeats it.
-#[test]
-fn the_page_of_recipes_shows_the_code_of_all() {
-    let page = include_str!("../src/recipes.md");
-    let programs = include_str!("../examples/guide/main.rs");
-    let (_, listed) = programs.split_once("= recipes![\n").unwrap();
-    let listed: Vec<_> = listed
-        .lines()
-        .map_while(|line| line.trim().strip_suffix(','))
-        .collect();
-    let recipes = recipes();
-    let (mut shown, mut titles, mut label, mut code) = (Vec::new(), Vec::new(), "", None);
-    for line in page.lines() {
-        match &mut code {
-            None if line.starts_with("```") => {
-                assert_eq!(line, "```rust,ignore", "`{label}`");
-                code = Some(String::new());
-            }
+/// Returns the names of the programs whose code a page shows. The programs own the code, and the
+/// page repeats it.
+fn programs_on(page: &str, text: &str, programs: &[(String, String)]) -> Vec<String> {
+    // What is shown beside them: examples that rustdoc runs, and what is no Rust.
+    let others = ["", "rust", "rust,no_run", "text", "toml", "console"];
+    let (mut shown, mut label, mut block) = (Vec::new(), None, None::<(&str, String)>);
+    for line in text.lines() {
+        match &mut block {
             None => {
-                titles.extend(line.strip_prefix("# "));
-                let name = line.strip_prefix("`examples/guide/");
-                label = name
-                    .and_then(|name| name.strip_suffix(".rs`:"))
-                    .unwrap_or(label);
+                if let Some(kind) = line.strip_prefix("```") {
+                    block = Some((kind, String::new()));
+                } else if let Some(name) = line.strip_prefix("`examples/guide/") {
+                    label = name.strip_suffix(".rs`:");
+                }
             }
-            Some(text) if line == "```" => {
-                let recipe = recipes.iter().find(|(name, _)| name == label);
-                let (_, copied) = recipe.unwrap_or_else(|| panic!("no recipe `{label}`"));
-                assert_eq!(
-                    text, copied,
-                    "`{label}`: copy the code from examples/guide/{label}.rs to src/recipes.md"
-                );
-                shown.push(label);
-                code = None;
+            Some((kind, code)) if line == "```" => {
+                if *kind == "rust,ignore" {
+                    let name = label.take().unwrap_or_else(|| {
+                        panic!("{page}: expected a line as in `examples/guide/plans.rs`: above")
+                    });
+                    let program = programs.iter().find(|(program, _)| program == name);
+                    let (_, program) = program.unwrap_or_else(|| panic!("no program `{name}`"));
+                    assert_eq!(
+                        code, program,
+                        "copy the code from examples/guide/{name}.rs to src/guide/{page}.md"
+                    );
+                    shown.push(name.to_owned());
+                } else {
+                    assert!(others.contains(kind), "{page}: ```{kind}");
+                }
+                block = None;
             }
-            Some(text) => {
-                text.push_str(line);
-                text.push('\n');
+            Some((_, code)) => {
+                code.push_str(line);
+                code.push('\n');
             }
         }
     }
+    assert!(block.is_none(), "{page}: a block without an end");
+    assert_eq!(label, None, "{page}: expected the code of a program");
+    shown
+}
+
+/// Each page has a program that runs, and the index leads to both.
+#[test]
+fn each_page_of_the_guide_shows_programs_that_run() {
+    let listed = |file: &'static str, begin: &str, end: &str| -> Vec<&'static str> {
+        let (_, rest) = file.split_once(begin).expect("a list");
+        let (list, _) = rest.split_once(end).expect("the end of a list");
+        list.split([',', ' ', '\n'])
+            .filter(|name| !name.is_empty())
+            .collect()
+    };
+    let pages = listed(include_str!("../src/lib.rs"), "    pages!(", ")");
+    let run = listed(
+        include_str!("../examples/guide/main.rs"),
+        "= programs![",
+        "]",
+    );
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/guide");
+    let files = fs::read_dir(&folder).unwrap().count();
+    assert_eq!(pages.len() + 1, files, "lib.rs names all files but index");
+
+    let programs = programs();
+    let index = include_str!("../src/guide/index.md");
+    let mut rows = index.lines().filter(|line| line.starts_with("| "));
+    assert!(rows.next().is_some(), "the head of the index");
+    let mut shown = Vec::new();
+    for page in pages {
+        let text = fs::read_to_string(folder.join(page).with_extension("md")).unwrap();
+        let on_page = programs_on(page, &text, &programs);
+        assert!(!on_page.is_empty(), "{page}: expected a program");
+        let row = rows.next().unwrap_or_default();
+        let link = format!("](crate::guide::{page}) |");
+        assert!(row.contains(&link), "`{row}`: expected `{link}`");
+        for program in &on_page {
+            let name = format!("`{program}`");
+            assert!(row.contains(&name), "`{row}`: expected {name}");
+        }
+        shown.extend(on_page);
+    }
     assert_eq!(
-        shown, listed,
-        "the page has all recipes in the order of the program"
+        shown, run,
+        "the pages have all programs, in the order of examples/guide/main.rs"
     );
     shown.sort_unstable();
-    let names: Vec<_> = recipes.iter().map(|(name, _)| name).collect();
-    assert_eq!(shown, names, "the program lists all recipes");
-
-    let links = page.lines().filter(|line| line.starts_with("| "));
-    let links: Vec<_> = links.filter(|line| line.contains("](#")).collect();
-    assert_eq!(
-        links.len(),
-        titles.len(),
-        "the index has a line for each title"
-    );
-    for (title, link) in titles.iter().zip(links) {
-        let anchor: String = title
-            .chars()
-            .filter_map(|character| match character {
-                ' ' => Some('-'),
-                _ if character.is_alphanumeric() || character == '-' => {
-                    Some(character.to_ascii_lowercase())
-                }
-                _ => None,
-            })
-            .collect();
-        let expected = format!("[{title}](#{anchor})");
-        assert!(link.contains(&expected), "`{link}`: expected {expected}");
-    }
+    let names: Vec<_> = programs.into_iter().map(|(name, _)| name).collect();
+    assert_eq!(shown, names, "the example lists all programs");
 }

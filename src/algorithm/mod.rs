@@ -1,6 +1,6 @@
 //! Rate limiting rules: each computes a decision from a key's state, the time and a cost.
 //!
-//! The [guide](crate::guide#which-rule) compares the rules. [`Algorithm`] is the trait that all of
+//! The [guide](crate::guide::rules) compares the rules. [`Algorithm`] is the trait that all of
 //! them implement.
 //!
 //! Rules are pure: they read no clock, take no lock and draw no random number. So a store can run a

@@ -73,7 +73,7 @@ pub trait KeyExtractorExt: Sized {
     /// outer layer must check the first one, or clients invent a key for each request and are never
     /// limited, as under `Header::new("x-api-key").or(PeerIp::new())`. Use an
     /// [`Extension`](super::Extension) that only a layer with a check inserts, or
-    /// [two limits](crate::guide#which-key).
+    /// [two limits](crate::guide::behind_a_proxy#clients-that-invent-keys).
     ///
     /// Equal input from two sources gives equal keys. If only one source is checked, a client can
     /// spend the budget of another by sending that one's id through the other source. Use

@@ -1,7 +1,7 @@
 //! Keys of clients, and the extractors that derive them from requests.
 //!
-//! The [guide](crate::guide#which-key) says which key is for whom. Several are one key as a tuple,
-//! as in `(PeerIp::new(), Method)`; anything else is a closure
+//! The [guide](crate::guide::behind_a_proxy#which-key) says which key is for whom. Several are one
+//! key as a tuple, as in `(PeerIp::new(), Method)`; anything else is a closure
 //! <code>|req: &Request\<Body>| …</code>, combined by [`from_fn`].
 //!
 //! A request without a key is refused with 400, or with 500 if the server is at fault. The methods

@@ -2,7 +2,7 @@
 //! be `Send`.
 //!
 //! Each example of README and guide runs as a test of the documentation, but there in `main`, whose
-//! future may be anything. The recipes run as tests, which may be anything, too.
+//! future may be anything. The programs of the guide run as tests, which may be anything, too.
 
 use std::{fmt::Write, fs, process::Command};
 
@@ -85,7 +85,7 @@ fn spawned(name: &str, code: &str) -> String {
 }
 
 /// Returns a module of `examples/guide`, whose tests are spawned instead of run.
-fn recipe(name: &str, text: &str) -> String {
+fn program(name: &str, text: &str) -> String {
     let (mut module, mut spawned) = (String::new(), false);
     for line in text.lines() {
         let code = line.trim();
@@ -109,14 +109,16 @@ fn recipe(name: &str, text: &str) -> String {
 
 #[test]
 fn examples_compile_in_a_spawned_task() {
-    let mut program =
-        "#![allow(warnings)]\nfn spawn(_: impl Future + Send + 'static) {}\n".to_owned();
+    let mut all = "#![allow(warnings)]\nfn spawn(_: impl Future + Send + 'static) {}\n".to_owned();
     let mut count = 0;
-    for page in ["README.md", "src/guide.md"] {
-        let text = fs::read_to_string(page).expect("a page");
-        let name = page.rsplit('/').next().unwrap_or(page).replace(".md", "");
+    let pages = fs::read_dir("src/guide").expect("a folder");
+    let pages = pages.map(|entry| entry.expect("an entry").path());
+    for page in pages.chain(["README.md".into()]) {
+        let text = fs::read_to_string(&page).expect("a page");
+        let name = page.file_stem().and_then(|name| name.to_str());
+        let name = name.expect("a name").to_lowercase();
         for (line, code) in examples(&text) {
-            program += &spawned(&format!("{}_{line}", name.to_lowercase()), &code);
+            all += &spawned(&format!("{name}_{line}"), &code);
             count += 1;
         }
     }
@@ -125,18 +127,18 @@ fn examples_compile_in_a_spawned_task() {
         let name = path.file_stem().and_then(|name| name.to_str());
         let name = name.expect("a name").to_owned();
         if name != "main" {
-            let text = fs::read_to_string(&path).expect("a recipe");
-            program += &recipe(&name, &text);
+            let text = fs::read_to_string(&path).expect("a program");
+            all += &program(&name, &text);
             count += 1;
         }
     }
     assert!(count >= 25, "{count} examples");
-    program += "fn main() {}\n";
+    all += "fn main() {}\n";
 
     let compiler = Compiler::with(&["--all-features"], &USED);
     let file = compiler.written.join("examples.rs");
     fs::create_dir_all(&compiler.written).expect("a folder");
-    fs::write(&file, program).expect("a file");
+    fs::write(&file, all).expect("a file");
     let output = Command::new("rustc")
         .args([
             "--edition=2024",
@@ -152,6 +154,6 @@ fn examples_compile_in_a_spawned_task() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "the functions are named by page and line, the modules are recipes:\n{errors}"
+        "the functions are named by page and line, the modules are programs:\n{errors}"
     );
 }

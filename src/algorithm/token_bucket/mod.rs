@@ -76,7 +76,7 @@ use crate::{
 /// A rule that [keeps tokens free](Self::keep_free) refuses a call if fewer than these would be
 /// left. It is the same bucket with the same state, and takes nothing of it but the costs of its
 /// calls. So important calls of a key can be given the bucket itself by a [rule per
-/// request](crate::RateLimitLayer::rule), and others this rule ([recipe]).
+/// request](crate::RateLimitLayer::rule), and others this rule ([program]).
 ///
 /// ```
 /// use tollgate::{Cost, Timestamp, TokenBucket, algorithm::Algorithm};
@@ -103,7 +103,7 @@ use crate::{
 /// - Each bucket of a [`Cascade`](crate::Cascade) may keep tokens free. Windows cannot: counters,
 ///   which run them too, add a call before they know what is left.
 ///
-/// [recipe]: crate::recipes#important-calls-among-others
+/// [program]: crate::guide::plans#important-calls-among-others
 ///
 /// # When the rule changes
 ///
