@@ -53,6 +53,7 @@
 //! - [Clients](clients): which header fields clients read, and when they retry.
 //! - [Operations](operations): shared stores, failures, roll-outs, alerts.
 //! - [Fleets](fleets): leases and background synchronisation.
+//! - [Comparison](comparison): other rate limiters, and when to take them instead.
 //! - [Design](design): the internals, and the reasons for them.
 //! - [Benchmarks](benchmarks): measured times and memory.
 //!
@@ -283,6 +284,9 @@ pub mod operations {}
 
 #[doc = include_str!("fleets.md")]
 pub mod fleets {}
+
+#[doc = include_str!("comparison.md")]
+pub mod comparison {}
 
 #[doc = include_str!("../BENCHMARKS.md")]
 pub mod benchmarks {}

@@ -1,4 +1,5 @@
-//! The pages for operators: each row has a test, and each number is one that the crate computes.
+//! The pages for operators, and that of the comparison: each row has a test, and each number is one
+//! that the crate computes.
 
 use std::{fs, path::Path};
 
@@ -46,7 +47,8 @@ fn each_row_of_the_page_has_a_test() {
 #[test]
 fn every_test_that_the_pages_name_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let pages = page("src/operations.md") + &page("tests/operations.md");
+    let pages = ["src/operations.md", "tests/operations.md", "src/comparison.md"].map(page);
+    let pages = pages.concat();
     let named = named(&pages);
     assert!(named.len() >= 80, "{named:?}");
     for (program, module, test) in named {
