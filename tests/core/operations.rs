@@ -47,7 +47,12 @@ fn each_row_of_the_page_has_a_test() {
 #[test]
 fn every_test_that_the_pages_name_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let pages = ["src/operations.md", "tests/operations.md", "src/comparison.md"].map(page);
+    let pages = [
+        "src/operations.md",
+        "tests/operations.md",
+        "src/comparison.md",
+    ]
+    .map(page);
     let pages = pages.concat();
     let named = named(&pages);
     assert!(named.len() >= 80, "{named:?}");
