@@ -65,7 +65,7 @@ pub trait Library: Sync {
     /// Makes a limit. It holds at most `keys` clients if the library can be told so.
     fn budget(&self, rule: Rule, keys: Option<usize>) -> Budget;
 
-    /// The same, without a runtime around it.
+    /// Makes a limit as a program without a runtime would.
     fn without_runtime(&self, rule: Rule) -> Budget {
         self.budget(rule, None)
     }

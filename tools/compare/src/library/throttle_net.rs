@@ -66,8 +66,7 @@ impl Library for ThrottleNet {
             let mut service = layer.layer(service_fn(async |()| Ok::<_, std::io::Error>(())));
             Box::new(move |_, _| {
                 runtime.block_on(async {
-                    let ready = pin!(service.ready());
-                    let mut ready = ready;
+                    let mut ready = pin!(service.ready());
                     let ready = poll_fn(|context| Poll::Ready(ready.as_mut().poll(context)));
                     match ready.await {
                         Poll::Ready(service) => {

@@ -66,7 +66,7 @@ impl Crates {
         let names = String::from_utf8_lossy(&output.stdout).into_owned();
         let names: BTreeSet<_> = names
             .lines()
-            .filter_map(|line| Some(line.split_once(" (").map_or(line, |(name, _)| name)))
+            .map(|line| line.split_once(" (").map_or(line, |(name, _)| name))
             .filter(|name| !name.is_empty() && !name.starts_with("counted "))
             .collect();
         names.len()

@@ -1,5 +1,10 @@
 //! Real time.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "libraries without a clock of tests are timed"
+)]
+
 use std::{
     thread::sleep,
     time::{Duration, Instant},
