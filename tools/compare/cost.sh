@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Prints, as a Markdown table, what a hello-world server of axum costs to compile: alone, with tower_governor, and with tollgate.
-# Each is built three times from nothing, in turns, and the least time counts. Takes some minutes of an
-# idle machine. On a busy one, the seconds of processors say more than those of the clock.
+# Each is built three times (`ROUNDS`) from nothing, in turns, and the least time counts. Takes some minutes of an idle machine. On
+# a busy one, the seconds of processors say more than those of the clock.
 set -euo pipefail
 cd "$(dirname "$0")"
 unset RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER RUSTFLAGS CARGO_BUILD_JOBS CARGO_INCREMENTAL
-rounds=3
+rounds=${ROUNDS:-3}
 programs=(nothing tower_governor tollgate)
 root=$(cd ../.. && pwd)
 folder=$(mktemp -d)
