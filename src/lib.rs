@@ -48,6 +48,8 @@
 //! # Read on
 //!
 //! - [Guide](guide): a page for each question, with a program that runs.
+//! - [Coming from tower_governor, governor or express-rate-limit](migration): each setting beside
+//!   ours, and the traps.
 //! - [Public servers](public_servers): which limit stops which attack, from the connection to the
 //!   answer.
 //! - [Clients](clients): which header fields clients read, and when they retry.
@@ -278,6 +280,9 @@ pub mod public_servers {}
 
 #[doc = include_str!("clients.md")]
 pub mod clients {}
+
+#[doc = include_str!("migration.md")]
+pub mod migration {}
 
 #[doc = include_str!("operations.md")]
 pub mod operations {}

@@ -33,7 +33,7 @@ use tollgate::{
 
 const SOON: Duration = Duration::from_secs(20);
 
-async fn bind() -> (TcpListener, SocketAddr) {
+pub(crate) async fn bind() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
@@ -58,14 +58,14 @@ fn still() -> Local<TokenBucket, ManualClock> {
 
 /// A complete response.
 #[derive(Debug)]
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     headers: HeaderMap,
     body: Bytes,
 }
 
 impl Answer {
-    fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
@@ -80,14 +80,14 @@ impl Answer {
         lines.join(", ")
     }
 
-    fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 }
 
 /// A client with a pool of connections.
 #[derive(Clone)]
-struct Caller {
+pub(crate) struct Caller {
     client: Client<HttpConnector, Body>,
     server: SocketAddr,
 }
@@ -106,7 +106,7 @@ impl Caller {
 
     /// Returns a client at another address of the loopback network.
     #[cfg(target_os = "linux")]
-    fn at(own: [u8; 4], server: SocketAddr) -> Self {
+    pub(crate) fn at(own: [u8; 4], server: SocketAddr) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_local_address(Some(std::net::IpAddr::from(own)));
         Self::with(connector, server)
@@ -132,7 +132,12 @@ impl Caller {
             .unwrap()
     }
 
-    async fn call(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Answer {
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Answer {
         let (parts, body) = self
             .send(method, path, headers, Body::empty())
             .await

@@ -26,6 +26,9 @@ mod oversized;
 mod pairs;
 #[cfg(feature = "axum")]
 mod placement;
+// Clients have addresses of their own on the loopback network, which Linux alone gives them.
+#[cfg(all(feature = "axum", feature = "test-util", target_os = "linux"))]
+mod ported;
 mod refusals;
 mod same_state;
 mod server_faults;

@@ -170,6 +170,39 @@ impl TokenBucket {
         Self::of_amount(quota).map_err(|misfit| Error::new(misfit.message()))
     }
 
+    /// Creates a bucket that refills by one token every `period`, with a [burst](Self::burst) of 1.
+    ///
+    /// The interval is exact: nothing is rounded. governor calls this `Quota::with_period(period)`,
+    /// and tower_governor calls it `per_second(n)` for a period of n seconds.
+    /// [`per_second(n)`](Self::per_second) of this crate is n tokens a second: see [coming from
+    /// tower_governor](crate::migration#from-tower_governor).
+    ///
+    /// For a period that comes from configuration, use [`try_new`](Self::try_new) with
+    /// [`Quota::try_new(1, period)`](Quota::try_new).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Quota, TokenBucket};
+    ///
+    /// let bucket = TokenBucket::one_every(Duration::from_secs(2)).burst(5);
+    /// assert_eq!(bucket.to_string(), "token-bucket 1/2s burst=5");
+    /// assert_eq!("token-bucket 1/2s burst=5".parse(), Ok(bucket));
+    ///
+    /// let period = Duration::from_millis(1500);
+    /// let configured = TokenBucket::try_new(Quota::try_new(1, period)?)?;
+    /// assert_eq!(configured, TokenBucket::one_every(period));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When the period is 0, below 34 ns, or above 24 years; meant for literals.
+    #[track_caller]
+    #[doc(alias("with_period", "per_second", "per_millisecond", "interval"))]
+    pub const fn one_every(period: Duration) -> Self {
+        Self::new(Quota::new(1, period))
+    }
+
     const fn of_amount(quota: Quota) -> Result<Self, Misfit> {
         let Some(burst) = NonZeroU64::new(quota.amount()) else {
             unreachable!()

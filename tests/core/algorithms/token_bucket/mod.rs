@@ -1,5 +1,6 @@
 //! The token bucket obeys the laws, and equals its oracle.
 
+mod one_every;
 mod oracle;
 
 use proptest::prelude::*;
