@@ -1,4 +1,4 @@
-//! Each API key may ask three times at once, and once more every 1.5 seconds.
+//! Each API key may ask three times at once, and once more every 3.5 seconds.
 
 use std::{io, time::Duration};
 
@@ -29,7 +29,7 @@ impl<B> KeyExtractor<Request<B>> for ApiKey {
 }
 
 pub async fn serve(listener: TcpListener) -> io::Result<()> {
-    let rule = TokenBucket::one_every(Duration::from_millis(1500)).burst(3);
+    let rule = TokenBucket::one_every(Duration::from_millis(3500)).burst(3);
 
     let app = Router::new()
         .route("/", get(async || "hello\n"))

@@ -1,4 +1,4 @@
-//! Each API key may ask three times at once, and once more every 1.5 seconds.
+//! Each API key may ask three times at once, and once more every 3.5 seconds.
 
 use std::io;
 
@@ -31,7 +31,7 @@ impl KeyExtractor for ApiKey {
 
 pub async fn serve(listener: TcpListener) -> io::Result<()> {
     let config = GovernorConfigBuilder::default()
-        .per_millisecond(1500)
+        .per_millisecond(3500)
         .burst_size(3)
         .key_extractor(ApiKey)
         .finish()

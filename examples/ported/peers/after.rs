@@ -1,4 +1,4 @@
-//! Each client address may send five requests at once, and one more every two seconds.
+//! Each client address may send five requests at once, and one more every four seconds.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -12,7 +12,7 @@ async fn main() -> io::Result<()> {
 }
 
 pub async fn serve(listener: TcpListener) -> io::Result<()> {
-    let rule = TokenBucket::one_every(Duration::from_secs(2)).burst(5);
+    let rule = TokenBucket::one_every(Duration::from_secs(4)).burst(5);
 
     let app = Router::new()
         .route("/", get(async || "hello\n"))

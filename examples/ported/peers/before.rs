@@ -1,4 +1,4 @@
-//! Each client address may send five requests at once, and one more every two seconds.
+//! Each client address may send five requests at once, and one more every four seconds.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -13,7 +13,7 @@ async fn main() -> io::Result<()> {
 
 pub async fn serve(listener: TcpListener) -> io::Result<()> {
     let config = GovernorConfigBuilder::default()
-        .per_second(2)
+        .per_second(4)
         .burst_size(5)
         .finish()
         .expect("numbers above 0");

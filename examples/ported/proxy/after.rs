@@ -1,6 +1,6 @@
 //! Behind a proxy on this machine, which appends the address of each client to `X-Forwarded-For`.
 //!
-//! Each client may post five comments at once, and one more every two seconds; reading is free.
+//! Each client may post five comments at once, and one more every four seconds; reading is free.
 //! Browsers show how many comments are left.
 
 use std::{io, net::SocketAddr, time::Duration};
@@ -16,7 +16,7 @@ async fn main() -> io::Result<()> {
 }
 
 pub async fn serve(listener: TcpListener) -> io::Result<()> {
-    let rule = TokenBucket::one_every(Duration::from_secs(2)).burst(5);
+    let rule = TokenBucket::one_every(Duration::from_secs(4)).burst(5);
     let clients = ForwardedFor::try_trusting(["127.0.0.1"]).expect("an address");
     let limit = RateLimitLayer::new(rule)
         .key(clients.exempt_if(|request: &Request| request.method() != Method::POST))

@@ -1,6 +1,6 @@
 //! Behind a proxy on this machine, which appends the address of each client to `X-Forwarded-For`.
 //!
-//! Each client may post five comments at once, and one more every two seconds; reading is free.
+//! Each client may post five comments at once, and one more every four seconds; reading is free.
 //! Browsers show how many comments are left.
 
 use std::{io, net::SocketAddr};
@@ -19,7 +19,7 @@ async fn main() -> io::Result<()> {
 
 pub async fn serve(listener: TcpListener) -> io::Result<()> {
     let config = GovernorConfigBuilder::default()
-        .per_second(2)
+        .per_second(4)
         .burst_size(5)
         .methods(vec![Method::POST])
         .key_extractor(SmartIpKeyExtractor)

@@ -1,9 +1,10 @@
 //! The same requests to both versions of a program, beside an oracle.
 //!
-//! tower_governor reads a clock of its own, so time is real. Requests are sent in steps, each at an
-//! instant of the schedule. A step that ends later than `SLACK` makes the round worthless: it
-//! begins again with new servers. The oracle counts with the whole of that time for each request, so
-//! what it expects does not depend on the machine.
+//! tower_governor reads a clock of its own, so time is real. Requests are sent in steps, one and a
+//! half periods apart. A step that takes almost half a period makes the round worthless: it begins
+//! again with new servers. Periods are of seconds, so that only a very busy machine is too slow. The
+//! oracle allows each request the whole of that time, so what it expects does not depend on the
+//! machine.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,9 +20,6 @@ use tokio::{net::TcpListener, task::JoinHandle, time::Instant};
 
 use crate::axum::{Answer, Caller, bind};
 
-/// The longest time that a step may take, and be late.
-const SLACK: Duration = Duration::from_millis(400);
-
 /// The rounds that may be too slow.
 const ROUNDS: usize = 8;
 
@@ -30,6 +28,13 @@ const ROUNDS: usize = 8;
 pub(super) struct Limit {
     pub(super) period: Duration,
     pub(super) burst: u32,
+}
+
+impl Limit {
+    /// The longest time that a step may take, with its delay.
+    fn slack(self) -> Duration {
+        self.period * 19 / 40
+    }
 }
 
 /// A client and its requests.
@@ -157,19 +162,19 @@ pub(super) async fn compare(
             return;
         }
     }
-    panic!("each of {ROUNDS} rounds had a step of more than {SLACK:?}: the machine is too busy");
+    panic!("each of {ROUNDS} rounds was too slow: the machine is too busy");
 }
 
 impl Round {
-    /// Begins the next step.
-    pub(super) async fn sleep_until(&mut self, step: Duration) -> Result<(), TooSlow> {
-        self.step = step;
-        tokio::time::sleep_until(self.began + step).await;
+    /// Waits for the next step.
+    pub(super) async fn next_step(&mut self) -> Result<(), TooSlow> {
+        self.step += self.limit.period * 3 / 2;
+        tokio::time::sleep_until(self.began + self.step).await;
         self.in_time()
     }
 
     fn in_time(&self) -> Result<(), TooSlow> {
-        match self.began.elapsed() <= self.step + SLACK {
+        match self.began.elapsed() <= self.step + self.limit.slack() {
             true => Ok(()),
             false => Err(TooSlow),
         }
@@ -241,7 +246,7 @@ impl Round {
         let Limit { period, burst } = self.limit;
         let step = self.step;
         // The clocks of both versions run apart by much less.
-        let slack = SLACK + Duration::from_millis(5);
+        let slack = self.limit.slack() + Duration::from_millis(5);
         let bucket = self.buckets.entry(key.to_owned());
         let bucket = bucket.or_insert(Bucket { step, periods: 0 });
         // The time since the request that found the bucket full. Those of one step are in order.
