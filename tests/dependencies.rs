@@ -79,11 +79,30 @@ fn crates_of_each_feature() {
     let features = features.split("\n[").next().unwrap().lines();
     let features = features.filter(|line| line.contains(" = [") && !line.starts_with("default"));
     assert_eq!(rows.len(), features.count(), "a row for each feature");
-    for (feature, crates) in rows {
+    for (feature, crates) in &rows {
         assert_eq!(
             count(feature),
-            crates,
+            *crates,
             "crates with the feature `{feature}`"
         );
     }
+    // The README has several features in a row.
+    let readme = file("README.md");
+    assert!(readme.contains(&format!("and {} crates below it", count(""))));
+    let mut listed = 0;
+    for row in readme.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<_> = row.trim_end_matches(" |").split(" | ").collect();
+        let names: Vec<_> = cells[0].split('`').skip(1).step_by(2).collect();
+        let numbers = names.iter().filter_map(|name| {
+            let (_, crates) = rows.iter().find(|(feature, _)| feature == name)?;
+            Some(crates.to_string())
+        });
+        let numbers: Vec<_> = numbers.collect();
+        if !numbers.is_empty() {
+            assert_eq!(cells.last(), Some(&&*numbers.join(", ")), "{row}");
+            listed += numbers.len();
+        }
+    }
+    // `http-body` comes with a framework.
+    assert_eq!(listed, rows.len() - 1, "features in the README");
 }
