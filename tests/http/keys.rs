@@ -161,6 +161,17 @@ fn the_first_hop_that_is_not_trusted_is_the_client() {
     assert_eq!(by_xff(&[]), ip(PROXY).into());
 }
 
+/// The limitation that the page of `trusting` states: nothing tells such a client from a proxy.
+#[test]
+fn a_client_in_a_trusted_network_is_taken_for_a_proxy() {
+    let request = from(PROXY, "x-forwarded-for", &[b"6.6.6.6, 10.0.0.77"]);
+    assert_eq!(found(&trusting(), &request), ip("6.6.6.6").into());
+    let client = ip("10.0.0.77").into();
+    assert_eq!(found(&ForwardedFor::hops(1), &request), client);
+    let proxy = ForwardedFor::try_trusting([PROXY]).unwrap();
+    assert_eq!(found(&proxy, &request), client);
+}
+
 /// Reading only the first line would find the line that the client sent.
 #[test]
 fn all_lines_count_in_order() {

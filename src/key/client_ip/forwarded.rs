@@ -17,7 +17,7 @@ use crate::{
 /// lines, as long as the hop is trusted. The first hop that is not trusted is the client. An
 /// element that is not an address (malformed, empty, `unknown`, a host name) ends the search, and
 /// the last valid hop is the client. The header of an untrusted peer is ignored, so clients cannot
-/// choose their key.
+/// choose their key, as long as none of them has an address that is trusted.
 ///
 /// Addresses become keys as for [`PeerIp`](super::PeerIp). At most 64 elements are read.
 ///
@@ -114,7 +114,12 @@ pub struct ForwardedFor {
 }
 
 impl ForwardedFor {
-    /// Trusts proxies in these networks.
+    /// Trusts proxies in these networks, such as `[IpNet::from(address)]`;
+    /// [`try_trusting`](Self::try_trusting) takes text.
+    ///
+    /// A client in one of them is taken for a proxy, and what it sent for what a proxy wrote: it
+    /// can choose its key. Where clients share the network or the machine of the proxies, name the
+    /// addresses of the proxies alone, or use [`hops`](Self::hops).
     pub fn trusting<I>(networks: I) -> Self
     where
         I: IntoIterator<Item: Into<IpNet>>,
@@ -137,8 +142,8 @@ impl ForwardedFor {
     /// Trusts the last `count` hops, whatever their address; 0 uses the peer's address.
     ///
     /// `count` is the number of proxies in front of the server, including the peer. A client that
-    /// can bypass one of them can choose its key. If the networks of the proxies are known,
-    /// [`trusting`](Self::trusting) is safer.
+    /// can bypass one of them can choose its key. If the networks of the proxies are known, and no
+    /// client is in them, [`trusting`](Self::trusting) is safer.
     ///
     /// # Lists shorter than `count`
     ///
@@ -289,7 +294,12 @@ pub struct Forwarded {
 }
 
 impl Forwarded {
-    /// Trusts proxies in these networks.
+    /// Trusts proxies in these networks, such as `[IpNet::from(address)]`;
+    /// [`try_trusting`](Self::try_trusting) takes text.
+    ///
+    /// A client in one of them is taken for a proxy, and what it sent for what a proxy wrote: it
+    /// can choose its key. Where clients share the network or the machine of the proxies, name the
+    /// addresses of the proxies alone, or use [`hops`](Self::hops).
     pub fn trusting<I>(networks: I) -> Self
     where
         I: IntoIterator<Item: Into<IpNet>>,
