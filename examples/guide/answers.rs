@@ -16,7 +16,7 @@ fn app() -> Router {
     });
     let limit = RateLimitLayer::new(TokenBucket::per_hour(2))
         .key(Header::new("x-api-key"))
-        // `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+        // `X-RateLimit-Limit`, `-Remaining`, and `-Reset` in Unix time, not seconds from now.
         .respond(answers.headers(Headers::Legacy));
     Router::new().route("/", get(async || "hello")).layer(limit)
 }

@@ -126,6 +126,8 @@ impl<E: Evaluate, Rule> ScriptStore<E, Rule> {
     where
         Rule: Scripted,
     {
+        // Now, and not within the first call, which a client and a deadline wait for.
+        Program::assemble_all();
         let data = Arc::new(data);
         Self {
             prefix: prefix.into(),

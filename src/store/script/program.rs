@@ -157,6 +157,14 @@ impl Program {
         }
     }
 
+    /// Assembles the sources of all programs, unless that is done. Takes milliseconds, and in a
+    /// debug build a hundred times as long as a call.
+    pub(super) fn assemble_all() {
+        for program in Self::ALL {
+            program.source();
+        }
+    }
+
     /// Returns the source text.
     pub fn source(self) -> &'static str {
         static SOURCES: [OnceLock<String>; Program::ALL.len()] =
