@@ -11,9 +11,17 @@ use tollgate::{
 
 type Shared = BoxStore<TokenBucket, StoreError>;
 
-/// Connects with the first request, so the program starts while Redis is down, too.
-fn shared(url: &str) -> Result<Shared, StoreError> {
-    Ok(Redis::connect_lazy(url)?.boxed())
+/// Connects now, before a request and its deadline wait for it; or later, so that the program
+/// starts while Redis is down, too.
+async fn shared(url: &str) -> Result<Shared, StoreError> {
+    let redis = match Redis::connect(url).await {
+        Ok(redis) => redis,
+        Err(error) => {
+            eprintln!("starting without Redis: {error}");
+            Redis::connect_lazy(url)?
+        }
+    };
+    Ok(redis.boxed())
 }
 
 /// One of `nodes` servers. While `shared` fails, it decides by its share of the limit.
@@ -60,7 +68,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        let shared = shared(&format!("redis://{address}")).unwrap();
+        let shared = shared(&format!("redis://{address}")).await.unwrap();
         let app = app(shared, 2).unwrap();
         let admitted = client::admitted(&app, || client::get("/", "alice")).await;
         assert_eq!(admitted, 4);
