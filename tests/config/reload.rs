@@ -346,7 +346,7 @@ async fn charges_are_settled_after_a_reload() {
     assert_eq!(status_of(&limits, "/", &[]).await, 200);
 }
 
-/// Observers hear that a limit is gone once nothing more is reported of it.
+/// The event that a limit is gone is the last one of its policy.
 #[tokio::test]
 async fn a_limit_is_gone_with_its_last_request() {
     #[derive(Clone, Default)]
