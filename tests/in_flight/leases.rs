@@ -248,7 +248,7 @@ async fn a_node_that_was_cut_off_counts_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reset_forgets_what_is_held_until_it_is_renewed() {
     let server = servers::Redis::start();
-    let rule = rule("in-flight 2 lease=600ms");
+    let rule = rule("in-flight 2 lease=3s");
     let node = node(redis(&server.url()).await, &rule);
     let permits = [take(&node).await.unwrap(), take(&node).await.unwrap()];
     node.reset("alice").await.unwrap();

@@ -19,7 +19,7 @@ use crate::{
     decision::{Cost, Decision},
     key::Key,
     policy::Policy,
-    time::{Clock, Timestamp},
+    time::{Clock, SystemClock, Timestamp},
 };
 
 /// The number of calls in a report.
@@ -39,6 +39,11 @@ pub(super) struct Checker<'a, R: Algorithm> {
     trace: VecDeque<String>,
     earlier: usize,
     pub(super) calls: u64,
+    /// The time after which an answer is late: a quarter of the shortest lease. Stores allow a
+    /// third.
+    late_after: Option<Duration>,
+    /// `true` if an answer was late.
+    pub(super) is_late: bool,
 }
 
 /// Returns a cost of `units` units, at least 1.
@@ -52,6 +57,7 @@ impl<'a, R: Algorithm> Checker<'a, R> {
         suite: &'a SuiteSettings<R>,
         law: Law,
     ) -> Self {
+        let leases = suite.rules.iter().filter_map(R::renewal);
         Self {
             store,
             suite,
@@ -63,6 +69,8 @@ impl<'a, R: Algorithm> Checker<'a, R> {
             trace: VecDeque::new(),
             earlier: 0,
             calls: 0,
+            late_after: leases.map(|renewal| renewal.lease / 4).min(),
+            is_late: false,
         }
     }
 
@@ -171,10 +179,14 @@ impl<R: Algorithm> Checker<'_, R> {
         future: impl Future<Output = T>,
     ) -> Result<T, Breach> {
         self.calls += 1;
+        let clock = SystemClock::default();
+        let begun = clock.now();
         let output = match &self.suite.sleep {
             Some(sleep) => unless(future, sleep(TIMEOUT)).await,
             None => Some(future.await),
         };
+        let took = clock.now().saturating_since(begun);
+        self.is_late |= self.late_after.is_some_and(|late_after| took > late_after);
         output.ok_or_else(|| self.breach(format!("{what} is not answered within {TIMEOUT:?}")))
     }
 

@@ -1,14 +1,21 @@
 //! Correct stores.
 
-use std::{fmt::Debug, sync::Arc, time::Duration};
+use std::{
+    fmt::Debug,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use support::timelines;
 use tollgate::{
     AnyRule, TokenBucket,
     algorithm::Algorithm,
     store::{
-        AtCapacity, Local, LocalBuilder, Store, StoreExt,
-        driver::{CasStoreBuilder, Transactional},
+        AtCapacity, Local, LocalBuilder, Store, StoreError, StoreExt,
+        driver::{CasStoreBuilder, CompareAndSwap, Loaded, Swap, Swapped, Transactional},
     },
     testing::{
         Alternating, Fault, Faulty,
@@ -144,6 +151,60 @@ async fn races_that_take_time() {
             .settling_back()
             .only(Law::Race);
         suite.run().await.unwrap();
+    }
+}
+
+/// The process stalls once, at any call, for longer than an answer about a short lease may take.
+#[tokio::test]
+async fn a_machine_that_stalls() {
+    struct Stalling {
+        memory: Memory,
+        loads: AtomicU64,
+        stalls_at: u64,
+        stalled: Arc<AtomicBool>,
+    }
+
+    impl CompareAndSwap for Stalling {
+        type Version = u64;
+
+        async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, StoreError> {
+            if self.loads.fetch_add(1, Relaxed) == self.stalls_at {
+                self.stalled.store(true, Relaxed);
+                std::thread::sleep(Duration::from_millis(40));
+            }
+            self.memory.load(key).await
+        }
+
+        async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, StoreError> {
+            self.memory.swap(key, swap).await
+        }
+    }
+
+    let stalled_at_loads_of = async |law| {
+        for stalls_at in (0..1_000).step_by(3) {
+            let (clock, stalled) = (ManualClock::default(), Arc::new(AtomicBool::new(false)));
+            let stalling = Stalling {
+                memory: Memory::new(clock.clone(), Ways::default()),
+                loads: AtomicU64::new(0),
+                stalls_at,
+                stalled: Arc::clone(&stalled),
+            };
+            let store = CasStoreBuilder::new(stalling).clock(clock.clone()).build();
+            let rule: AnyRule = "in-flight 3 lease=100ms".parse().unwrap();
+            let suite = Suite::with_rules(store, [rule])
+                .clock(clock)
+                .spawn(tokio::spawn)
+                .settling_back();
+            suite.only(law).run().await.unwrap();
+            if !stalled.load(Relaxed) {
+                return stalls_at;
+            }
+        }
+        panic!("{law} takes too many loads");
+    };
+    for law in [Law::Limit, Law::Settle, Law::Renew, Law::Race, Law::Cancel] {
+        let loads = stalled_at_loads_of(law).await;
+        assert!(loads > 2, "{law}: {loads}");
     }
 }
 
