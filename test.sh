@@ -273,6 +273,11 @@ step_package() {
   plain tests/package.sh "${deny[@]}"
 }
 
+# The links to other hosts: the one step that needs a network, so it is a part of neither `all` nor `slow`.
+step_links() {
+  python3 tests/links.py --hosts .
+}
+
 # The interface beside that of the last release, from which it may differ only as the number of the version says.
 step_semver() {
   local released

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Follows all links between pages, with their anchors.
 
-    tests/links.py FOLDER...    the pages below each folder: Markdown and HTML
+    tests/links.py FOLDER...            the pages below each folder: Markdown and HTML
+    tests/links.py --hosts FOLDER...    links to other hosts instead, also those in Rust comments
 
-Links to other hosts are not followed: tests have traffic on the loopback interface only. Names of
+Tests do not follow links to other hosts: they have traffic on the loopback interface only. Names of
 items in pages of rustdoc, such as `crate::Limit`, are followed by rustdoc, and then here in HTML.
 """
 
@@ -12,13 +13,18 @@ import sys
 from functools import cache
 from html import unescape
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import unquote
+from urllib.request import Request, urlopen
 
 # In the documentation of a trait of `tracing`, which rustdoc shows on our pages.
 FOREIGN = "dispatcher#setting-the-default-subscriber"
 
 # Of other projects, copied to be tested, or made by a build.
 ELSEWHERE = {"former", "node_modules", "target", ".git"}
+
+# A link of Markdown to another host, also in a comment of Rust.
+OUTSIDE = r"(?:\]\(|^(?://[/!] )?\[[^\]]+\]: )(https?://[^\s)]+)"
 
 
 @cache
@@ -62,20 +68,52 @@ def mistakes(page):
                 yield f"{page}: {link}: expected one of the anchors of {target}"
 
 
-def main(folders):
-    pages = [
+def below(folders, *kinds):
+    return [
         page
         for folder in folders
-        for kind in ("*.md", "*.html")
+        for kind in kinds
         for page in Path(folder).rglob(kind)
         if not ELSEWHERE & set(page.relative_to(folder).parts)
     ]
-    found = sorted({mistake for page in pages for mistake in mistakes(page.resolve())})
-    print(*found, sep="\n", end="\n" if found else "")
-    followed = sum(1 for page in pages for _ in links(page))
-    print(f"links: {followed} on {len(pages)} pages, {len(found)} wrong")
+
+
+def answer(url):
+    """Returns what is wrong with the answer to a URL; `None` if it leads to a page."""
+    # Some hosts have pages only for browsers with a name.
+    headers = {"user-agent": "tollgate/tests/links.py", "accept": "text/html, */*"}
+    request = Request(url, headers=headers)
+    for _ in range(3):
+        try:
+            with urlopen(request, timeout=20):
+                return None
+        except HTTPError as error:
+            wrong = f"answered with {error.code}"
+            if error.code in (404, 410):
+                break
+        except (OSError, ValueError) as error:
+            wrong = f"not answered: {error}"
+    return f"{url}: {wrong}"
+
+
+def hosts(folders):
+    pages = below(folders, "*.md", "*.rs")
+    urls = sorted({url for page in pages for url in re.findall(OUTSIDE, page.read_text(), re.M)})
+    return urls, [wrong for url in urls if (wrong := answer(url))], pages
+
+
+def local(folders):
+    pages = below(folders, "*.md", "*.html")
+    followed = [link for page in pages for link in links(page)]
+    return followed, sorted({wrong for page in pages for wrong in mistakes(page.resolve())}), pages
+
+
+def main(arguments):
+    follow = hosts if arguments[0] == "--hosts" else local
+    followed, wrong, pages = follow([folder for folder in arguments if folder != "--hosts"])
+    print(*wrong, f"links: {len(followed)} on {len(pages)} pages, {len(wrong)} wrong", sep="\n")
     # A page without links would mean that none was recognized.
-    return 1 if found or not followed else 0
+    return 1 if wrong or not followed else 0
 
 
 if __name__ == "__main__":
