@@ -125,28 +125,27 @@
 //!
 //! # Features
 //!
-//! None is enabled by default. The crate alone depends on no framework and no runtime, and on 28
+//! None is enabled by default. The crate alone depends on no framework and no runtime, and on 29
 //! crates in all. The last column has their number with one feature, on Linux; most of what a
 //! framework adds, its applications have already.
 //!
 //! | feature | adds | crates |
 //! |---|---|---|
-//! | `tokio` | layers whose rules delay requests, [pacing](pace) by futures and streams, `TokioClock`, store timeouts, and the drivers of compare-and-swap and counter stores | 32 |
+//! | `tokio` | layers whose rules delay requests, [pacing](pace) by futures and streams, `Http::drain_bodies`, `TokioClock`, store timeouts, and the drivers of compare-and-swap and counter stores | 33 |
 //! | `axum` | the peer address from `ConnectInfo`, keys by `MatchedPath`, `Outcome` as an extractor; enables `tokio` | 56 |
 //! | `tonic` | the peer address from `TcpConnectInfo`; enables `tokio` | 69 |
 //! | `tonic-tls` | the peer address from `TlsConnectInfo`; enables `tonic` | 77 |
-//! | `http-body` | charges that are [settled when a response's body has ended](respond::SettleByBody); with `tokio`, `Http::drain_bodies`: refused uploads get their answer; `axum` and `tonic` enable it | 29 |
-//! | `metrics` | [`observe`]'s `Metrics` and `Publish`: decisions and counters of stores through the facade `metrics` | 30 |
-//! | `redis` | the store in Redis, Redis Cluster, and Valkey | 93 |
-//! | `redis-tls` | `rediss://`, `rediss-cluster://` and `rediss-sentinel://` URLs | 102 |
-//! | `memcached` | the stores in memcached: any rule by compare-and-swap, windows by counters | 34 |
-//! | `config` | `config::RouteLimits`: limits and routes from a file; enables `serde` and `tokio` | 41 |
-//! | `listen` | [`listen::Guarded`](public_servers): limits of connections, around a listener; enables `tokio` | 35 |
+//! | `metrics` | [`observe`]'s `Metrics` and `Publish`: decisions and counters of stores through the facade `metrics` | 31 |
+//! | `redis` | the store in Redis, Redis Cluster, and Valkey | 94 |
+//! | `redis-tls` | `rediss://`, `rediss-cluster://` and `rediss-sentinel://` URLs | 103 |
+//! | `memcached` | the stores in memcached: any rule by compare-and-swap, windows by counters | 35 |
+//! | `config` | `config::RouteLimits`: limits and routes from a file; enables `serde` and `tokio` | 42 |
+//! | `listen` | [`listen::Guarded`](public_servers): limits of connections, around a listener; enables `tokio` | 36 |
 //! | `introspect` | `key::Introspect`: bearer tokens are looked up before the limit (RFC 7662); enables `tokio` | 57 |
-//! | `retry` | [`backoff`] as `Backoff` and `MakeBackoff` of `tower::retry` | 37 |
-//! | `serde` | quotas and rules as strings | 30 |
-//! | `tracing` | events for the operator: mistakes of the set-up, once for each policy and cause; failures of a store, once a minute for each; a sample of refusals by [`observe`]'s `RefusalLog`; a span for each decision that a store does not make at once | 30 |
-//! | `test-util` | `ManualClock`, and `tollgate::testing`: a conformance suite for stores, and stores that fail on demand | 28 |
+//! | `retry` | [`backoff`] as `Backoff` and `MakeBackoff` of `tower::retry` | 38 |
+//! | `serde` | quotas and rules as strings | 31 |
+//! | `tracing` | events for the operator: mistakes of the set-up, once for each policy and cause; failures of a store, once a minute for each; a sample of refusals by [`observe`]'s `RefusalLog`; a span for each decision that a store does not make at once | 31 |
+//! | `test-util` | `ManualClock`, and `tollgate::testing`: a conformance suite for stores, and stores that fail on demand | 29 |
 //!
 //! # Minimum supported Rust version
 //!

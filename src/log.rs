@@ -139,7 +139,6 @@ pub(crate) fn unnamed_limits(policy: &Policy, first: &str, second: &str) {
 
 /// Logs that bodies settle no charge because their requests have several handles, once for their
 /// names.
-#[cfg(feature = "http-body")]
 #[cold]
 pub(crate) fn several_handles(names: &str) {
     let help = OperatorHelp::new(

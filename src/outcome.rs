@@ -152,7 +152,6 @@ impl Outcome {
     }
 
     /// Returns what the call of the request holds; of a clone, a [reference](Permit::reference).
-    #[cfg(feature = "http-body")]
     pub(crate) fn permit(&self) -> Option<&Permit> {
         self.permit.as_ref()
     }

@@ -134,7 +134,7 @@ impl<M> Http<M> {
     /// The body is read in the background and thrown away, within [bounds](DrainBodies) on time,
     /// bytes and number. Call it after the other setters. Needs a request body that is `Send`, as
     /// axum's and hyper's are.
-    #[cfg_attr(docsrs, doc(cfg(all(feature = "http-body", feature = "tokio"))))]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
     #[must_use]
     pub fn drain_bodies(self) -> DrainBodies<Self> {
         DrainBodies::new(self)

@@ -25,7 +25,6 @@ impl Permit {
     }
 
     /// Returns a clone of the permit in the extensions of a request.
-    #[cfg(feature = "http-body")]
     pub(crate) fn of(extensions: &Extensions) -> Option<Self> {
         let of_outcome = extensions.get().and_then(Outcome::permit);
         let of_outcome = of_outcome.cloned().and_then(Self::found);

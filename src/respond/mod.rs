@@ -8,7 +8,7 @@
 //!
 //! A responder of your own implements [`Respond`], whose page has an example. If clients upload
 //! over HTTP/1, add `.drain_bodies()` to [`Http`], so that they see a refusal instead of a
-//! connection reset (features `http-body` and `tokio`, which `axum` enables).
+//! connection reset (feature `tokio`, which `axum` enables).
 //!
 //! # Header fields
 //!
@@ -36,7 +36,7 @@
 //! outcomes off.
 
 mod body;
-#[cfg(all(feature = "http-body", feature = "tokio"))]
+#[cfg(feature = "tokio")]
 mod drain;
 #[cfg(feature = "axum")]
 mod extract;
@@ -45,20 +45,17 @@ mod headers;
 mod hold;
 mod http;
 mod interner;
-#[cfg(feature = "http-body")]
 pub(crate) mod metered;
 mod refusal;
 mod settings;
 
-#[cfg(all(feature = "http-body", feature = "tokio"))]
-#[cfg_attr(docsrs, doc(cfg(all(feature = "http-body", feature = "tokio"))))]
+#[cfg(feature = "tokio")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub use self::drain::{DrainBodies, DrainStats};
 #[cfg(feature = "axum")]
 pub use self::extract::MissingOutcome;
 #[cfg(feature = "introspect")]
 pub(crate) use self::headers::value::base64;
-#[cfg(feature = "http-body")]
-#[cfg_attr(docsrs, doc(cfg(feature = "http-body")))]
 pub use self::metered::{MeteredBody, MeteredUnit, SettleByBody};
 pub use self::{
     body::{BodyFn, EmptyBody, ProblemBody},
@@ -126,7 +123,7 @@ use crate::{outcome::Outcome, permit::Permit};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot answer `{Req}` with `{Res}` or the error `{Err}`",
     note = "`Http` (the default) needs `http::Request` and an `http::Response<B>` whose body is `From<Cow<'static, str>>`; \
-            `Http::empty()` and `Grpc` need `B: Default`; `Http::body(|refusal, parts| …)` builds any body that you can build; \
+            `Http::empty()` and `Grpc` need `B: Default`; a closure of `Http::body` returns the body, which is `http_body::Body + Default`; \
             without HTTP, `.respond(AsError)` needs the service's error to be `From<Refused>`",
     note = "if `B` is the body of a layer below, such as tower-http's `TraceLayer` or an interceptor of tonic, turn it back just below the limit: \
             `.layer(tower_http::map_response_body::MapResponseBodyLayer::new(Body::new))` with the `Body` of axum or tonic"

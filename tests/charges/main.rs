@@ -1,11 +1,6 @@
 //! Charges that are corrected after their requests were admitted: by the handler, by the response,
 //! by the end of the body.
-#![cfg(all(
-    feature = "http-body",
-    feature = "memcached",
-    feature = "redis",
-    feature = "test-util"
-))]
+#![cfg(all(feature = "memcached", feature = "redis", feature = "test-util"))]
 
 #[path = "../common/mod.rs"]
 mod common;

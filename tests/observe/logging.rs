@@ -98,7 +98,6 @@ where
 }
 
 /// Bodies that cannot select a charge leave the reserved cost.
-#[cfg(feature = "http-body")]
 #[tokio::test]
 async fn bodies_of_requests_with_several_charges_are_logged_once() {
     use tollgate::{key::Key, respond::SettleByBody};

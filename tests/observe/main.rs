@@ -6,7 +6,6 @@ mod common;
 
 #[cfg(all(
     feature = "test-util",
-    feature = "http-body",
     feature = "introspect",
     feature = "listen",
     feature = "memcached",

@@ -25,7 +25,6 @@ use crate::{
 
 /// Publishes one of everything, so that each metric has a value.
 pub(crate) fn publish_everything() {
-    #[cfg(feature = "http-body")]
     tollgate::respond::Http::new().drain_bodies().publish("api");
     #[cfg(feature = "introspect")]
     tollgate::key::introspect::IntrospectStats::default().publish("api");

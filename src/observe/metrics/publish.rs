@@ -130,7 +130,7 @@ macro_rules! snapshots {
 }
 
 snapshots! {
-    #[cfg(all(feature = "http-body", feature = "tokio"))]
+    #[cfg(feature = "tokio")]
     crate::respond::DrainStats as "layer";
     #[cfg(feature = "config")]
     crate::config::ReloadStats as "layer";
@@ -191,7 +191,7 @@ impl Publish for crate::listen::Connections {
     }
 }
 
-#[cfg(all(feature = "http-body", feature = "tokio"))]
+#[cfg(feature = "tokio")]
 impl<R> Publish for crate::respond::DrainBodies<R> {
     fn publish(&self, name: &str) {
         self.stats().publish(name);
