@@ -6,10 +6,6 @@ use tollgate::prelude::*;
 
 fn app() -> Router {
     let answers = Http::body(|refusal, parts| {
-        // Such as the answer to a HEAD request.
-        if refusal.is_bodiless() {
-            return Body::empty();
-        }
         let text = HeaderValue::from_static("text/plain");
         parts.headers.insert("content-type", text);
         Body::from(format!("{refusal}\n"))

@@ -8,9 +8,11 @@ use http::{
     response::Parts,
 };
 
+use http_body::Body;
+
 use super::{
     interner::{FirstInterned, Interner},
-    refusal::{BodyForm, Cause, Refusal},
+    refusal::{Cause, Refusal},
 };
 use crate::policy::Policy;
 
@@ -25,9 +27,26 @@ use crate::policy::Policy;
 /// | [`EmptyBody`] | types that are `Default` |
 /// | [`BodyFn`] | the type that its closure returns |
 pub trait MakeBody<B>: sealed::Sealed {
-    /// Returns the body of `refusal`, and sets the fields that describe it in `parts`.
+    /// Returns the body of `refusal` in this form, and sets the fields that describe it in `parts`.
     #[doc(hidden)]
-    fn make(&self, refusal: &Refusal, parts: &mut Parts) -> B;
+    fn make(&self, form: BodyForm, refusal: &Refusal, parts: &mut Parts) -> B;
+}
+
+/// The part of a response that a refusal fills.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyForm {
+    Full,
+    /// The fields of the full answer without its body (RFC 9110 §9.3.2).
+    Head,
+    /// Header fields alone.
+    Grpc,
+}
+
+/// Sets the length of the body that GET would get (RFC 9110 §8.6). A framework would otherwise set
+/// that of the empty body.
+fn set_length(parts: &mut Parts, length: u64) {
+    let length = HeaderValue::from(length);
+    parts.headers.insert(CONTENT_LENGTH, length);
 }
 
 mod sealed {
@@ -50,7 +69,7 @@ mod sealed {
 pub struct EmptyBody;
 
 impl<B: Default> MakeBody<B> for EmptyBody {
-    fn make(&self, _: &Refusal, _: &mut Parts) -> B {
+    fn make(&self, _: BodyForm, _: &Refusal, _: &mut Parts) -> B {
         B::default()
     }
 }
@@ -62,13 +81,7 @@ impl<B: Default> MakeBody<B> for EmptyBody {
 /// use tollgate::respond::{BodyFn, Http, Refusal};
 ///
 /// fn plain_text() -> Http<BodyFn<fn(&Refusal, &mut Parts) -> String>> {
-///     Http::body(|refusal, _| {
-///         if refusal.is_bodiless() {
-///             String::new()
-///         } else {
-///             refusal.to_string()
-///         }
-///     })
+///     Http::body(|refusal, _| refusal.to_string())
 /// }
 /// # let _ = plain_text();
 /// ```
@@ -78,9 +91,20 @@ pub struct BodyFn<F>(pub(super) F);
 impl<F, B> MakeBody<B> for BodyFn<F>
 where
     F: Fn(&Refusal, &mut Parts) -> B,
+    B: Body + Default,
 {
-    fn make(&self, refusal: &Refusal, parts: &mut Parts) -> B {
-        (self.0)(refusal, parts)
+    fn make(&self, form: BodyForm, refusal: &Refusal, parts: &mut Parts) -> B {
+        if form == BodyForm::Grpc {
+            return B::default();
+        }
+        let body = (self.0)(refusal, parts);
+        if form == BodyForm::Full {
+            return body;
+        }
+        if let Some(length) = body.size_hint().exact() {
+            set_length(parts, length);
+        }
+        B::default()
     }
 }
 
@@ -91,8 +115,8 @@ impl<F> fmt::Debug for BodyFn<F> {
 }
 
 impl<B: From<Cow<'static, str>>> MakeBody<B> for ProblemBody {
-    fn make(&self, refusal: &Refusal, parts: &mut Parts) -> B {
-        self.text(refusal, parts).into()
+    fn make(&self, form: BodyForm, refusal: &Refusal, parts: &mut Parts) -> B {
+        self.text(form, refusal, parts).into()
     }
 }
 
@@ -181,18 +205,16 @@ const ABOUT_BLANK: &str = r#"{"type":"about:blank","title":""#;
 
 impl ProblemBody {
     /// Returns the document, or an empty text if the response must not have a body.
-    fn text(&self, refusal: &Refusal, parts: &mut Parts) -> Cow<'static, str> {
-        if refusal.form() != BodyForm::Grpc {
+    fn text(&self, form: BodyForm, refusal: &Refusal, parts: &mut Parts) -> Cow<'static, str> {
+        if form != BodyForm::Grpc {
             let json = HeaderValue::from_static("application/problem+json");
             parts.headers.insert(CONTENT_TYPE, json);
         }
-        match refusal.form() {
+        match form {
             BodyForm::Full => self.document(refusal, parts.status),
             BodyForm::Head => {
-                // The length for GET (RFC 9110 §8.6); a framework would otherwise set that of the
-                // empty body.
-                let length = HeaderValue::from(self.document(refusal, parts.status).len());
-                parts.headers.insert(CONTENT_LENGTH, length);
+                let length = self.document(refusal, parts.status).len();
+                set_length(parts, length as u64);
                 Cow::Borrowed("")
             }
             BodyForm::Grpc => Cow::Borrowed(""),

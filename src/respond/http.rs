@@ -7,13 +7,14 @@ use http::{
     header::{RETRY_AFTER, WWW_AUTHENTICATE},
     response::Parts,
 };
+use http_body::Body;
 
 use super::{
     RefuseLate, Respond,
-    body::{BodyFn, EmptyBody, MakeBody, ProblemBody},
+    body::{BodyFn, BodyForm, EmptyBody, MakeBody, ProblemBody},
     grpc::{self, ContentType},
     headers::{Fields, Headers, UpstreamFields, value},
-    refusal::{BodyForm, Cause, Refusal},
+    refusal::{Cause, Refusal},
     settings::{self, OversizedCode, SharedSettings, admissions, setters},
 };
 use crate::{
@@ -50,13 +51,10 @@ use crate::{
 /// let problems = Http::new().headers(Headers::Legacy);
 /// // Bodies that are `Default`.
 /// let nothing = Http::empty();
-/// // Any bodies.
+/// // Those of a closure.
 /// let words = Http::body(|refusal, parts| {
-///     if refusal.is_bodiless() {
-///         return Vec::new();
-///     }
 ///     parts.headers.insert("content-type", http::HeaderValue::from_static("text/plain"));
-///     refusal.to_string().into_bytes()
+///     refusal.to_string()
 /// });
 /// # let _ = (problems, nothing, words, Response::new(()));
 /// ```
@@ -85,13 +83,17 @@ impl Http {
     /// Answers with the body that `make` returns.
     ///
     /// The parts hold the status and all fields except those that describe the body; `make` may add
-    /// to them and change them. It is also called for HEAD requests and over gRPC, and must return
-    /// an empty body if [`Refusal::is_bodiless`] is `true`. `Display` and `Debug` of the refusal
-    /// are fit for clients; help for the operator is [separate](Refusal::help).
-    /// `Cache-Control: no-store` and the outcome in the extensions are set after `make` returns.
+    /// to them and change them. `Cache-Control: no-store` and the outcome in the extensions are set
+    /// after it returns. `Display` and `Debug` of the refusal are fit for clients; help for the
+    /// operator is [separate](Refusal::help).
+    ///
+    /// HEAD gets all fields, with the length of the body if that is known, but not the body. Over
+    /// gRPC `make` is not called. A body of your own that is not `Default` needs a
+    /// [`Respond`](super::Respond) of your own.
     pub fn body<F, B>(make: F) -> Http<BodyFn<F>>
     where
         F: Fn(&Refusal, &mut Parts) -> B,
+        B: Body + Default,
     {
         Http {
             settings: SharedSettings::default(),
@@ -175,7 +177,7 @@ impl<M> Http<M> {
     where
         M: MakeBody<B>,
     {
-        refusal.set_form(match grpc_content_type {
+        let form = match grpc_content_type {
             Some(content_type) => {
                 grpc::write(&self.settings, refusal, content_type, parts);
                 BodyForm::Grpc
@@ -188,8 +190,8 @@ impl<M> Http<M> {
                     BodyForm::Full
                 }
             }
-        });
-        self.body.make(refusal, parts)
+        };
+        self.body.make(form, refusal, parts)
     }
 }
 

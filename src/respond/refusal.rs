@@ -20,9 +20,6 @@ use crate::{
 /// use tollgate::respond::{Cause, Http};
 ///
 /// let respond = Http::body(|refusal, parts| {
-///     if refusal.is_bodiless() {
-///         return String::new();
-///     }
 ///     parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
 ///     match (refusal.cause(), refusal.retry_after()) {
 ///         (Cause::Limit, Some(wait)) => format!("slow down, and come back in {wait:.0?}"),
@@ -35,18 +32,6 @@ use crate::{
 pub struct Refusal {
     cause: Cause,
     outcome: Outcome,
-    form: BodyForm,
-}
-
-/// The part of a response that a refusal fills.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum BodyForm {
-    #[default]
-    Full,
-    /// The fields of the full answer without its body (RFC 9110 §9.3.2).
-    Head,
-    /// Header fields alone.
-    Grpc,
 }
 
 /// The cause of a [`Refusal`].
@@ -100,11 +85,7 @@ impl Refusal {
     pub fn new(outcome: Outcome) -> Self {
         let decisions = outcome.iter().map(|(_, decision)| decision);
         let cause = Cause::of(decisions);
-        Self {
-            cause,
-            outcome,
-            form: BodyForm::Full,
-        }
+        Self { cause, outcome }
     }
 
     /// Creates a refusal from the decisions of `outcome`.
@@ -115,7 +96,6 @@ impl Refusal {
         Self {
             cause: Cause::of(decisions.as_slice().iter()),
             outcome,
-            form: BodyForm::Full,
         }
     }
 
@@ -124,7 +104,6 @@ impl Refusal {
         Self {
             cause: Cause::MissingKey(key),
             outcome: Outcome::new(),
-            form: BodyForm::Full,
         }
     }
 
@@ -160,23 +139,6 @@ impl Refusal {
     #[inline]
     pub fn into_outcome(self) -> Outcome {
         self.outcome
-    }
-
-    /// Returns `true` if the response must have an empty body: to a HEAD request, and over gRPC.
-    ///
-    /// For the closure of [`Http::body`](super::Http::body). Elsewhere it is `false`.
-    pub fn is_bodiless(&self) -> bool {
-        self.form != BodyForm::Full
-    }
-
-    #[inline]
-    pub(super) fn form(&self) -> BodyForm {
-        self.form
-    }
-
-    #[inline]
-    pub(super) fn set_form(&mut self, form: BodyForm) {
-        self.form = form;
     }
 
     /// Returns `true` if the same request can never pass, however long its client waits.

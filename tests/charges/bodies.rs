@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame};
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use tollgate::{
     ChargeHandle, Policy, RateLimitLayer, TokenBucket,
     key::Key,
@@ -27,7 +27,7 @@ enum Item {
 
 type FrameResult = Result<Frame<Bytes>, &'static str>;
 
-type Stream = StreamBody<stream::Iter<std::vec::IntoIter<FrameResult>>>;
+type Stream = UnsyncBoxBody<Bytes, &'static str>;
 
 /// Three frames of data of 4, 6 and 2 bytes, and trailers.
 const WHOLE: [Item; 4] = [
@@ -44,7 +44,7 @@ fn body(items: &[Item]) -> Stream {
         Item::Failure => Err("broken"),
     };
     let frames: Vec<_> = items.iter().map(frame).collect();
-    StreamBody::new(stream::iter(frames))
+    StreamBody::new(stream::iter(frames)).boxed_unsync()
 }
 
 fn rule() -> TokenBucket {
@@ -65,7 +65,7 @@ async fn respond(
 ) -> MeteredBody<Stream> {
     let limit = RateLimitLayer::new(rule())
         .store(store.clone())
-        .respond(Http::body(|_, _| unreachable!("no request is refused")))
+        .respond(Http::empty())
         .cost(cost(100))
         .charge_handle();
     let service = ServiceBuilder::new()

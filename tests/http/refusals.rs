@@ -109,13 +109,6 @@ where
 
 /// Returns all responders over HTTP, and whether they always answer as gRPC.
 fn responders() -> Vec<(&'static str, Answer, bool)> {
-    let text = |refusal: &Refusal| {
-        if refusal.is_bodiless() {
-            String::new()
-        } else {
-            refusal.to_string()
-        }
-    };
     vec![
         ("problem", answer(Http::new()), false),
         (
@@ -131,15 +124,15 @@ fn responders() -> Vec<(&'static str, Answer, bool)> {
         ("empty", answer(Http::empty()), false),
         (
             "words",
-            answer(Http::body(move |refusal, _| text(refusal))),
+            answer(Http::body(|refusal, _| refusal.to_string())),
             false,
         ),
         (
             "a cacheable text response",
-            answer(Http::body(move |refusal, parts| {
+            answer(Http::body(|refusal, parts| {
                 let public = HeaderValue::from_static("public, max-age=3600");
                 parts.headers.insert("cache-control", public);
-                text(refusal)
+                refusal.to_string()
             })),
             false,
         ),
