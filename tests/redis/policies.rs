@@ -351,7 +351,17 @@ async fn a_server_that_is_busy_with_a_script_for_longer_than_its_threshold() {
         }
     });
     policies.wait_for_failures();
-    assert!(call().await.unwrap_err().is_unavailable());
+    // A machine that is busy, too, may miss the deadline.
+    let answered = async {
+        loop {
+            let error = call().await.unwrap_err();
+            if !error.is_timeout() {
+                break error;
+            }
+        }
+    };
+    let error = tokio::time::timeout(SOON, answered).await.unwrap();
+    assert!(error.is_unavailable(), "{error:?}");
     server.command(&["SCRIPT", "KILL"]);
     policies.wait_for_the_server();
     policies.end(0).await;
