@@ -157,7 +157,7 @@ impl Listen for tokio::net::UnixListener {
 pub(super) type ClientLimit = Box<dyn Fn(Key) -> Check<BoxFuture<Option<Permit>>> + Send + Sync>;
 
 /// Makes a connection of TLS, or of another protocol, from one that was accepted.
-pub(super) type Handshake<I, O> = Box<dyn Fn(I) -> BoxFuture<io::Result<O>> + Send + Sync>;
+pub(super) type Handshake<I, O> = Box<dyn Fn(I) -> Check<BoxFuture<io::Result<O>>> + Send + Sync>;
 
 /// Decides which connections are admitted.
 pub(super) struct Gate<L: Listen, Io> {

@@ -191,15 +191,21 @@ impl Head {
 
 impl Line {
     /// Returns how many bytes follow the empty line that ends a head.
-    fn read(&mut self, bytes: &[u8]) -> Option<usize> {
-        for (at, byte) in bytes.iter().enumerate() {
-            *self = match (*self, byte) {
-                (Self::Empty, b'\n') => return Some(bytes.len() - at - 1),
-                (Self::Begun, b'\n') => Self::Empty,
-                (line @ (Self::BeforeFirst | Self::Empty), b'\r') => line,
-                (Self::BeforeFirst, b'\n') => Self::BeforeFirst,
-                _ => Self::Begun,
-            };
+    fn read(&mut self, mut bytes: &[u8]) -> Option<usize> {
+        while let Some((byte, rest)) = bytes.split_first() {
+            match (*self, byte) {
+                (Self::Empty, b'\n') => return Some(rest.len()),
+                (Self::BeforeFirst, b'\r' | b'\n') | (Self::Empty, b'\r') => bytes = rest,
+                _ => {
+                    let end = bytes.iter().position(|byte| *byte == b'\n');
+                    *self = if end.is_some() {
+                        Self::Empty
+                    } else {
+                        Self::Begun
+                    };
+                    bytes = &bytes[end? + 1..];
+                }
+            }
         }
         None
     }

@@ -15,7 +15,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Sleep, sleep},
+    time::{Sleep, sleep_until},
 };
 
 use super::{
@@ -71,11 +71,17 @@ pub(super) struct Held {
 /// # Ok(()) }
 /// ```
 pub struct GuardedIo<Io> {
+    /// Boxed, because servers move a connection some twenty times until it is served.
+    guard: Box<Guard<Io>>,
+}
+
+/// A connection, and what its bounds need.
+struct Guard<Io> {
     io: Io,
     bounds: Arc<Bounds>,
     _held: Held,
     /// `None` once the first head is complete, and the server has all of it.
-    opening: Option<Box<Opening>>,
+    opening: Option<Opening>,
     /// Set while a service must be called before the connection is heard.
     mark: Option<Mark>,
     accepted: Timestamp,
@@ -145,14 +151,15 @@ impl<Io> GuardedIo<Io> {
         accepted: Timestamp,
         peer: Peer,
     ) -> Self {
-        Self {
+        let opening = Opening {
+            head: Head::new(bounds.head_at_most),
+            progress: Progress::Incomplete,
+            bytes: Vec::new(),
+        };
+        let guard = Guard {
             io,
             _held: held,
-            opening: Some(Box::new(Opening {
-                head: Head::new(bounds.head_at_most),
-                progress: Progress::Incomplete,
-                bytes: Vec::new(),
-            })),
+            opening: Some(opening),
             mark: None,
             accepted,
             active: bounds.clock.now(),
@@ -160,20 +167,26 @@ impl<Io> GuardedIo<Io> {
             closed: None,
             peer,
             bounds,
+        };
+        Self {
+            guard: Box::new(guard),
         }
     }
 
     /// Returns the connection below, such as that of TCP or TLS.
     pub fn get_ref(&self) -> &Io {
-        &self.io
+        &self.guard.io
     }
 
     /// Returns the client's address by the [PROXY protocol](super::Guarded::proxy_protocol), if the
     /// connection came with one.
     pub fn proxied(&self) -> Option<SocketAddr> {
-        self.peer.address.filter(|_| self.peer.is_proxied)
+        let peer = self.guard.peer;
+        peer.address.filter(|_| peer.is_proxied)
     }
+}
 
+impl<Io> Guard<Io> {
     fn error(reason: Reason) -> io::Error {
         io::Error::new(io::ErrorKind::TimedOut, reason.to_string())
     }
@@ -213,16 +226,15 @@ impl<Io> GuardedIo<Io> {
     /// Waits until a bound is passed. Returns the error then.
     fn poll_bounds(&mut self, cx: &mut Context<'_>, direction: Direction) -> Poll<io::Error> {
         let (deadline, reason) = self.deadline();
-        let clock = self.bounds.clock;
-        let rest = || sleep(deadline.saturating_since(clock.now()));
+        let deadline = self.bounds.clock.instant(deadline);
         let timer = &mut self.timers[direction as usize];
-        let timer = timer.get_or_insert_with(|| Box::pin(rest()));
+        let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         loop {
             ready!(timer.as_mut().poll(cx));
-            if deadline <= clock.now() {
+            if deadline <= timer.deadline() {
                 return Poll::Ready(self.close(reason));
             }
-            timer.set(rest());
+            timer.as_mut().reset(deadline);
         }
     }
 
@@ -249,7 +261,7 @@ impl<Io> GuardedIo<Io> {
     }
 }
 
-impl<Io> Drop for GuardedIo<Io> {
+impl<Io> Drop for Guard<Io> {
     fn drop(&mut self) {
         if self.closed.is_none() && !self.is_heard() {
             self.bounds.connections.ended_early();
@@ -257,7 +269,7 @@ impl<Io> Drop for GuardedIo<Io> {
     }
 }
 
-impl<Io: AsyncRead + Unpin> GuardedIo<Io> {
+impl<Io: AsyncRead + Unpin> Guard<Io> {
     /// Reads the first bytes, up to the end of the head, or more.
     fn poll_opening(
         &mut self,
@@ -297,7 +309,7 @@ impl<Io: AsyncRead + Unpin> AsyncRead for GuardedIo<Io> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
+        let this = &mut *self.get_mut().guard;
         this.check()?;
         if this.opening.is_some() {
             return this.poll_opening(cx, buf);
@@ -315,7 +327,7 @@ impl<Io: AsyncWrite + Unpin> AsyncWrite for GuardedIo<Io> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
+        let this = &mut *self.get_mut().guard;
         this.check()?;
         let answer = Pin::new(&mut this.io).poll_write(cx, buf);
         this.bounded(cx, Direction::Write, answer, |bytes| *bytes)
@@ -326,18 +338,18 @@ impl<Io: AsyncWrite + Unpin> AsyncWrite for GuardedIo<Io> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
+        let this = &mut *self.get_mut().guard;
         this.check()?;
         let answer = Pin::new(&mut this.io).poll_write_vectored(cx, bufs);
         this.bounded(cx, Direction::Write, answer, |bytes| *bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        self.guard.io.is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
+        let this = &mut *self.get_mut().guard;
         this.check()?;
         let answer = Pin::new(&mut this.io).poll_flush(cx)?;
         // Also if nothing is left to send: while a request is handled, a server may do no more than
@@ -349,7 +361,7 @@ impl<Io: AsyncWrite + Unpin> AsyncWrite for GuardedIo<Io> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
+        let this = &mut *self.get_mut().guard;
         this.check()?;
         let answer = Pin::new(&mut this.io).poll_shutdown(cx);
         this.bounded(cx, Direction::Write, answer, |()| 0)
@@ -358,9 +370,15 @@ impl<Io: AsyncWrite + Unpin> AsyncWrite for GuardedIo<Io> {
 
 impl<Io> fmt::Debug for GuardedIo<Io> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Guard {
+            opening,
+            mark,
+            closed,
+            ..
+        } = &*self.guard;
         f.debug_struct("GuardedIo")
-            .field("is_heard", &(self.opening.is_none() && self.mark.is_none()))
-            .field("closed", &self.closed)
+            .field("is_heard", &(opening.is_none() && mark.is_none()))
+            .field("closed", closed)
             .finish_non_exhaustive()
     }
 }
@@ -379,7 +397,7 @@ mod tonic {
         type ConnectInfo = Io::ConnectInfo;
 
         fn connect_info(&self) -> Self::ConnectInfo {
-            let mut info = self.io.connect_info();
+            let mut info = self.get_ref().connect_info();
             let proxied = self.proxied();
             if proxied.is_some() {
                 let info: &mut dyn Any = &mut info;

@@ -20,14 +20,7 @@ pub use self::{
     stats::{ConnectionStats, Connections},
 };
 
-use std::{
-    convert::Infallible,
-    fmt,
-    future::{Future, ready},
-    net::SocketAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::Infallible, fmt, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -181,7 +174,7 @@ impl<L: Listen> Guarded<L> {
     pub fn new(listener: L) -> Self {
         Self {
             listener,
-            handshake: Box::new(|io| Box::pin(ready(Ok(io)))),
+            handshake: Box::new(|io| Check::Ready(Ok(io))),
             settings: Settings {
                 at_most: None,
                 per_client: None,
@@ -230,11 +223,11 @@ impl<L: Listen> Guarded<L> {
             listener: self.listener,
             handshake: Box::new(move |io| {
                 let handshake = Arc::clone(&handshake);
-                Box::pin(async move {
+                Check::Pending(Box::pin(async move {
                     // It is work, and the task that accepts must not do it.
                     yield_now().await;
                     handshake(io).await
-                })
+                }))
             }),
             settings: self.settings,
         }

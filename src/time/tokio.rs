@@ -1,5 +1,8 @@
 //! The clock that follows tokio's time, and that of leases.
 
+#[cfg(feature = "listen")]
+use std::time::Duration;
+
 use ::tokio::time::Instant;
 
 use super::{Clock, Timestamp, system};
@@ -45,6 +48,16 @@ impl TokioClock {
             started: Instant::now(),
             at,
         }
+    }
+
+    /// Returns the instant at which the clock shows `at`.
+    #[cfg(feature = "listen")]
+    pub(crate) fn instant(&self, at: Timestamp) -> Instant {
+        const DISTANT: Duration = Duration::from_secs(30 * 365 * 86_400);
+        let wait = at.saturating_since(self.at);
+        // Systems differ in what an instant can be.
+        let instant = self.started.checked_add(wait);
+        instant.unwrap_or_else(|| self.started + DISTANT)
     }
 }
 
