@@ -212,17 +212,21 @@ fn calls_to_a_silent_store_end_at_the_timeout() {
     }
     memcached.pause();
     for (server, expected) in &ways {
-        let mut waited = 0;
+        let (mut waited, mut late) = (0, Vec::new());
         for _ in 0..CALLS {
             let start = now();
             let status = statuses(server, "ann", 1);
             let (took, slack) = (start.elapsed(), slack_since(start));
             assert_eq!(status, [*expected]);
-            assert!(took <= DEADLINE + slack, "{took:?}, slack {slack:?}");
+            if took > DEADLINE + slack {
+                late.push((took, slack));
+            }
             // Compare-and-swap has a slightly shorter deadline, to distinguish a lost race from
             // silence.
             waited += u32::from(took >= DEADLINE * 4 / 5);
         }
+        // A call wakes several processes, each of which may find the machine busy once.
+        assert!(late.len() <= 1, "time and slack: {late:?}");
         // Several timeouts open the circuit breaker, and most other calls do not wait.
         assert!((1..CALLS).contains(&waited), "{waited}");
     }

@@ -152,13 +152,17 @@ fn calls_to_a_silent_store_end_at_the_timeout() {
     }
     redis.pause();
     for (server, expected) in ways.iter().zip([200, 503, 200]) {
-        let mut waited = 0;
+        let (mut waited, mut late) = (0, Vec::new());
         for _ in 0..CALLS {
             let (status, took, slack) = timed(server);
             assert_eq!(status, expected);
-            assert!(took <= DEADLINE + slack, "{took:?}, slack {slack:?}");
+            if took > DEADLINE + slack {
+                late.push((took, slack));
+            }
             waited += u32::from(took >= DEADLINE);
         }
+        // A call wakes several processes, each of which may find the machine busy once.
+        assert!(late.len() <= 1, "time and slack: {late:?}");
         // Several timeouts open the circuit breaker, and most other calls do not wait.
         assert!((1..CALLS).contains(&waited), "{waited}");
     }
