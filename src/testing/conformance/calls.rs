@@ -65,6 +65,7 @@ impl<R: Algorithm> Checker<'_, R> {
         asked: &[TestAsk<'_, R>],
         is_look: bool,
     ) -> Result<Result<Vec<Decision>, String>, Breach> {
+        asked.iter().for_each(|asked| self.regard(asked.rule));
         let line = self.line(if is_look { "look" } else { "acquire" }, asked);
         let asks: Vec<_> = asked.iter().map(TestAsk::ask).collect();
         let store = &self.store;

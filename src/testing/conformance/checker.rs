@@ -39,10 +39,10 @@ pub(super) struct Checker<'a, R: Algorithm> {
     trace: VecDeque<String>,
     earlier: usize,
     pub(super) calls: u64,
-    /// The time after which an answer is late: a quarter of the shortest lease. Stores allow a
-    /// third.
+    /// The time after which an answer is late: a quarter of the shortest lease of the rules in this
+    /// sequence. Stores allow a third.
     late_after: Option<Duration>,
-    /// `true` if an answer was late.
+    /// `true` if an answer of this sequence was late.
     pub(super) is_late: bool,
 }
 
@@ -57,7 +57,6 @@ impl<'a, R: Algorithm> Checker<'a, R> {
         suite: &'a SuiteSettings<R>,
         law: Law,
     ) -> Self {
-        let leases = suite.rules.iter().filter_map(R::renewal);
         Self {
             store,
             suite,
@@ -69,7 +68,7 @@ impl<'a, R: Algorithm> Checker<'a, R> {
             trace: VecDeque::new(),
             earlier: 0,
             calls: 0,
-            late_after: leases.map(|renewal| renewal.lease / 4).min(),
+            late_after: None,
             is_late: false,
         }
     }
@@ -81,6 +80,15 @@ impl<'a, R: Algorithm> Checker<'a, R> {
         self.model = Model::new(self.suite.step);
         self.trace.clear();
         self.earlier = 0;
+        self.is_late = false;
+        self.late_after = None;
+        self.regard(rule);
+    }
+
+    /// Regards the lease of a rule, if it has one, for what is late.
+    pub(super) fn regard(&mut self, rule: &R) {
+        let late_after = rule.renewal().map(|renewal| renewal.lease / 4);
+        self.late_after = self.late_after.into_iter().chain(late_after).min();
     }
 
     /// Returns a new key under the law's policy.
@@ -186,7 +194,8 @@ impl<R: Algorithm> Checker<'_, R> {
             None => Some(future.await),
         };
         let took = clock.now().saturating_since(begun);
-        self.is_late |= self.late_after.is_some_and(|late_after| took > late_after);
+        let is_late = self.late_after.is_some_and(|late_after| took > late_after);
+        self.is_late |= is_late && output.is_some();
         output.ok_or_else(|| self.breach(format!("{what} is not answered within {TIMEOUT:?}")))
     }
 

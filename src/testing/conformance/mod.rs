@@ -57,6 +57,9 @@ use crate::{
 
 /// Checks a store against the [laws](Law).
 ///
+/// Stores give back what a call holds under a lease if its answer comes too late, so a law that is
+/// broken then is checked again, at most four times.
+///
 /// # Examples
 ///
 /// ```
@@ -252,8 +255,8 @@ where
 /// How often a law is checked at most, while this process is too slow to check it.
 const TRIES: u32 = 5;
 
-/// Checks a law. It is checked again if it is broken by a run in which an answer came so late that
-/// what a call holds under a lease may have been over: stores give that back, and fail.
+/// Checks a law. It is checked again if it is broken by calls of which one was answered so late
+/// that what it holds under a lease may have been over: stores give that back, and fail.
 async fn kept<R>(
     store: &dyn TestedStore<R>,
     settings: &SuiteSettings<R>,

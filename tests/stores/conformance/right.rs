@@ -19,7 +19,7 @@ use tollgate::{
     },
     testing::{
         Alternating, Fault, Faulty,
-        conformance::{Law, Report, Suite},
+        conformance::{Broken, Law, Report, Suite},
     },
     time::{ManualClock, TokioClock},
 };
@@ -154,58 +154,82 @@ async fn races_that_take_time() {
     }
 }
 
-/// The process stalls once, at any call, for longer than an answer about a short lease may take.
+/// A store in a process that stalls for longer than an answer about a short lease may take.
+struct Stalling {
+    memory: Memory,
+    loads: AtomicU64,
+    /// The load at which it stalls; `None` for each of them.
+    stalls_at: Option<u64>,
+    stalled: Arc<AtomicBool>,
+    /// It loses what it is to write.
+    is_broken: bool,
+}
+
+impl CompareAndSwap for Stalling {
+    type Version = u64;
+
+    async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, StoreError> {
+        let load = self.loads.fetch_add(1, Relaxed);
+        if self.stalls_at.is_none_or(|at| at == load) {
+            self.stalled.store(true, Relaxed);
+            std::thread::sleep(Duration::from_millis(40));
+        }
+        self.memory.load(key).await
+    }
+
+    async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, StoreError> {
+        match self.is_broken {
+            true => Ok(Swapped::Done(None)),
+            false => self.memory.swap(key, swap).await,
+        }
+    }
+}
+
+impl Stalling {
+    /// Checks a law, with a lease whose third is shorter than a stall. Returns `true` if it stalled.
+    async fn check(
+        stalls_at: Option<u64>,
+        is_broken: bool,
+        law: Law,
+    ) -> (bool, Result<Report, Broken>) {
+        let (clock, stalled) = (ManualClock::default(), Arc::new(AtomicBool::new(false)));
+        let stalling = Self {
+            memory: Memory::new(clock.clone(), Ways::default()),
+            loads: AtomicU64::new(0),
+            stalls_at,
+            stalled: Arc::clone(&stalled),
+            is_broken,
+        };
+        let store = CasStoreBuilder::new(stalling).clock(clock.clone()).build();
+        let rule: AnyRule = "in-flight 3 lease=100ms".parse().unwrap();
+        let suite = Suite::with_rules(store, [rule])
+            .clock(clock)
+            .spawn(tokio::spawn)
+            .settling_back();
+        let result = suite.only(law).run().await;
+        (stalled.load(Relaxed), result)
+    }
+}
+
 #[tokio::test]
-async fn a_machine_that_stalls() {
-    struct Stalling {
-        memory: Memory,
-        loads: AtomicU64,
-        stalls_at: u64,
-        stalled: Arc<AtomicBool>,
-    }
-
-    impl CompareAndSwap for Stalling {
-        type Version = u64;
-
-        async fn load(&self, key: &[u8]) -> Result<Loaded<u64>, StoreError> {
-            if self.loads.fetch_add(1, Relaxed) == self.stalls_at {
-                self.stalled.store(true, Relaxed);
-                std::thread::sleep(Duration::from_millis(40));
-            }
-            self.memory.load(key).await
-        }
-
-        async fn swap(&self, key: &[u8], swap: Swap<'_, u64>) -> Result<Swapped<u64>, StoreError> {
-            self.memory.swap(key, swap).await
-        }
-    }
-
-    let stalled_at_loads_of = async |law| {
-        for stalls_at in (0..1_000).step_by(3) {
-            let (clock, stalled) = (ManualClock::default(), Arc::new(AtomicBool::new(false)));
-            let stalling = Stalling {
-                memory: Memory::new(clock.clone(), Ways::default()),
-                loads: AtomicU64::new(0),
-                stalls_at,
-                stalled: Arc::clone(&stalled),
-            };
-            let store = CasStoreBuilder::new(stalling).clock(clock.clone()).build();
-            let rule: AnyRule = "in-flight 3 lease=100ms".parse().unwrap();
-            let suite = Suite::with_rules(store, [rule])
-                .clock(clock)
-                .spawn(tokio::spawn)
-                .settling_back();
-            suite.only(law).run().await.unwrap();
-            if !stalled.load(Relaxed) {
-                return stalls_at;
-            }
-        }
-        panic!("{law} takes too many loads");
-    };
+async fn a_machine_that_stalls_once_breaks_no_law() {
     for law in [Law::Limit, Law::Settle, Law::Renew, Law::Race, Law::Cancel] {
-        let loads = stalled_at_loads_of(law).await;
-        assert!(loads > 2, "{law}: {loads}");
+        // At every third load.
+        for load in (0..).step_by(3) {
+            let (stalled, result) = Stalling::check(Some(load), false, law).await;
+            result.unwrap();
+            if !stalled {
+                assert!(load > 2, "{law}");
+                break;
+            }
+        }
     }
+}
+
+#[tokio::test]
+async fn a_machine_that_stalls_excuses_no_broken_store() {
+    let (stalled, result) = Stalling::check(None, true, Law::Limit).await;
+    assert!(stalled && result.is_err());
 }
 
 /// The clock cannot be moved, so the suite waits in real time.
