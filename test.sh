@@ -273,7 +273,7 @@ step_package() {
   plain tests/package.sh "${deny[@]}"
 }
 
-# The links to other hosts: the one step that needs a network, so it is a part of neither `all` nor `slow`.
+# The links to other hosts, whose answers it needs, so it is a part of neither `all` nor `slow`.
 step_links() {
   python3 tests/links.py --hosts .
 }

@@ -13,6 +13,7 @@ import sys
 from functools import cache
 from html import unescape
 from pathlib import Path
+from time import sleep
 from urllib.error import HTTPError
 from urllib.parse import unquote
 from urllib.request import Request, urlopen
@@ -24,7 +25,7 @@ FOREIGN = "dispatcher#setting-the-default-subscriber"
 ELSEWHERE = {"former", "node_modules", "target", ".git"}
 
 # A link of Markdown to another host, also in a comment of Rust.
-OUTSIDE = r"(?:\]\(|^(?://[/!] )?\[[^\]]+\]: )(https?://[^\s)]+)"
+OUTSIDE = r"(?:\]\(|^ *(?://[/!] )?\[[^\]]+\]: )(https?://[^\s)]+)"
 
 
 @cache
@@ -83,7 +84,8 @@ def answer(url):
     # Some hosts have pages only for browsers with a name.
     headers = {"user-agent": "tollgate/tests/links.py", "accept": "text/html, */*"}
     request = Request(url, headers=headers)
-    for _ in range(3):
+    for pause in (0, 2, 10):
+        sleep(pause)
         try:
             with urlopen(request, timeout=20):
                 return None
@@ -109,7 +111,7 @@ def local(folders):
 
 
 def main(arguments):
-    follow = hosts if arguments[0] == "--hosts" else local
+    follow = hosts if "--hosts" in arguments else local
     followed, wrong, pages = follow([folder for folder in arguments if folder != "--hosts"])
     print(*wrong, f"links: {len(followed)} on {len(pages)} pages, {len(wrong)} wrong", sep="\n")
     # A page without links would mean that none was recognized.

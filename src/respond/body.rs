@@ -7,7 +7,6 @@ use http::{
     header::{CONTENT_LENGTH, CONTENT_TYPE},
     response::Parts,
 };
-
 use http_body::Body;
 
 use super::{
@@ -25,7 +24,7 @@ use crate::policy::Policy;
 /// |---|---|
 /// | [`ProblemBody`] | types that are `From<Cow<'static, str>>` |
 /// | [`EmptyBody`] | types that are `Default` |
-/// | [`BodyFn`] | the type that its closure returns |
+/// | [`BodyFn`] | the type that its closure returns, which is `http_body::Body + Default` |
 pub trait MakeBody<B>: sealed::Sealed {
     /// Returns the body of `refusal` in this form, and sets the fields that describe it in `parts`.
     #[doc(hidden)]
@@ -45,8 +44,13 @@ pub enum BodyForm {
 /// Sets the length of the body that GET would get (RFC 9110 §8.6). A framework would otherwise set
 /// that of the empty body.
 fn set_length(parts: &mut Parts, length: u64) {
-    let length = HeaderValue::from(length);
-    parts.headers.insert(CONTENT_LENGTH, length);
+    let status = parts.status;
+    let has_body = !status.is_informational()
+        && ![StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&status);
+    if has_body {
+        let length = HeaderValue::from(length);
+        parts.headers.entry(CONTENT_LENGTH).or_insert(length);
+    }
 }
 
 mod sealed {

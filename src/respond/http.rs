@@ -143,7 +143,7 @@ where
         let is_head = req.method() == Method::HEAD;
         let grpc_content_type = grpc::content_type(&req);
         let (mut parts, outer) = settings::empty_parts(&mut req);
-        let body = self.answer(&mut parts, grpc_content_type, is_head, &mut refusal);
+        let body = self.answer(&mut parts, grpc_content_type, is_head, &refusal);
         settings::finish(&mut parts, outer, &mut refusal);
         Ok(Response::from_parts(parts, body))
     }
@@ -157,7 +157,7 @@ impl<B, E, M: MakeBody<B>> RefuseLate<Response<B>, E> for Http<M> {
         let grpc_content_type = grpc::type_of_response(&res);
         let (mut parts, ()) = Response::new(()).into_parts();
         // The server drops the body of a response to HEAD.
-        let body = self.answer(&mut parts, grpc_content_type, false, &mut refusal);
+        let body = self.answer(&mut parts, grpc_content_type, false, &refusal);
         settings::finish(&mut parts, None, &mut refusal);
         Ok(Response::from_parts(parts, body))
     }
@@ -172,7 +172,7 @@ impl<M> Http<M> {
         parts: &mut Parts,
         grpc_content_type: Option<ContentType>,
         is_head: bool,
-        refusal: &mut Refusal,
+        refusal: &Refusal,
     ) -> B
     where
         M: MakeBody<B>,

@@ -3,7 +3,11 @@
 use std::{convert::Infallible, num::NonZeroU64, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
+use bytes::Bytes;
+use futures_util::stream;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body::{Body as _, Frame};
+use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
 use proptest::prelude::*;
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -623,6 +627,51 @@ fn head_gets_the_same_fields_without_a_body() {
     assert!(!get[1].headers().contains_key("content-type"));
     assert_eq!(get[2].headers()["content-type"], "text/plain");
     assert_eq!(get[2].body(), "rate limit exceeded: api; retry after 3 s");
+}
+
+#[test]
+fn head_gets_a_length_only_where_there_is_one() {
+    type Boxed = UnsyncBoxBody<Bytes, Infallible>;
+    fn length<R>(respond: &R) -> Option<String>
+    where
+        R: Respond<Request<()>, Response<Boxed>, Infallible>,
+    {
+        let head = Request::head("/").body(()).unwrap();
+        let Ok(response) = respond.refuse(head, Refusal::new(one(refused(Some(secs(3))))));
+        let length = response.headers().get("content-length");
+        assert!(response.body().is_end_stream());
+        length.map(|length| length.to_str().unwrap().to_owned())
+    }
+    let text = || Full::from("four").boxed_unsync();
+    let known = Http::body(move |_, _| text());
+    assert_eq!(length(&known).as_deref(), Some("4"));
+    let unknown = Http::body(|_, _| {
+        let frames = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from("four")))]);
+        StreamBody::new(frames).boxed_unsync()
+    });
+    assert_eq!(length(&unknown), None);
+    let set = Http::body(move |_, parts| {
+        parts.headers.insert("content-length", 7.into());
+        text()
+    });
+    assert_eq!(length(&set).as_deref(), Some("7"));
+    for status in [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED] {
+        let without = Http::body(move |_, parts| {
+            parts.status = status;
+            text()
+        });
+        assert_eq!(length(&without), None);
+    }
+}
+
+#[test]
+fn a_closure_is_not_called_over_grpc() {
+    let request = Request::post("/").header("content-type", "application/grpc");
+    let respond = Http::body(|_, _| -> String { unreachable!("gRPC has no body") });
+    let refusal = Refusal::new(one(refused(Some(secs(3)))));
+    let response = refuse(&respond, request.body(()).unwrap(), refusal);
+    assert_eq!(response.headers()["grpc-status"], "8");
+    assert_eq!(response.body(), "");
 }
 
 #[test]
