@@ -110,7 +110,7 @@ pub struct Limiter<Rule, S>(pub(crate) Arc<LimiterParts<Rule, S>>);
 
 pub(crate) struct LimiterParts<Rule, S> {
     policy: Policy,
-    rule: OwnRule<Rule>,
+    pub(crate) rule: OwnRule<Rule>,
     pub(crate) store: S,
 }
 

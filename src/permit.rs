@@ -347,15 +347,6 @@ impl Plain for Result<Permit, Refused> {
     }
 }
 
-/// Returns the limit of a call, with the rule that decided.
-fn charged<Rule: Algorithm, S>(limiter: &Limiter<Rule, S>, key: Key, rule: &Rule) -> ChargedLimit {
-    ChargedLimit {
-        policy: limiter.policy().clone(),
-        key,
-        selected: Some(Arc::new(rule.clone())),
-    }
-}
-
 /// Returns the permit of an admitted call, or else the refusal.
 fn held<Rule: Algorithm, S>(
     limiter: &Limiter<Rule, S>,
@@ -375,7 +366,13 @@ where
     Ok(match held.and_then(Decision::charge) {
         Some(charge) => {
             let timing = Timing::of(rule, &charge, false);
-            let limit = charged(limiter, key, rule);
+            // A rule that may change is kept as it decided.
+            let changes = limiter.0.rule.fixed().is_none();
+            let limit = ChargedLimit {
+                policy: limiter.policy().clone(),
+                key,
+                selected: changes.then(|| Arc::new(rule.clone()) as _),
+            };
             Permit::new(limiter.0.clone(), limit, charge, timing)
         }
         None => Permit::nothing(),
@@ -417,7 +414,10 @@ impl<Rule: Algorithm, S> LimiterParts<Rule, S> {
         charge: Charge,
         actual: u64,
     ) -> Option<Settlement<'a, Rule>> {
-        let rule = limit.selected.as_deref()?.downcast_ref()?;
+        let rule = match limit.selected.as_deref() {
+            Some(rule) => rule.downcast_ref()?,
+            None => self.rule.fixed()?,
+        };
         Some(Settlement {
             policy: &limit.policy,
             rule,
