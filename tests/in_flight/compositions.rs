@@ -104,6 +104,27 @@ async fn a_rule_that_changes_mints_nothing() {
     assert_eq!(held(&store, key("alice")), 0);
 }
 
+/// Permits of a limiter give back once, whichever rule decided.
+#[test]
+fn a_rule_of_a_limiter_that_changes_mints_nothing() {
+    let rule = LiveRule::new(InFlight::at_most(3));
+    let limiter = Limiter::live(Policy::new("jobs"), &rule, Local::new());
+    let take = || limiter.permit("alice", Cost::ONE).at_once().ok();
+    let mut open: Vec<_> = (0..3).map(|_| take().unwrap()).collect();
+    rule.set(InFlight::at_most(2)).unwrap();
+    assert!(take().is_none());
+    open.pop();
+    assert!(take().is_none());
+    open.pop();
+    open.push(take().unwrap());
+    assert!(take().is_none());
+    rule.set(InFlight::at_most(3)).unwrap();
+    open.push(take().unwrap());
+    assert!(take().is_none());
+    drop(open);
+    assert_eq!(limiter.look("alice").at_once().remaining(), Some(3));
+}
+
 #[tokio::test]
 async fn a_rule_of_the_request_may_count_calls_or_not() {
     let rule = |text: &str| text.parse::<AnyRule>().unwrap();
