@@ -252,7 +252,7 @@ where
     }
 }
 
-/// How often a law is checked at most, while this process is too slow to check it.
+/// The most checks of a law while answers come too late.
 const TRIES: u32 = 5;
 
 /// Checks a law. It is checked again if it is broken by calls of which one was answered so late
