@@ -122,23 +122,33 @@ struct HeldCharge {
 }
 
 impl HeldCharge {
-    /// Begins what happens to a charge while its call goes on.
-    fn new(layer: &Arc<dyn Release>, limit: ChargedLimit, charge: Charge, timing: Timing) -> Self {
-        let mut held = Self {
-            #[cfg(feature = "tokio")]
-            keeper: (timing.renewal).and_then(|renewal| keep(layer, &limit, &charge, renewal)),
-            #[cfg(feature = "tokio")]
-            watch: (timing.over_in).and_then(|over_in| watch(layer, &limit, &charge, over_in)),
+    #[inline]
+    fn new(limit: ChargedLimit, charge: Charge) -> Self {
+        Self {
             limit,
             charge,
-        };
-        if timing.renewal.is_some() && !held.is_kept() {
-            // Stores that answer at once need no runtime, and renew at once.
-            let moved = held.charge.duplicate().with_delay(Some(UNRENEWED));
-            drop(layer.renew(&held.limit, moved));
-            held.charge.at = held.charge.at.saturating_add(UNRENEWED);
+            #[cfg(feature = "tokio")]
+            keeper: None,
+            #[cfg(feature = "tokio")]
+            watch: None,
         }
-        held
+    }
+
+    /// Begins what happens to the charge while its call goes on.
+    #[cold]
+    fn begin(&mut self, layer: &Arc<dyn Release>, timing: Timing) {
+        #[cfg(feature = "tokio")]
+        {
+            let (limit, charge) = (&self.limit, &self.charge);
+            self.keeper = (timing.renewal).and_then(|renewal| keep(layer, limit, charge, renewal));
+            self.watch = (timing.over_in).and_then(|over_in| watch(layer, limit, charge, over_in));
+        }
+        if timing.renewal.is_some() && !self.is_kept() {
+            // Stores that answer at once need no runtime, and renew at once.
+            let moved = self.charge.duplicate().with_delay(Some(UNRENEWED));
+            drop(layer.renew(&self.limit, moved));
+            self.charge.at = self.charge.at.saturating_add(UNRENEWED);
+        }
     }
 
     /// Returns `true` if the end of a maximal hold was reported.
@@ -181,6 +191,11 @@ impl Timing {
             over_in: is_watched.then(|| over_in(rule, charge)).flatten(),
         }
     }
+
+    /// Returns `true` if the call holds its units for a time only.
+    fn is_bounded(&self) -> bool {
+        self.renewal.is_some() || self.over_in.is_some()
+    }
 }
 
 /// Returns the time until the maximal hold of a charge is over: the end of a state with this charge
@@ -211,15 +226,22 @@ pub(crate) trait Release: Send + Sync {
 impl Permit {
     /// Creates a permit of a charge of this layer, which it gives back when its last clone is
     /// dropped.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(
         layer: Arc<dyn Release>,
         limit: ChargedLimit,
         charge: Charge,
         timing: Timing,
     ) -> Self {
-        let held = HeldCharge::new(&layer, limit, charge, timing);
-        Self(Arc::new(Held::Charge { layer, held }))
+        let held = HeldCharge::new(limit, charge);
+        let mut permit = Arc::new(Held::Charge { layer, held });
+        // In place, because a charge is long to move.
+        if timing.is_bounded()
+            && let Some(Held::Charge { layer, held }) = Arc::get_mut(&mut permit)
+        {
+            held.begin(layer, timing);
+        }
+        Self(permit)
     }
 
     /// Returns a permit that holds what both hold.

@@ -106,6 +106,7 @@ impl NumbersSource {
     }
 
     /// Returns the position of the charge of a decision at an instant.
+    #[inline]
     pub(super) fn position(&self, at: Timestamp) -> Option<Position> {
         match self {
             Self::Stored(_, position) => *position,

@@ -10,6 +10,12 @@ use crate::{
 };
 
 impl InFlight {
+    /// Returns `true` if calls hold units until the end of a span at the latest.
+    #[inline]
+    fn is_timed(&self) -> bool {
+        self.lease.is_some() || self.max_hold.is_some()
+    }
+
     /// Returns the end of the span that a charge at `at` lies in.
     #[inline]
     fn end_of(&self, at: Timestamp) -> Timestamp {
@@ -198,6 +204,7 @@ impl Algorithm for InFlight {
     /// Gives back what the charge holds, unless its span is over, and holds the actual units from
     /// its departure on. So a charge that is settled to its own units at a later departure is
     /// renewed.
+    #[inline]
     fn settle(
         &self,
         state: &mut Option<InFlightState>,
@@ -205,6 +212,10 @@ impl Algorithm for InFlight {
         now: Timestamp,
         actual: u64,
     ) {
+        if !self.is_timed() {
+            let settled = |units: u64| units.saturating_sub(charge.cost).saturating_add(actual);
+            return InFlightState::change(state, Timestamp::MAX, now, settled);
+        }
         let (from, to) = (self.end_of(charge.at), self.end_of(charge.departs()));
         if is_to_come(from, now) {
             let less = |units: u64| units.saturating_sub(charge.cost);
@@ -222,6 +233,7 @@ impl Algorithm for InFlight {
     }
 
     /// A call that outlasts its maximal hold, or its lease, has given back its units already.
+    #[inline]
     fn forgets(
         &self,
         _: Option<&InFlightState>,
@@ -232,7 +244,7 @@ impl Algorithm for InFlight {
         let is_changed = actual < charge.cost || charge.departs() > charge.at;
         // A charge at the first instant lies nowhere: a renewal of it was lost, and counted then.
         let is_somewhere = charge.cost > 0 && charge.at > Timestamp::default();
-        is_changed && is_somewhere && !is_to_come(self.end_of(charge.at), now)
+        self.is_timed() && is_changed && is_somewhere && !is_to_come(self.end_of(charge.at), now)
     }
 
     fn renewal(&self) -> Option<Renewal> {
@@ -241,6 +253,7 @@ impl Algorithm for InFlight {
         Some(Renewal { lease, max_hold })
     }
 
+    #[inline]
     fn forgettable_at(&self, state: &InFlightState) -> Timestamp {
         match state {
             InFlightState::Untimed(_) => Timestamp::MAX,

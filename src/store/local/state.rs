@@ -62,6 +62,7 @@ impl<S> MapSlot<S> {
         self.until <= now && self.until < Timestamp::MAX
     }
 
+    #[inline]
     pub(super) fn step<A: Algorithm<State = S>>(
         &mut self,
         rule: &A,
@@ -117,6 +118,7 @@ impl<S> MapSlot<S> {
     }
 
     /// Returns the time until which the state matters to a rule.
+    #[inline]
     fn matters_until<A: Algorithm<State = S>>(&self, rule: &A) -> Timestamp {
         let state = self.state.as_ref();
         state.map_or(Timestamp::default(), |state| rule.forgettable_at(state))
@@ -124,13 +126,16 @@ impl<S> MapSlot<S> {
 
     /// Updates the expiry after a rule wrote the state. The state mattered to that rule until
     /// `before`, and now matters to it until `after`.
+    #[inline]
     fn extend_until(&mut self, before: Timestamp, after: Timestamp, now: Timestamp) {
-        let [until, before, after, now] = [self.until, before, after, now].map(Timestamp::as_nanos);
-        self.until = Timestamp::from_nanos(match self.state {
-            Some(_) => postponed(until, before, after, now),
+        self.until = match self.state {
+            Some(_) => {
+                let (until, before) = (self.until.as_nanos(), before.as_nanos());
+                Timestamp::from_nanos(postponed(until, before, after.as_nanos(), now.as_nanos()))
+            }
             // It stays in the map for a while, as any expired state.
             None => after.max(now),
-        });
+        };
     }
 }
 
