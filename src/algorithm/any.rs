@@ -272,6 +272,7 @@ impl Algorithm for AnyRule {
             Self::Cascade(rule) => Form::Either(rule),
             Self::ThreeColor(rule) => Form::Marked(rule),
             Self::All(rule) => Form::List(rule),
+            Self::InFlight(rule) => Form::InFlight(rule),
             _ => Form::Plain,
         };
         BuiltIn::new(form, self)
@@ -318,6 +319,7 @@ impl InWords<AnyState> for AnyRule {
             (Self::SlidingWindow(rule), Meaning::Debt | Meaning::Slices(_)) => {
                 own(rule, packed, packed_kind, now)
             }
+            (Self::InFlight(rule), Meaning::InFlight) => own(rule, packed, packed_kind, now),
             _ => None,
         }
     }

@@ -37,11 +37,13 @@ where
     L: Limits<Rule: Algorithm>,
     Config<L, S, R>: Release + 'static,
 {
-    let asked = || asks.iter().zip(decisions.as_slice());
+    let decided = decisions.as_slice();
     let mut permit = None;
-    for (ask, decision) in asked() {
-        let held = decision.is_held().then(|| decision.charge()).flatten();
-        let Some(charge) = held else { continue };
+    for (index, ask) in asks.iter().enumerate() {
+        let held = decided.get(index).filter(|decision| decision.is_held());
+        let Some(charge) = held.and_then(Decision::charge) else {
+            continue;
+        };
         let layer = Arc::<Config<L, S, R>>::clone(config);
         let timing = Timing::of(ask.rule(), &charge, config.observer.is_some());
         let one = Permit::new(layer, charged_limit(config, ask), charge, timing);
@@ -50,7 +52,11 @@ where
     let permit = permit.unwrap_or_else(Permit::nothing);
     // Now that it is given back whatever happens.
     if config.observer.is_some() {
-        for (ask, _) in asked().filter(|(_, decision)| decision.is_held()) {
+        for (ask, _) in asks
+            .iter()
+            .zip(decided)
+            .filter(|(_, decision)| decision.is_held())
+        {
             config.observe_held(ask.policy(), ask.key(), ask.cost().get());
         }
     }

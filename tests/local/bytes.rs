@@ -79,7 +79,14 @@ fn a_key_takes_what_the_page_says() {
             "into two words",
             any("token-bucket 5/1h & token-bucket 9/1s"),
         ),
-        ("`InFlight`", bytes_of_a_key::<InFlight>("in-flight 7")),
+        (
+            "into one word",
+            bytes_of_a_key::<InFlight>("in-flight 4095"),
+        ),
+        (
+            "other `InFlight`",
+            bytes_of_a_key::<InFlight>("in-flight 4096"),
+        ),
         ("other `TokenBucket`", bucket("token-bucket 7/1h initial=3")),
         (
             "other `FixedWindow`",

@@ -10,6 +10,7 @@ mod cap;
 mod copies;
 mod flood;
 mod growth;
+mod in_flight;
 mod kinds;
 mod marks;
 mod oracle;

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::InFlight;
 use crate::{
-    algorithm::{Algorithm, Renewal, StateKind, Step},
+    algorithm::{
+        Algorithm, Renewal, StateKind, Step,
+        packed::{BuiltIn, Form, InWords, PackedKind, PackedState, StoreTime},
+    },
     decision::{Charge, Cost, Decision, Numbers, Verdict},
     time::Timestamp,
 };
@@ -38,6 +41,36 @@ impl InFlight {
             SECOND / 2 + spread * SECOND / (1 << 32)
         });
         Duration::from_nanos(nanos)
+    }
+
+    /// Returns the units that are held with a call of this cost; `None` if it is refused.
+    #[inline]
+    pub(crate) fn admitted(&self, held: u64, cost: Cost) -> Option<u64> {
+        let all = held.checked_add(cost.get())?;
+        (all <= self.most.get()).then_some(all)
+    }
+
+    /// Returns the decision about a call of this cost.
+    #[inline]
+    pub(crate) fn decision(&self, held: u64, now: Timestamp, cost: Cost) -> Decision {
+        let (verdict, held) = match self.admitted(held, cost) {
+            Some(all) => (Verdict::Allow, all),
+            None => (Verdict::Refuse, held),
+        };
+        self.answer(verdict, now, cost.get(), held)
+    }
+
+    /// Returns the units that are held once a charge is settled, under a rule that [is
+    /// packed](Self::is_packed).
+    #[inline]
+    pub(crate) fn settled(held: u64, charge: &Charge, actual: u64) -> u64 {
+        held.saturating_sub(charge.cost).saturating_add(actual)
+    }
+
+    /// Returns `true` if its states fit into a word each.
+    #[inline]
+    pub(crate) fn is_packed(&self) -> bool {
+        !self.is_timed() && self.most.get() <= PackedState::MOST_HELD
     }
 
     #[inline]
@@ -181,14 +214,12 @@ impl Algorithm for InFlight {
     #[inline]
     fn step(&self, state: &mut Option<InFlightState>, now: Timestamp, cost: Cost) -> Step {
         let held = state.as_ref().map_or(0, |state| state.held(now));
-        match held.checked_add(cost.get()) {
-            Some(all) if all <= self.most.get() => {
-                let add = |units: u64| units.saturating_add(cost.get());
-                InFlightState::change(state, self.end_of(now), now, add);
-                Step::Wrote(self.answer(Verdict::Allow, now, cost.get(), all))
-            }
-            _ => Step::Kept(self.answer(Verdict::Refuse, now, cost.get(), held)),
+        if self.admitted(held, cost).is_none() {
+            return Step::Kept(self.decision(held, now, cost));
         }
+        let add = |units: u64| units.saturating_add(cost.get());
+        InFlightState::change(state, self.end_of(now), now, add);
+        Step::Wrote(self.decision(held, now, cost))
     }
 
     fn look(&self, state: Option<&InFlightState>, now: Timestamp) -> Decision {
@@ -213,7 +244,7 @@ impl Algorithm for InFlight {
         actual: u64,
     ) {
         if !self.is_timed() {
-            let settled = |units: u64| units.saturating_sub(charge.cost).saturating_add(actual);
+            let settled = |units: u64| Self::settled(units, charge, actual);
             return InFlightState::change(state, Timestamp::MAX, now, settled);
         }
         let (from, to) = (self.end_of(charge.at), self.end_of(charge.departs()));
@@ -276,5 +307,30 @@ impl Algorithm for InFlight {
     fn waits_for_turn(&self) -> Option<Duration> {
         self.wait_at_most
             .map(|wait| Duration::from_nanos(wait.get()))
+    }
+
+    #[inline]
+    fn built_in(&self) -> BuiltIn<'_, InFlightState> {
+        BuiltIn::new(Form::InFlight(self), self)
+    }
+}
+
+impl InWords<InFlightState> for InFlight {
+    fn write_word(&self, state: &InFlightState, now: StoreTime) -> Option<PackedState> {
+        match state {
+            InFlightState::Untimed(units) if self.is_packed() => now.packed().then_holding(*units),
+            _ => None,
+        }
+    }
+
+    /// A debt is none: what is held is inherited by nobody.
+    fn read_word(
+        &self,
+        packed: PackedState,
+        packed_kind: PackedKind,
+        _: StoreTime,
+    ) -> Option<InFlightState> {
+        let holds = packed_kind.is_in_flight() && packed.held() > 0;
+        holds.then(|| InFlightState::Untimed(packed.held()))
     }
 }

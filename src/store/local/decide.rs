@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     algorithm::{
-        Algorithm, PackedAlgorithm, Step, StepPacked,
+        Algorithm, InFlight, PackedAlgorithm, Step, StepPacked,
         packed::{InMemory, PackedRule, TwoBuckets},
     },
     decision::{Cost, Decision},
@@ -107,6 +107,11 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         {
             return decision;
         }
+        if let Some(rule) = rule.packed_in_flight()
+            && let Some(decision) = self.decide_in_flight(fingerprint, rule, cost)
+        {
+            return decision;
+        }
         let location = self.map.locate(fingerprint);
         let step = |slot: &mut MapSlot<S>| self.step_slot(slot, rule, cost);
         // Packed states are rarely in the map.
@@ -138,6 +143,33 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
                 };
                 (written.map(postpone), decision)
             })
+    }
+
+    /// Decides about a key whose calls in flight are in the table, without a lock. Returns `None` if
+    /// it is not there.
+    #[inline(always)]
+    fn decide_in_flight(&self, fingerprint: u64, rule: &InFlight, cost: Cost) -> Option<Decision> {
+        let now = self.store_time();
+        let former = self.table.change_in_flight(fingerprint, |packed| {
+            match rule.admitted(packed.held(), cost) {
+                Some(all) => packed.max(now.packed()).then_holding(all),
+                None => Some(packed),
+            }
+        })?;
+        Some(rule.decision(former.held(), now.at(), cost))
+    }
+
+    /// Corrects what calls in flight hold of a key in the table, without a lock. Returns `None` if
+    /// it is not there.
+    #[inline(always)]
+    fn settle_in_flight<A>(&self, fingerprint: u64, settlement: &Settlement<'_, A>) -> Option<()> {
+        let (charge, actual) = (&settlement.charge, settlement.actual);
+        self.table.change_in_flight(fingerprint, |packed| {
+            // What nobody holds is corrected as for a key that is not known.
+            let held = Some(packed.held()).filter(|held| *held > 0)?;
+            packed.then_holding(InFlight::settled(held, charge, actual))
+        })?;
+        Some(())
     }
 
     /// Decides about a key in the map.
@@ -201,11 +233,27 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
     }
 
     /// Corrects an earlier charge.
-    pub(super) fn settle<A: Algorithm<State = S>>(&self, settlement: Settlement<'_, A>) {
-        let own = settlement.rule.for_key(&|| settlement.key.digest());
-        let rule = own.as_ref().unwrap_or(settlement.rule);
-        let settlement = &Settlement { rule, ..settlement };
+    #[inline]
+    pub(super) fn settle<A: Algorithm<State = S>>(&self, settlement: &Settlement<'_, A>) {
+        match settlement.rule_for_key() {
+            None => self.settle_by_own_rule(settlement),
+            Some(rule) => self.settle_by_own_rule(&Settlement {
+                rule: &rule,
+                charge: settlement.charge.duplicate(),
+                ..*settlement
+            }),
+        }
+    }
+
+    /// Corrects an earlier charge by the rule of its key.
+    fn settle_by_own_rule<A: Algorithm<State = S>>(&self, settlement: &Settlement<'_, A>) {
+        let rule = settlement.rule;
         let location = self.locate(settlement.policy, &settlement.key, rule.state_kind());
+        if rule.packed_in_flight().is_some()
+            && let Some(()) = self.settle_in_flight(location.fingerprint, settlement)
+        {
+            return;
+        }
         let settle = |slot: &mut MapSlot<S>| self.settle_slot(slot, settlement);
         // As a decision about it: packed states are rarely in the map.
         let is_packed = rule.packed_rule().is_some() || rule.two_buckets().is_some();

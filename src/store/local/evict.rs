@@ -325,8 +325,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         if !self.inherits() {
             return Err(Full);
         }
-        // A state in two words cannot inherit, so it cannot evict.
-        let scan = scan.filter(|(words, _)| words.state.is_none());
+        // A state in two words, and calls in flight, cannot inherit, so they cannot evict.
+        let scan = scan.filter(|_| rule.packed_rule().is_some());
         if let Some(claim) = scan.and_then(|(words, scan)| self.evict(&scan, words.word)) {
             return Ok(Placement::Table(claim));
         }

@@ -84,8 +84,9 @@ impl Lines {
 
     /// Returns the number of calls in all lines.
     // Relaxed, although it decides if a release looks for a line. A call joins before it asks, so
-    // it is counted before it locks its state. A release reads the count after it has locked that
-    // state: it sees the call, unless it locked first, and then the call sees the room.
+    // it is counted before it locks its state, or holds its slot in the table. A release reads the
+    // count after it has done the same: it sees the call, unless it came first, and then the call
+    // sees the room.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }

@@ -71,6 +71,7 @@ use crate::{
 /// | two `TokenBucket`s as a pair or as `… & …`, a `Cascade` of two, `ThreeColor` | both buckets do; in two words |
 /// | `FixedWindow` | its windows are those of the calendar without an offset, last at most two years, and their limit is below three per nanosecond |
 /// | `SlidingWindow` | its limit and its slices [fit](crate::SlidingWindow#cost), such as up to 262,143 a minute in one slice, or 127 in four |
+/// | `InFlight` | its limit is up to 4,095, and it has no maximal hold and no lease |
 ///
 /// Any other state takes memory when its key is inserted. Later keys reuse the memory of expired
 /// ones; a key whose calls are in flight does not expire. These states live in maps that double
@@ -81,7 +82,7 @@ use crate::{
 /// |---|---|
 /// | any that packs its states into one word | 23 to 24 |
 /// | any that packs its states into two words | 46 to 47 |
-/// | `InFlight`; one with a maximal hold takes 16 to 32 more for each of up to 32 spans | 52 to 76 |
+/// | other `InFlight`; one with a maximal hold takes 16 to 32 more for each of up to 32 spans | 52 to 76 |
 /// | other `FixedWindow` and `ThreeColor` | 53 to 113 |
 /// | other `TokenBucket` and `LeakyBucket`, `WarmUp`, `WarmUpSpaced` | 63 to 128 |
 /// | other `SlidingWindow`; one of n slices takes 8·(n + 1) more | 68 to 148 |
@@ -318,7 +319,8 @@ pub enum AtCapacity {
     /// even by leaving and coming back. A new key is served as far as its burst exceeds the
     /// inherited debt. If none of the sixteen slots can be taken, the new key itself is evicted at
     /// once, and the next new key inherits its debt. So a rule that [packs its states into one
-    /// word](Local#memory) is never refused for lack of room.
+    /// word](Local#memory) is never refused for lack of room, unless it counts [calls in
+    /// flight](crate::InFlight): these leave no debt.
     ///
     /// A settlement that refunds units to an evicted key has no effect. Limits of different
     /// algorithms, or of very different periods, inherit disproportionate debts from each other:
@@ -342,7 +344,7 @@ pub enum AtCapacity {
     /// [The benchmarks](crate::benchmarks) describe the measurement.
     ///
     /// A new key whose state is not [packed into one word](Local#memory) cannot inherit a debt, and
-    /// is refused. So are all new keys at a capacity of 0, and after the process has run for ten
+    /// is refused, as one of calls in flight is. So are all new keys at a capacity of 0, and after the process has run for ten
     /// years.
     #[default]
     InheritDebts,
@@ -469,10 +471,10 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
     /// Corrects a charge, and calls the first call that waits for the key.
     #[inline]
     fn settle_and_call<A: Algorithm<State = S>>(&self, settlement: Settlement<'_, A>) {
-        let (policy, key) = (settlement.policy, settlement.key);
-        self.settle(settlement);
+        self.settle(&settlement);
         if self.lines.waiting() > 0 {
-            self.lines.call_first_in(self.lines.line_of(policy, &key));
+            let line = self.lines.line_of(settlement.policy, &settlement.key);
+            self.lines.call_first_in(line);
         }
     }
 }
@@ -502,7 +504,7 @@ impl<S, C> LocalInner<S, C> {
 ///
 /// A layer begins with a store of its own, which a user may replace before it is ever called. The
 /// table is the largest part of a store, and a C library that takes its memory from a heap clears
-/// all of it at once. Rules such as calls in flight never pack their states.
+/// all of it at once. Logs and warm-ups, for example, never pack their states.
 struct LazyTable {
     keys: usize,
     table: OnceLock<Table>,

@@ -233,6 +233,10 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
             return WorkingState::of(MapSlot::until(rule.read_two_words(words, now), until));
         }
         let (state, packed_kind) = (self.unpack(rule, word, now), self.table.packed_kind(word));
+        if packed_kind.is_in_flight() {
+            let until = self.table.matters_until(word, now);
+            return WorkingState::of(MapSlot::until(state, until));
+        }
         let is_counted_again =
             packed_kind.is_counted_again_by(rule.packed_rule().map(PackedRule::packed_kind));
         // Other packed states matter as long to each rule that reads them.
@@ -262,9 +266,11 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
             return self.two_words(rule, &working.slot, now);
         }
         let packed = rule.pack(working.slot.state.as_ref()?, now)?;
-        self.table
-            .word(packed, working.packed_kind?)
-            .map(Words::from)
+        let packed_kind = match rule.packed_in_flight() {
+            Some(_) => PackedKind::IN_FLIGHT,
+            None => working.packed_kind?,
+        };
+        self.table.word(packed, packed_kind).map(Words::from)
     }
 
     /// Packs a state into two words, and its expiry into the word beside them. Returns `None` if it

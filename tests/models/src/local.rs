@@ -145,7 +145,7 @@ impl<A: Algorithm> Local<A, TestClock> {
     /// Corrects a charge of one, made while the clock stood still.
     pub fn settle(&self, rule: &A, key: u64, actual: u64) {
         let charge = Charge::new(self.inner.clock.now(), 1).with_delay(None);
-        self.inner.settle(Settlement {
+        self.inner.settle(&Settlement {
             policy: &Policy,
             rule,
             key: Key(key),

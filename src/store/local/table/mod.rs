@@ -62,6 +62,9 @@ const FIRST_SETS: usize = 128;
 /// The number of attempts to step a key without a lock, before it is locked.
 const LOCK_FREE_ATTEMPTS: usize = 16;
 
+/// The end of a word that never expires.
+const NEVER: u64 = u64::MAX;
+
 impl Table {
     /// Creates a table that is [full](FULL) at `keys` entries, once it has [grown](Self::grow). It
     /// has at least two sets.
@@ -215,6 +218,39 @@ impl Table {
         None
     }
 
+    /// Changes what calls in flight hold under a key in the table, without a lock, and returns the
+    /// former packed state. `change` returns the new one, which is later or the same.
+    ///
+    /// Returns `None` if the key is not there, has another state, or cannot be changed without a
+    /// lock; or if `change` does.
+    // The slot is held meanwhile: units that were added to another key, which
+    // [`step`](Self::step) risks, would never be given back.
+    #[inline(always)]
+    pub(super) fn change_in_flight(
+        &self,
+        key: u64,
+        change: impl FnOnce(PackedState) -> Option<PackedState>,
+    ) -> Option<PackedState> {
+        let slot = self.find_in(self.sets.home(key), key)?;
+        for _ in 0..LOCK_FREE_ATTEMPTS {
+            let Some(seen) = slot.see() else {
+                spin_loop();
+                continue;
+            };
+            if seen.key != key || !self.packed_kind(seen.word).is_in_flight() {
+                return None;
+            }
+            let Some(claim) = slot.claim(seen) else {
+                continue;
+            };
+            let former = seen.word.packed();
+            let word = Word::new(change(former)?, seen.word.packed_kind())?;
+            claim.advance(word);
+            return Some(former);
+        }
+        None
+    }
+
     /// Returns the contents of a slot at one moment. Returns `None` while it is held.
     #[inline]
     fn see_two_words(&self, slot: TableSlot<'_>) -> Option<(Seen, TwoWords)> {
@@ -292,7 +328,10 @@ impl Table {
 
     /// Returns the time until which a word matters to the longest rule that charged it.
     pub(super) fn matters_until(&self, word: Word, now: StoreTime) -> Timestamp {
-        now.instant_of(self.end(word))
+        match self.end(word) {
+            NEVER => Timestamp::MAX,
+            end => now.instant_of(end),
+        }
     }
 
     /// Returns the packed kind of a word.
@@ -303,9 +342,11 @@ impl Table {
     /// Returns the time at which a word expires, on the scale of packed states.
     #[inline]
     pub(super) fn end(&self, word: Word) -> u64 {
-        word.packed()
-            .get()
-            .saturating_add(self.packed_kind(word).lasts())
+        let packed_kind = self.packed_kind(word);
+        if packed_kind.is_in_flight() {
+            return if word.packed().held() > 0 { NEVER } else { 0 };
+        }
+        word.packed().get().saturating_add(packed_kind.lasts())
     }
 
     /// Returns `true` if an evicted packed state could still matter, whichever kind it had.

@@ -2,6 +2,7 @@
 //! the store again.
 
 mod growth;
+mod in_flight;
 mod map;
 mod neighbours;
 mod store;
