@@ -379,32 +379,26 @@ fn admitted_with_headers(course: &mut Course<'_>, name: &str) {
 /// A limit of calls in flight beside a token bucket: the call holds, and gives back when its body is
 /// dropped.
 fn in_flight(course: &mut Course<'_>, name: &str) {
-    let (plain, draft) = (
-        Expected::admitted(&[]),
-        Expected::admitted(&["ratelimit", "ratelimit-policy"]),
-    );
     type Targets = &'static [(&'static str, &'static str)];
-    let races: [(_, _, _, _, Targets); 3] = [
-        ("no headers, no outcome", Headers::None, false, plain, &[]),
-        (
-            "no headers",
-            Headers::None,
-            true,
-            plain,
-            &[("a token bucket", "≤ 2.5")],
-        ),
-        (
-            "headers",
-            Headers::Draft,
-            true,
-            draft,
-            &[("a token bucket", "≤ 1.3")],
-        ),
+    const WITHOUT: Targets = &[("a token bucket", "≤ 2.5")];
+    const WITH: Targets = &[("a token bucket", "≤ 1.3")];
+    let (none, draft) = (Headers::None, Headers::Draft);
+    let calls = InFlight::at_most(8);
+    let bounded = calls.max_hold(Duration::from_secs(600));
+    let races: [(_, _, _, _, Targets); 4] = [
+        ("no headers, no outcome", calls, none, false, &[]),
+        ("no headers", calls, none, true, WITHOUT),
+        ("headers", calls, draft, true, WITH),
+        ("headers, a maximal hold", bounded, draft, true, &[]),
     ];
-    for (what, headers, outcome, expected, targets) in races {
+    for (what, calls, headers, outcome, targets) in races {
+        let expected = Expected::admitted(match headers {
+            Headers::None => &[],
+            _ => &["ratelimit", "ratelimit-policy"],
+        });
         // One for each, as clones share the fields that they have written.
         let respond = || Http::empty().headers(headers).outcome(outcome);
-        let calls = RateLimitLayer::new(InFlight::at_most(8))
+        let calls = RateLimitLayer::new(calls)
             .key(PeerIp::new())
             .respond(respond());
         let bucket = RateLimitLayer::new(rule(MANY))

@@ -257,7 +257,7 @@ impl Algorithm for InFlight {
             true => self.end_of(now),
             false => to,
         };
-        if is_to_come(to, now) {
+        if actual > 0 && is_to_come(to, now) {
             let more = |units: u64| units.saturating_add(actual);
             InFlightState::change(state, to, now, more);
         }

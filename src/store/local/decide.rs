@@ -145,8 +145,8 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
             })
     }
 
-    /// Decides about a key whose calls in flight are in the table, without a lock. Returns `None` if
-    /// it is not there.
+    /// Decides about a key whose calls in flight are in the table, without a lock. Returns `None`
+    /// if it is not there.
     #[inline(always)]
     fn decide_in_flight(&self, fingerprint: u64, rule: &InFlight, cost: Cost) -> Option<Decision> {
         let now = self.store_time();

@@ -344,8 +344,8 @@ pub enum AtCapacity {
     /// [The benchmarks](crate::benchmarks) describe the measurement.
     ///
     /// A new key whose state is not [packed into one word](Local#memory) cannot inherit a debt, and
-    /// is refused, as one of calls in flight is. So are all new keys at a capacity of 0, and after the process has run for ten
-    /// years.
+    /// is refused, as one of calls in flight is. So are all new keys at a capacity of 0, and after
+    /// the process has run for ten years.
     #[default]
     InheritDebts,
     /// Refuses new keys and evicts none. Over HTTP the status is 503. The decision is
