@@ -135,7 +135,7 @@ impl HeldCharge {
     }
 
     /// Begins what happens to the charge while its call goes on.
-    #[cold]
+    #[inline(never)]
     fn begin(&mut self, layer: &Arc<dyn Release>, timing: Timing) {
         #[cfg(feature = "tokio")]
         {
@@ -192,8 +192,8 @@ impl Timing {
         }
     }
 
-    /// Returns `true` if the call holds its units for a time only.
-    fn is_bounded(&self) -> bool {
+    /// Returns `true` if something happens to the charge while its call goes on.
+    fn is_any(&self) -> bool {
         self.renewal.is_some() || self.over_in.is_some()
     }
 }
@@ -236,7 +236,7 @@ impl Permit {
         let held = HeldCharge::new(limit, charge);
         let mut permit = Arc::new(Held::Charge { layer, held });
         // In place, because a charge is long to move.
-        if timing.is_bounded()
+        if timing.is_any()
             && let Some(Held::Charge { layer, held }) = Arc::get_mut(&mut permit)
         {
             held.begin(layer, timing);

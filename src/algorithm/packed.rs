@@ -1,5 +1,5 @@
-//! Packed states: states that are one instant, so that a word holds them; their kinds, and the
-//! rules that have them.
+//! Packed states: states that are one instant, or begin with one, so that a word holds them; their
+//! kinds, and the rules that have them.
 //!
 //! A rule returns them as its [`BuiltIn`], which nothing outside of this crate can make. The store
 //! in memory reads it by the methods of [`InMemory`].
@@ -7,10 +7,9 @@
 //! A packed token bucket is the instant when it was empty, a packed queue the instant when it is
 //! idle again, a packed window its start plus a tick per counted unit. All three only grow by
 //! spending, and mean the same to every rule that reads them. Calls in flight hold fewer units when
-//! they end: their packed state has a later instant with each change above the units, so that it
-//! grows as well. States that need more stay in the
-//! map: refunded slots in the middle of a queue, counts carried into a window, windows with an
-//! offset.
+//! they end. So their packed state begins with an instant, which becomes later with each change,
+//! and it only grows, too. States that need more stay in the map: refunded slots in the middle of a
+//! queue, counts carried into a window, windows with an offset, spans of a maximal hold.
 
 use std::fmt;
 
@@ -26,8 +25,9 @@ use crate::{
 
 pub use super::two_buckets::TwoBuckets;
 
-/// A state that is one instant: for a token bucket, the instant at which it was last empty. Its
-/// [`PackedKind`] is the meaning for other rules, and the time for which it matters.
+/// A state that is one instant, or begins with one: for a token bucket, the instant at which it was
+/// last empty. Its [`PackedKind`] is the meaning for other rules, and the time for which it
+/// matters.
 ///
 /// Counted in ticks of a third of a nanosecond on the scale of one store: 0 to 2⁶² − 1. A store can
 /// keep a packed state in a word of 64 bits, and replace it without a lock.
@@ -102,8 +102,8 @@ impl PackedState {
     /// Returns the state of calls in flight that hold this many units, at the next instant after
     /// this one. Returns `None` if they are too many for it.
     ///
-    /// An instant takes 1.4 µs. A key that changes more often for a long time runs ahead of the
-    /// time, which nothing minds.
+    /// An instant takes 1.4 µs. A key that changes more often runs ahead of the time. Then only its
+    /// slot is of no use to other keys, until the time has caught up.
     #[inline]
     pub(crate) fn then_holding(self, units: u64) -> Option<Self> {
         let next = ((self.0 >> Self::UNIT_BITS) + 1) << Self::UNIT_BITS;
@@ -193,7 +193,7 @@ impl StoreTime {
 /// | a queue | when the queue is idle again | until then |
 /// | a window | when the window began, and a tick for each unit that was counted | as long as the window |
 /// | a sliding window | when its newest slice began, and the counters of its slices in binary digits | as long as the window and a slice |
-/// | calls in flight | the instant of the last change, and the units that they hold in its lowest bits | while they hold any |
+/// | calls in flight | an instant that becomes later with each change, and the units that they hold in its lowest bits | while they hold any |
 /// | a rule whose states take two words | the last tick at which the state matters; the state is beside it | until then |
 /// | a debt | any of these but the last two: each rule reads it as its own | – |
 // The highest two bits are the kind, and that of buckets is the greatest: of two kinds of buckets,

@@ -37,26 +37,21 @@ where
     L: Limits<Rule: Algorithm>,
     Config<L, S, R>: Release + 'static,
 {
-    let decided = decisions.as_slice();
+    let asked = asks.iter().zip(decisions.as_slice());
+    let held = asked.filter(|(_, decision)| decision.is_held());
     let mut permit = None;
-    for (index, ask) in asks.iter().enumerate() {
-        let held = decided.get(index).filter(|decision| decision.is_held());
-        let Some(charge) = held.and_then(Decision::charge) else {
-            continue;
-        };
-        let layer = Arc::<Config<L, S, R>>::clone(config);
-        let timing = Timing::of(ask.rule(), &charge, config.observer.is_some());
-        let one = Permit::new(layer, charged_limit(config, ask), charge, timing);
-        permit = Permit::of_both(permit, Some(one));
+    for (ask, decision) in held.clone() {
+        if let Some(charge) = decision.charge() {
+            let layer = Arc::<Config<L, S, R>>::clone(config);
+            let timing = Timing::of(ask.rule(), &charge, config.observer.is_some());
+            let one = Permit::new(layer, charged_limit(config, ask), charge, timing);
+            permit = Permit::of_both(permit, Some(one));
+        }
     }
     let permit = permit.unwrap_or_else(Permit::nothing);
     // Now that it is given back whatever happens.
     if config.observer.is_some() {
-        for (ask, _) in asks
-            .iter()
-            .zip(decided)
-            .filter(|(_, decision)| decision.is_held())
-        {
+        for (ask, _) in held {
             config.observe_held(ask.policy(), ask.key(), ask.cost().get());
         }
     }

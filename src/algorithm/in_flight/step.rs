@@ -60,8 +60,8 @@ impl InFlight {
         self.answer(verdict, now, cost.get(), held)
     }
 
-    /// Returns the units that are held once a charge is settled, under a rule that [is
-    /// packed](Self::is_packed).
+    /// Returns the units that are held once a charge is settled, under a rule without a maximal
+    /// hold or a lease.
     #[inline]
     pub(crate) fn settled(held: u64, charge: &Charge, actual: u64) -> u64 {
         held.saturating_sub(charge.cost).saturating_add(actual)
@@ -323,7 +323,7 @@ impl InWords<InFlightState> for InFlight {
         }
     }
 
-    /// A debt is none: what is held is inherited by nobody.
+    /// Reads no debt: nobody inherits what calls hold.
     fn read_word(
         &self,
         packed: PackedState,

@@ -93,7 +93,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         self.table.step(fingerprint, packed_rule, now, cost)
     }
 
-    /// Decides about a key that the table does not contain, or whose rule does not pack its states.
+    /// Decides about a key that [`decide_known`](Self::decide_known) does not.
     // Takes the rule and the cost instead of the ask, so that the fast path can keep the ask in
     // registers.
     fn decide_elsewhere<A: Algorithm<State = S>>(
@@ -159,17 +159,17 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         Some(rule.decision(former.held(), now.at(), cost))
     }
 
-    /// Corrects what calls in flight hold of a key in the table, without a lock. Returns `None` if
+    /// Corrects what calls in flight hold of a key in the table, without a lock. Returns `false` if
     /// it is not there.
     #[inline(always)]
-    fn settle_in_flight<A>(&self, fingerprint: u64, settlement: &Settlement<'_, A>) -> Option<()> {
+    fn settle_in_flight<A>(&self, fingerprint: u64, settlement: &Settlement<'_, A>) -> bool {
         let (charge, actual) = (&settlement.charge, settlement.actual);
-        self.table.change_in_flight(fingerprint, |packed| {
+        let former = self.table.change_in_flight(fingerprint, |packed| {
             // What nobody holds is corrected as for a key that is not known.
             let held = Some(packed.held()).filter(|held| *held > 0)?;
             packed.then_holding(InFlight::settled(held, charge, actual))
-        })?;
-        Some(())
+        });
+        former.is_some()
     }
 
     /// Decides about a key in the map.
@@ -250,7 +250,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
         let rule = settlement.rule;
         let location = self.locate(settlement.policy, &settlement.key, rule.state_kind());
         if rule.packed_in_flight().is_some()
-            && let Some(()) = self.settle_in_flight(location.fingerprint, settlement)
+            && self.settle_in_flight(location.fingerprint, settlement)
         {
             return;
         }

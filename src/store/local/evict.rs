@@ -379,6 +379,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
             return self.count_expired(1);
         }
         let words = self.words(rule, &working, now);
+        let words = words.and_then(|words| self.table.after(&claim, words));
         match words {
             Some(words) if words.word.packed() >= claim.word().packed() => {
                 return self.table.advance(claim, words);

@@ -319,8 +319,8 @@ pub enum AtCapacity {
     /// even by leaving and coming back. A new key is served as far as its burst exceeds the
     /// inherited debt. If none of the sixteen slots can be taken, the new key itself is evicted at
     /// once, and the next new key inherits its debt. So a rule that [packs its states into one
-    /// word](Local#memory) is never refused for lack of room, unless it counts [calls in
-    /// flight](crate::InFlight): these leave no debt.
+    /// word](Local#memory) is never refused for lack of room, but for [calls in
+    /// flight](crate::InFlight), which neither inherit nor leave debts.
     ///
     /// A settlement that refunds units to an evicted key has no effect. Limits of different
     /// algorithms, or of very different periods, inherit disproportionate debts from each other:
@@ -343,9 +343,9 @@ pub enum AtCapacity {
     ///
     /// [The benchmarks](crate::benchmarks) describe the measurement.
     ///
-    /// A new key whose state is not [packed into one word](Local#memory) cannot inherit a debt, and
-    /// is refused, as one of calls in flight is. So are all new keys at a capacity of 0, and after
-    /// the process has run for ten years.
+    /// A new key of calls in flight, or one whose state is not [packed into one
+    /// word](Local#memory), cannot inherit a debt, and is refused. So are all new keys at a
+    /// capacity of 0, and after the process has run for ten years.
     #[default]
     InheritDebts,
     /// Refuses new keys and evicts none. Over HTTP the status is 503. The decision is

@@ -158,8 +158,8 @@ pub(super) fn postponed(until: u64, before: u64, after: u64, now: u64) -> u64 {
 #[derive(Clone)]
 pub(super) struct WorkingState<S> {
     pub(super) slot: MapSlot<S>,
-    /// The packed kind of the longest rule that wrote the state. `None` if one of these rules does
-    /// not pack its states.
+    /// The packed kind of the longest rule that wrote the state. `None` if one of these rules has
+    /// no [packed rule](InMemory::packed_rule).
     packed_kind: Option<PackedKind>,
     /// `true` if the rule counts the calls of a sliding window in other slices. The instant of
     /// their last write was not packed, so they count as of now.
@@ -233,14 +233,11 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
             return WorkingState::of(MapSlot::until(rule.read_two_words(words, now), until));
         }
         let (state, packed_kind) = (self.unpack(rule, word, now), self.table.packed_kind(word));
-        if packed_kind.is_in_flight() {
-            let until = self.table.matters_until(word, now);
-            return WorkingState::of(MapSlot::until(state, until));
-        }
         let is_counted_again =
             packed_kind.is_counted_again_by(rule.packed_rule().map(PackedRule::packed_kind));
         // Other packed states matter as long to each rule that reads them.
-        let until = match packed_kind.is_bucket() || is_counted_again {
+        let has_end = packed_kind.is_bucket() || packed_kind.is_in_flight() || is_counted_again;
+        let until = match has_end {
             true => self.table.matters_until(word, now),
             false => Timestamp::default(),
         };

@@ -215,7 +215,8 @@ impl Table {
             }
             let end = self.end(seen.word);
             if end > now.packed().get() {
-                // A new key could not inherit a state in two words.
+                // A new key could not inherit a state in two words. Calls in flight have no end, so
+                // they are never the smallest.
                 if end < smallest && !self.packed_kind(seen.word).is_two_words() {
                     smallest = end;
                     scan.smallest = Some(found);

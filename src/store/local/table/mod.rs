@@ -2,9 +2,9 @@
 //!
 //! The table grows with its keys, by a set at a time. A key has two sets of eight slots. Its state
 //! is a [`PackedState`](crate::algorithm::packed::PackedState) in one of these sixteen slots.
-//! [`Table::step`] finds and advances it without a lock. A thread that inserts, evicts, settles or
-//! resets a key has locked the shard of the key in the [map](super::map), so only one thread at a
-//! time inserts or removes a key.
+//! [`Table::step`] finds and advances it without a lock, and [`Table::change_in_flight`] too. A
+//! thread that inserts, evicts or resets a key, or settles any other charge, has locked the shard
+//! of the key in the [map](super::map), so only one thread at a time inserts or removes a key.
 //!
 //! | file | |
 //! |---|---|
@@ -224,7 +224,8 @@ impl Table {
     /// Returns `None` if the key is not there, has another state, or cannot be changed without a
     /// lock; or if `change` does.
     // The slot is held meanwhile: units that were added to another key, which
-    // [`step`](Self::step) risks, would never be given back.
+    // [`step`](Self::step) risks, would never be given back. Also by a call that is refused: so a
+    // release that comes after it sees that it waits (`Lines::waiting`).
     #[inline(always)]
     pub(super) fn change_in_flight(
         &self,
@@ -282,6 +283,17 @@ impl Table {
                 .unwrap_or(word);
         }
         claim.advance(word);
+    }
+
+    /// Returns the new words of a slot that this thread holds, if calls in flight with an instant
+    /// after that of the slot, which may be ahead of the time.
+    pub(super) fn after(&self, claim: &Claim<'_>, words: Words) -> Option<Words> {
+        let (former, next) = (claim.word().packed(), words.word.packed());
+        if next > former || !self.packed_kind(words.word).is_in_flight() {
+            return Some(words);
+        }
+        let packed = former.then_holding(next.held())?;
+        Word::new(packed, words.word.packed_kind()).map(Words::from)
     }
 
     /// Claims the slot of a key whose shard is locked.

@@ -19,7 +19,9 @@
 //! 6. While a thread waits for a slot, it holds only slots of keys whose shards it has locked.
 //!
 //! Loom checks this on the file as it is (`tests/models`). A refund, which would make a state
-//! shrink, moves the key to another slot, or to the map if there is none.
+//! shrink, moves the key to another slot, or to the map if there is none. The state of calls in
+//! flight does not shrink, as it begins with an instant; only a thread that holds the slot changes
+//! it.
 
 use crate::{
     algorithm::packed::{PackedState, TwoWords},

@@ -135,3 +135,18 @@ fn a_key_that_takes_a_slot_holds_only_its_own_calls() {
         assert_eq!(this + other, 1);
     });
 }
+
+/// Also where each change is by several asks, and the time stands still.
+#[test]
+fn a_key_stays_in_its_slot() {
+    model(0, || {
+        let store = store(12);
+        for _ in 0..40 {
+            assert!(store.spend_all(&rule(), &[K, X]));
+            assert!(store.are_all_in_table(&[K, X], &rule()));
+            store.settle(&rule(), K, 0);
+            store.settle(&rule(), X, 0);
+        }
+        assert_eq!((held(&store, K), held(&store, X)), (0, 0));
+    });
+}
