@@ -193,7 +193,7 @@ impl Timing {
     }
 
     /// Returns `true` if something happens to the charge while its call goes on.
-    fn is_any(&self) -> bool {
+    fn is_some(&self) -> bool {
         self.renewal.is_some() || self.over_in.is_some()
     }
 }
@@ -236,7 +236,7 @@ impl Permit {
         let held = HeldCharge::new(limit, charge);
         let mut permit = Arc::new(Held::Charge { layer, held });
         // In place, because a charge is long to move.
-        if timing.is_any()
+        if timing.is_some()
             && let Some(Held::Charge { layer, held }) = Arc::get_mut(&mut permit)
         {
             held.begin(layer, timing);

@@ -76,8 +76,8 @@
 //! A file with a mistake changes nothing, is logged and [counted](RouteLimits::reloads). States
 //! stay: what a client has spent under a limit stays spent when its rule is raised, lowered, or has
 //! another name by `was`. A rule of another algorithm, or another key, begins a state of its own,
-//! and [`Changes`] lists it. A limit that is gone ends with the requests that it admitted, and
-//! observers [get an event](crate::observe::Observer::gone).
+//! and [`Changes`] lists it. A limit that was removed ends with the requests that it admitted,
+//! and observers [get an event](crate::observe::Observer::gone).
 
 mod changes;
 mod document;

@@ -37,7 +37,7 @@ struct Server {
     /// The first is packed, the second is not; one state is that of both.
     rules: [AnyRule; 2],
     rate: (Policy, AnyRule),
-    /// What calls hold of each key, by the calls themselves.
+    /// The units that calls hold of each key, counted by the calls.
     held: [AtomicU64; KEYS],
 }
 

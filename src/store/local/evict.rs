@@ -322,17 +322,16 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
             shard.insert(location, working.slot);
             return Ok(Placement::Map);
         }
-        if !self.inherits() {
+        // A state in two words, and calls in flight, cannot inherit, so they cannot evict.
+        if !self.inherits() || rule.packed_rule().is_none() {
             return Err(Full);
         }
-        // A state in two words, and calls in flight, cannot inherit, so they cannot evict.
-        let scan = scan.filter(|_| rule.packed_rule().is_some());
         if let Some(claim) = scan.and_then(|(words, scan)| self.evict(&scan, words.word)) {
             return Ok(Placement::Table(claim));
         }
-        let usage = rule.packed_rule().zip(working.slot.state.as_ref());
+        let usage = working.slot.state.as_ref();
         usage
-            .and_then(|(_, state)| rule.pack(state, now))
+            .and_then(|state| rule.pack(state, now))
             .filter(|usage| usage.get() <= Word::LAST)
             .map(Placement::UsageOnly)
             .ok_or(Full)
