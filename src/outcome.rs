@@ -97,7 +97,8 @@ impl Outcome {
         Self::default()
     }
 
-    /// Returns the outcome of a store's decisions, one for each ask.
+    /// Returns the outcome of a store's decisions, one for each ask. Without the charges of calls
+    /// in flight, which permits give back.
     #[inline]
     pub(crate) fn of<'a>(
         mut asked: impl Iterator<Item = (&'a Policy, &'a Key, StateHash)>,
@@ -105,13 +106,14 @@ impl Outcome {
     ) -> Self {
         let (decisions, first) = match (decisions.as_slice(), asked.next()) {
             ([decision], Some((policy, key, state))) => {
-                return Self::one(policy, key, state, decision);
+                return Self::one(policy, key, state, &decision.without_held_charge());
             }
             others => others,
         };
         let asked = first.into_iter().chain(asked).zip(decisions);
         let entries = asked.map(|((policy, key, state), decision)| {
-            OutcomeEntry::new(policy.for_key(key), *decision, state)
+            let decision = decision.without_held_charge();
+            OutcomeEntry::new(policy.for_key(key), decision, state)
         });
         Self {
             entries: entries.collect(),
@@ -159,16 +161,6 @@ impl Outcome {
     /// Takes what the call of the request holds; of a clone, a [reference](Permit::reference).
     pub(crate) fn take_permit(&mut self) -> Option<Permit> {
         self.permit.take()
-    }
-
-    /// Removes the charges of calls in flight, which permits give back.
-    #[inline]
-    pub(crate) fn forget_held(&mut self) {
-        for OutcomeEntry { decision, .. } in self.entries.as_mut_slice() {
-            if decision.is_held() {
-                *decision = decision.without_charge();
-            }
-        }
     }
 
     /// Remembers the state of a dry run that is not shown, for [`has`](Self::has) alone.
@@ -363,15 +355,6 @@ impl OutcomeEntries {
         match self {
             Self::None => &[],
             Self::One(entry) => slice::from_ref(entry),
-            Self::Several(entries) => entries,
-        }
-    }
-
-    #[inline]
-    fn as_mut_slice(&mut self) -> &mut [OutcomeEntry] {
-        match self {
-            Self::None => &mut [],
-            Self::One(entry) => slice::from_mut(entry),
             Self::Several(entries) => entries,
         }
     }

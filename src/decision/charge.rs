@@ -359,6 +359,25 @@ impl Decision {
         self
     }
 
+    /// Removes the charge of a call in flight, which a permit gives back.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn without_held_charge(self) -> Self {
+        if self.is_held() {
+            return self.without_charge();
+        }
+        self
+    }
+
+    /// Returns the charge of a call in flight, which stays in the decision too.
+    #[inline]
+    pub(crate) fn held_charge(&self) -> Option<Charge> {
+        if !self.is_held() {
+            return None;
+        }
+        self.charge()
+    }
+
     /// Records the policy of the decision, by the digest of its name.
     #[inline]
     #[must_use]

@@ -219,9 +219,7 @@ impl<L: Limits, S, R> Config<L, S, R> {
     {
         let asked = asked.map(|parts| (parts.0, parts.1, self.same_state.hash(parts)));
         if !self.is_separate && !self.settles {
-            let mut outcome = Outcome::of(asked, decisions);
-            outcome.forget_held();
-            return outcome;
+            return Outcome::of(asked, decisions);
         }
         let mut outcome = Outcome::new();
         for ((policy, key, state), decision) in asked.zip(decisions.as_slice()) {
@@ -232,10 +230,9 @@ impl<L: Limits, S, R> Config<L, S, R> {
             }
             let settles =
                 self.settles && self.limits.find(policy).is_some_and(LimitSettings::settles);
-            let decision = if settles || decision.is_held() {
-                decision.without_charge()
-            } else {
-                *decision
+            let decision = match settles {
+                true => decision.without_charge(),
+                false => decision.without_held_charge(),
             };
             outcome.push_entry(policy.for_key(key), decision, state);
         }
@@ -346,13 +343,6 @@ impl<L, S, R> Config<L, S, R> {
     pub(super) fn observe_settled(&self, policy: &Policy, key: &Key, charged: u64, actual: u64) {
         if let Some(observer) = &self.observer {
             observer.settled(policy, key, charged, actual);
-        }
-    }
-
-    /// Reports units that a call in flight holds.
-    pub(super) fn observe_held(&self, policy: &Policy, key: &Key, units: u64) {
-        if let Some(observer) = &self.observer {
-            observer.held(policy, key, units);
         }
     }
 

@@ -22,8 +22,10 @@ where
     L: Limits<Rule: Algorithm>,
     Config<L, S, R>: Release + 'static,
 {
-    let holds = decisions.as_slice().iter().any(Decision::is_held);
-    holds.then(|| permit(config, asks, decisions))
+    if !decisions.as_slice().iter().any(Decision::is_held) {
+        return None;
+    }
+    permit(config, asks, decisions)
 }
 
 // Apart, to keep it out of the path of calls that hold nothing.
@@ -32,27 +34,26 @@ fn permit<L, S, R>(
     config: &Arc<Config<L, S, R>>,
     asks: &[Ask<'_, L::Rule>],
     decisions: &Decisions,
-) -> Permit
+) -> Option<Permit>
 where
     L: Limits<Rule: Algorithm>,
     Config<L, S, R>: Release + 'static,
 {
-    let asked = asks.iter().zip(decisions.as_slice());
-    let held = asked.filter(|(_, decision)| decision.is_held());
+    let held = || {
+        let decisions = decisions.as_slice().iter().enumerate();
+        decisions.filter_map(|(index, decision)| Some((asks.get(index)?, decision.held_charge()?)))
+    };
     let mut permit = None;
-    for (ask, decision) in held.clone() {
-        if let Some(charge) = decision.charge() {
-            let layer = Arc::<Config<L, S, R>>::clone(config);
-            let timing = Timing::of(ask.rule(), &charge, config.observer.is_some());
-            let one = Permit::new(layer, charged_limit(config, ask), charge, timing);
-            permit = Permit::of_both(permit, Some(one));
-        }
+    for (ask, charge) in held() {
+        let layer = Arc::<Config<L, S, R>>::clone(config);
+        let timing = Timing::of(ask.rule(), &charge, config.observer.is_some());
+        let one = Permit::new(layer, charged_limit(config, ask), charge, timing);
+        permit = Permit::of_both(permit, Some(one));
     }
-    let permit = permit.unwrap_or_else(Permit::nothing);
     // Now that it is given back whatever happens.
-    if config.observer.is_some() {
-        for (ask, _) in held {
-            config.observe_held(ask.policy(), ask.key(), ask.cost().get());
+    if let Some(observer) = &config.observer {
+        for (ask, charge) in held() {
+            observer.held(ask.policy(), ask.key(), charge.cost);
         }
     }
     permit

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     convert::Infallible,
+    future::ready,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex,
@@ -268,6 +269,41 @@ async fn responders_that_wrap_others_hold() {
     assert_eq!(ask(&service, "alice").await.status(), REFUSED);
     drop(open);
     assert_eq!(held(&store, key("alice")), 0);
+}
+
+/// With fields and outcomes or without, in each of two layers, a handler gets the permit of both.
+#[tokio::test]
+async fn a_handler_keeps_what_all_layers_hold_with_any_responder() {
+    let settings = [Headers::Draft, Headers::None].map(|headers| {
+        let http = Http::new().headers(headers);
+        [http.clone(), http.outcome(false)]
+    });
+    let settings = settings.as_flattened();
+    for (outer, inner) in settings
+        .iter()
+        .flat_map(|a| settings.iter().map(move |b| (a, b)))
+    {
+        let stores = [Local::new(), Local::new()];
+        let layer = |store: &Local<_>, respond: &Http| {
+            RateLimitLayer::new(InFlight::at_most(1))
+                .store(store.clone())
+                .key(by_key())
+                .respond(respond.clone())
+        };
+        let kept = Arc::new(Mutex::new(None));
+        let place = Arc::clone(&kept);
+        let handler = service_fn(move |mut request: Request<Body>| {
+            *place.lock().unwrap() = Permit::take(request.extensions_mut());
+            ready(Ok::<_, Infallible>(Response::new(Body::from("hello"))))
+        });
+        let service = layer(&stores[0], outer).layer(layer(&stores[1], inner).layer(handler));
+        drop(ask(&service, "alice").await);
+        let held = || stores.each_ref().map(|store| held(store, key("alice")));
+        assert_eq!(held(), [1, 1], "{outer:?} {inner:?}");
+        assert_eq!(ask(&service, "alice").await.status(), REFUSED);
+        kept.lock().unwrap().take();
+        assert_eq!(held(), [0, 0], "{outer:?} {inner:?}");
+    }
 }
 
 #[tokio::test]

@@ -23,11 +23,10 @@ pub(crate) fn give_back<'a, Rule: 'a, S: Store<Rule>>(
     store: &S,
     decided: impl Iterator<Item = (Ask<'a, Rule>, Decision)>,
 ) {
-    for (ask, decision) in decided.filter(|(_, decision)| decision.is_held()) {
-        let Some(charge) = decision.charge() else {
-            continue;
-        };
-        drop(store.settle_one(ask.settlement(charge, 0)));
+    for (ask, decision) in decided {
+        if let Some(charge) = decision.held_charge() {
+            drop(store.settle_one(ask.settlement(charge, 0)));
+        }
     }
 }
 

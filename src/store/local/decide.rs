@@ -19,7 +19,7 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{Ask, Settlement},
-    time::Clock,
+    time::{Clock, Timestamp},
 };
 
 impl<A: Algorithm, C: Clock> Local<A, C> {
@@ -108,9 +108,9 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
             return decision;
         }
         if let Some(rule) = rule.packed_in_flight()
-            && let Some(decision) = self.decide_in_flight(fingerprint, rule, cost)
+            && let Some((held, now)) = self.ask_in_flight(fingerprint, rule, cost)
         {
-            return decision;
+            return rule.decision(held, now, cost);
         }
         let location = self.map.locate(fingerprint);
         let step = |slot: &mut MapSlot<S>| self.step_slot(slot, rule, cost);
@@ -145,10 +145,16 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
             })
     }
 
-    /// Decides about a key whose calls in flight are in the table, without a lock. Returns `None`
-    /// if it is not there.
+    /// Spends the cost of a call in flight if its rule allows it, without a lock. Returns what was
+    /// held before, and the time; `None` if the key is not in the table.
+    // Not the decision, which would be copied out of the option.
     #[inline(always)]
-    fn decide_in_flight(&self, fingerprint: u64, rule: &InFlight, cost: Cost) -> Option<Decision> {
+    fn ask_in_flight(
+        &self,
+        fingerprint: u64,
+        rule: &InFlight,
+        cost: Cost,
+    ) -> Option<(u64, Timestamp)> {
         let now = self.store_time();
         let former = self.table.change_in_flight(fingerprint, |packed| {
             match rule.admitted(packed.held(), cost) {
@@ -156,7 +162,7 @@ impl<S: Clone, C: Clock> LocalInner<S, C> {
                 None => Some(packed),
             }
         })?;
-        Some(rule.decision(former.held(), now.at(), cost))
+        Some((former.held(), now.at()))
     }
 
     /// Corrects what calls in flight hold of a key in the table, without a lock. Returns `false` if
