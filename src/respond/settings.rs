@@ -176,9 +176,9 @@ macro_rules! setters {
         /// Turns the [`Outcome`] in the extensions of admitted requests on or off.
         ///
         /// Default: on, with any [`headers`](Self::headers). It costs one allocation. If it is off,
-        /// a handler that takes an `Outcome` answers 500. If headers are off too, an admitted
-        /// request allocates nothing. A refusal always carries the outcome in the extensions of its
-        /// response.
+        /// a handler that takes an `Outcome` answers 500. If headers are off too, a request that is
+        /// admitted by rates allocates nothing. A refusal always carries the outcome in the
+        /// extensions of its response.
         #[must_use]
         pub fn outcome(mut self, wanted: bool) -> Self {
             self.settings.set_outcome(wanted);
