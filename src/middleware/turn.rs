@@ -155,7 +155,7 @@ impl Turn {
     {
         match self.last {
             Some(LastAsk::IsRefused(index)) if decisions.is_admitted() => {
-                give_back(config, asks, &decisions);
+                give_back(config, asks, &decisions, |decision| !decision.is_dry_run());
                 return Some(Begun::Decided(refused(asks, &decisions, index)));
             }
             Some(_) => return Some(Begun::Decided(decisions)),
@@ -165,12 +165,12 @@ impl Turn {
         if let Some(index) = refused_by_waits_alone(config, asks, &decisions)
             && self.wait_for(config, asks, index)
         {
-            give_back(config, asks, &decisions);
+            give_back(config, asks, &decisions, |_| true);
             return Some(Begun::Waiting);
         }
         if config.store.refuses_beyond_rules() {
             // Asks again, so that the refusal counts.
-            give_back(config, asks, &decisions);
+            give_back(config, asks, &decisions, |_| true);
             self.last.get_or_insert(LastAsk::Decides);
             return None;
         }
@@ -287,11 +287,7 @@ impl Turn {
         let line = lines.line_of(ask.policy(), ask.key());
         let (units, most) = (ask.cost().get(), capacity(ask.rule()));
         match &mut self.waiting {
-            Some(waiting) if waiting.place.line() == line => {
-                if may_find_room(config, ask) {
-                    waiting.look_again();
-                }
-            }
+            Some(waiting) if waiting.place.line() == line => waiting.look_again(),
             Some(waiting) => {
                 let Some(place) = lines.join(line, waiting.ticket, units, most) else {
                     return false;
@@ -332,7 +328,8 @@ impl Waiting {
 
     /// Lets the call ask again later, if it is the first in its line.
     fn look_again(&mut self) {
-        // Nothing calls it when a maximal hold ends, or when a rule is changed.
+        // Nothing calls it when a maximal hold ends, which may be that of another rule, or when a
+        // rule is changed.
         const LONGEST: Duration = Duration::from_secs(1);
         const SHORTEST: Duration = Duration::from_millis(20);
         let wait = (self.at_most / 16).clamp(SHORTEST, LONGEST);
@@ -349,20 +346,6 @@ fn timer(wait: Duration) -> Option<Timer> {
 fn capacity(rule: &impl Algorithm) -> u64 {
     let look = rule.look(None, Timestamp::default());
     look.limit().unwrap_or(0)
-}
-
-/// Returns `true` if there may be room for a limit although no call has ended: by a maximal hold,
-/// or by another rule.
-fn may_find_room<L, S, R>(config: &Config<L, S, R>, ask: &Ask<'_, L::Rule>) -> bool
-where
-    L: Limits<Rule: Algorithm>,
-{
-    let limit = config.limits.find(ask.policy());
-    let is_one_rule = limit.is_some_and(|limit| limit.is_fixed && limit.rule.fixed().is_some());
-    let (mut state, now) = (None, Timestamp::default());
-    let step = ask.rule().step(&mut state, now, ask.cost());
-    let ends = |state| ask.rule().forgettable_at(&state) < Timestamp::MAX;
-    !is_one_rule || step.decision().is_held() && state.is_some_and(ends)
 }
 
 /// Returns `true` if a call waits for the room of a limit.
@@ -419,13 +402,18 @@ where
     })
 }
 
-/// Gives back all charges of the decisions, of which nobody knows.
-fn give_back<L, S, R>(config: &Config<L, S, R>, asks: &[Ask<'_, L::Rule>], decisions: &Decisions)
-where
+/// Gives back the charges of those decisions of which nobody knows.
+fn give_back<L, S, R>(
+    config: &Config<L, S, R>,
+    asks: &[Ask<'_, L::Rule>],
+    decisions: &Decisions,
+    is_unknown: impl Fn(&Decision) -> bool,
+) where
     L: Limits<Rule: Algorithm>,
     S: Store<L::Rule>,
 {
     let charged = asks.iter().zip(decisions.as_slice());
+    let charged = charged.filter(|(_, decision)| is_unknown(decision));
     let settlements = charged.filter_map(|(ask, decision)| {
         let charge = decision.charge()?;
         Some(ask.settlement(charge, 0))
@@ -436,19 +424,23 @@ where
     }
 }
 
-/// Returns decisions that were undone, of which the one with this index refuses.
+/// Returns decisions that were undone, of which the one with this index refuses. Those of dry runs
+/// stand, as they do if another limit refuses.
 fn refused<Rule>(asks: &[Ask<'_, Rule>], decisions: &Decisions, index: usize) -> Decisions {
     let decisions = decisions.as_slice().iter().enumerate();
-    let changed = |(n, decision): (usize, &Decision)| match n == index {
-        false => decision.without_charge(),
-        true => {
-            let wait = decision.more_after();
-            Decision::new(Verdict::Refuse, decision.at(), asks[n].cost().get())
-                .with_rule_limit(decision.rule_limit())
-                .with_retry_after(Some(wait))
-                .with_reset_after(wait)
-                .with_more_after(wait)
+    let changed = |(n, decision): (usize, &Decision)| {
+        if decision.is_dry_run() {
+            return *decision;
         }
+        if n != index {
+            return decision.without_charge();
+        }
+        let wait = decision.more_after();
+        Decision::new(Verdict::Refuse, decision.at(), asks[n].cost().get())
+            .with_rule_limit(decision.rule_limit())
+            .with_retry_after(Some(wait))
+            .with_reset_after(wait)
+            .with_more_after(wait)
     };
     decisions.map(changed).collect()
 }

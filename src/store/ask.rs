@@ -126,12 +126,13 @@ impl<'a, Rule> Ask<'a, Rule> {
     }
 
     /// Marks the ask of a request that is decided by a look. Its refusals
-    /// [count](super::Blocks::block_after).
+    /// [count](super::Blocks::block_after), unless the call [may wait](Self::that_may_wait).
     pub(crate) fn that_decides(self) -> Self {
-        Self {
-            refusals: Refusals::OfLooks,
-            ..self
-        }
+        let refusals = match self.refusals {
+            Refusals::Ignored => Refusals::Ignored,
+            Refusals::OfCharges | Refusals::OfLooks => Refusals::OfLooks,
+        };
+        Self { refusals, ..self }
     }
 
     pub(crate) fn decides(&self) -> bool {

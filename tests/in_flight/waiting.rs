@@ -18,7 +18,7 @@ use http::{Request, Response, StatusCode};
 use support::Random;
 use tokio::{sync::oneshot, time::Instant};
 use tollgate::{
-    InFlight, Limit, LiveRule, RateLimitLayer,
+    Cost, InFlight, Limit, Limiter, LiveRule, Policy, RateLimitLayer,
     key::Key,
     store::{Local, LocalBuilder},
     time::ManualClock,
@@ -385,6 +385,19 @@ async fn room_without_a_release_is_found() {
     store.clear();
     assert!(third.is_woken());
     assert_eq!((third.status(), calls.begun().len()), (None, 4));
+
+    // The hold is one of another rule of this policy, and the rule of the call never ends it.
+    store.clear();
+    let holds = InFlight::at_most(1).max_hold(10 * SECOND);
+    let limiter = Limiter::new(Policy::new("default"), holds, store.clone());
+    let _held = limiter.permit(Key::GLOBAL, Cost::ONE).at_once().unwrap();
+    let waits = InFlight::at_most(1).wait_at_most(60 * SECOND);
+    let layer = RateLimitLayer::new(waits).store(store.clone());
+    let mut calls = Calls::new(layer.layer(handler()));
+    let [mut call] = calls.begin();
+    clock.advance(11 * SECOND);
+    tokio::time::sleep(SECOND).await;
+    assert_eq!((call.status(), calls.begun()), (None, vec![0]));
 }
 
 /// Plays calls that end in all ways, also while they wait and when they were called, in a random

@@ -392,6 +392,38 @@ async fn a_dry_run_counts_a_waiting_call_once() {
     assert_eq!(calls.begun().len(), 2);
 }
 
+/// A call that is refused because older ones wait stays charged on a dry run, as any refused one.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_by_the_line_stays_charged_on_a_dry_run() {
+    let store = Local::new();
+    let dry = |name| Limit::new(rule("token-bucket 9/1h")).named(name).dry_run();
+    let layer = RateLimitLayer::new(rule("in-flight 1 wait-at-most=1s"))
+        .store(store.clone())
+        .also(dry("rate"))
+        .also(Limit::new(rule("in-flight 9")).named("calls").dry_run());
+    let mut calls = Calls::new(layer.clone().layer(handler()));
+    let spent = |name, text: &str| {
+        let look = store.look(&Policy::new(name), &rule(text), &Key::GLOBAL);
+        9 - look.remaining().unwrap()
+    };
+    let spent = || {
+        (
+            spent("rate", "token-bucket 9/1h"),
+            spent("calls", "in-flight 9"),
+        )
+    };
+    let counted = || ["rate", "calls"].map(|name| layer.dry_run_report(name).unwrap().admitted);
+    let mut open = calls.begin(0);
+    let mut waiting = calls.begin(0);
+    // There is room, for the call that waits.
+    respond(&mut open);
+    assert_eq!((spent(), counted()), ((1, 0), [1, 1]));
+    assert_eq!(calls.call(0).1, REFUSED);
+    assert_eq!((spent(), counted()), ((2, 0), [2, 2]));
+    assert_eq!(settled(&mut waiting), None);
+    assert_eq!((spent(), counted()), ((3, 1), [3, 3]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rule_of_the_request_may_let_it_wait_or_not() {
     let store = Local::new();
@@ -449,6 +481,49 @@ async fn a_wait_is_one_refusal_at_most() {
 }
 
 /// Lets some calls of a store wait: in order, until one ends, and in vain.
+/// Beside a limit that lets calls wait, refusals of others count as without it, also if a look
+/// decides.
+#[tokio::test(start_paused = true)]
+async fn refusals_beside_a_wait_count_once() {
+    /// Returns the blocks that were made, and the calls that a block refused, after each refusal.
+    async fn play<S>(service: S, counts: impl Fn() -> (u64, u64)) -> [(u64, u64); 4]
+    where
+        S: Service<Request<()>, Response = Reply, Error = &'static str, Future: Send + 'static>
+            + Clone,
+    {
+        let mut calls = Calls::new(service);
+        respond(&mut calls.begin(1));
+        [(); 4].map(|()| {
+            assert_eq!(calls.call(1).1, REFUSED);
+            counts()
+        })
+    }
+    for text in ["in-flight 9", "in-flight 9 wait-at-most=1s"] {
+        let layer = |decides_by_look| {
+            let store = Local::new().with_blocks();
+            let store = store.block_after(2, 3600 * SECOND, 60 * SECOND);
+            let counts = store.clone();
+            let counts = move || (counts.made(), counts.refused());
+            let in_flight = Limit::new(rule(text)).key(by_key).boxed();
+            let rate = Limit::new(rule("token-bucket 1/1h"));
+            let rate = rate.named("rate").key(by_key);
+            let rate = match decides_by_look {
+                true => rate.charge_after(|_: &Reply| true).boxed(),
+                false => rate.boxed(),
+            };
+            let layer = RateLimitLayer::list(vec![in_flight, rate]).unwrap();
+            (layer.store(store).layer(handler()), counts)
+        };
+        let (service, counts) = layer(false);
+        let counted = play(service, counts).await;
+        assert_eq!(counted, [(0, 0), (1, 0), (1, 1), (1, 2)], "{text}");
+        let (service, counts) = layer(true);
+        let counted = play(service, counts).await;
+        // A look at a blocked key counts nothing.
+        assert_eq!(counted, [(0, 0), (1, 0), (1, 0), (1, 0)], "{text}");
+    }
+}
+
 async fn waits_in<S>(name: &str, store: S)
 where
     S: Store<InFlight, Error: NeverFails, Answer: Send, Done: Send> + Clone + Send + Sync + 'static,

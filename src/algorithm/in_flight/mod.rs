@@ -63,7 +63,7 @@ use crate::{
 /// | another limit refuses the call, too | It is refused at once, also if that happens at its turn. |
 /// | several limits let it wait | It waits for one at a time, by its time of arrival in each line, so that it does not keep a unit of one from the others; in all for the shortest of their waits. |
 /// | another limit delays it | The delay begins after its turn. |
-/// | nothing ends, but a maximal hold is over, or a rule that can change has more room | The first of the line asks again after a sixteenth of the wait, 20 ms to a second. |
+/// | nothing ends, but a maximal hold is over, or another rule has more room | The first of the line asks again after a sixteenth of the wait, 20 ms to a second. |
 /// | another line is full of younger calls when it changes to that | It is refused. |
 /// | a call of the same key whose rule does not wait, of a dry run or another layer | It regards no line, and may take room before the first of it. |
 /// | [`Limiter::permit`](crate::Limiter::permit), calls outside of a runtime of tokio, and without the feature `tokio` | They do not wait. |

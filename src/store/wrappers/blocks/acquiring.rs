@@ -205,7 +205,9 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Steps for Acq
                 self.looked(decisions)
             }
             AcquirePhase::AtLimits(left) => {
-                self.blocks.counters().refused.add(1);
+                // A call that may wait asks again, and counts then.
+                let counts = !self.asks.iter().any(|ask| ask.may_wait());
+                self.blocks.counters().refused.add(u64::from(counts));
                 let asks = self.asks.iter().zip(left);
                 let decisions = decisions.as_slice().iter().zip(asks);
                 let decisions = decisions.map(|(look, (ask, left))| match left.is_zero() {
