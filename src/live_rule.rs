@@ -192,6 +192,22 @@ impl<Rule> OwnRule<Rule> {
 }
 
 impl<Rule: Clone> OwnRule<Rule> {
+    /// Has the rule checked for a user, and later ones while the result is kept.
+    ///
+    /// # Errors
+    ///
+    /// That of the check, about the current rule.
+    #[cfg(feature = "listen")]
+    pub(crate) fn watch<F>(&self, fits: F) -> Result<Option<Watch>, Error>
+    where
+        F: Fn(&Rule) -> Result<(), Error> + Send + Sync + 'static,
+    {
+        match self {
+            Self::Fixed(rule) => fits(rule).map(|()| None),
+            Self::Live { rule, .. } => rule.watch(fits).map(Some),
+        }
+    }
+
     /// Returns a copy of the current rule.
     pub(crate) fn get(&self) -> Rule {
         RequestRule::default().or_current(self).clone()

@@ -325,8 +325,9 @@ where
     /// else the refusal.
     ///
     /// For work that is no request of a layer, such as a connection or a job. Under a rule of a
-    /// rate, the permit holds nothing, and the cost stays spent. It does not
-    /// [wait](crate::InFlight#waiting) for its turn, and regards no call that does.
+    /// rate, the permit holds nothing, and the cost stays spent. It waits neither for its
+    /// [turn](crate::InFlight#waiting), and regards no call that does, nor for the delay of a rule
+    /// that delays.
     ///
     /// ```
     /// use tollgate::{Cost, InFlight, Limiter, Policy, store::Local};

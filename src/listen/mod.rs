@@ -38,6 +38,7 @@ use crate::{
     error::Error,
     key::{Networks, PeerIp},
     limiter::Limiter,
+    live_rule::Watch,
     policy::Policy,
     store::{Check, Local, LocalBuilder, Store},
     time::TokioClock,
@@ -326,14 +327,18 @@ impl<L: Listen, Io> Guarded<L, Io> {
         Rule: Algorithm,
         S: Store<Rule, Error = Infallible, Answer: Send + 'static> + Send + Sync + 'static,
     {
-        if limiter.rule().may_delay() {
-            self.settings.is_wrong(Error::new(format!(
-                "the rule of the limiter `{}` delays, and nothing delays a connection: expected a rule that \
-                 refuses; use a `TokenBucket`, or a `LeakyBucket` without a queue",
-                limiter.policy()
-            )));
+        let policy = limiter.policy().clone();
+        let refuses = move |rule: &Rule| match rule.may_delay() {
+            false => Ok(()),
+            true => Err(Error::new(format!(
+                "the rule of the limiter `{policy}` delays, and nothing delays a connection: expected a rule that \
+                 refuses; use a `TokenBucket`, or a `LeakyBucket` without a queue"
+            ))),
+        };
+        match limiter.0.rule.watch(refuses) {
+            Ok(watch) => self.settings.accept.push(client_limit(limiter, watch)),
+            Err(error) => self.settings.is_wrong(error),
         }
-        self.settings.accept.push(client_limit(limiter));
         self
     }
 
@@ -439,7 +444,7 @@ impl<L: Listen, Io> Guarded<L, Io> {
                     "`per_client({most})`: expected 1 to 2^40 connections; to have no such limit, leave it out ({error})"
                 )))?;
             let limiter = Limiter::new(Policy::new("connections"), rule, store);
-            limits.push((Reason::PerClient, client_limit(&limiter)));
+            limits.push((Reason::PerClient, client_limit(&limiter, None)));
         }
         // After it, so that a connection too many costs nothing.
         let accept = settings.accept.into_iter();
@@ -553,16 +558,19 @@ fn open_files() -> Option<u64> {
     None
 }
 
-/// Makes a limit for one client of a limiter.
-fn client_limit<Rule, S>(limiter: &Limiter<Rule, S>) -> ClientLimit
+/// Makes a limit for one client of a limiter, whose later rules are checked meanwhile.
+fn client_limit<Rule, S>(limiter: &Limiter<Rule, S>, watch: Option<Watch>) -> ClientLimit
 where
     Rule: Algorithm,
     S: Store<Rule, Error = Infallible, Answer: Send + 'static> + Send + Sync + 'static,
 {
     let limiter = limiter.clone();
-    Box::new(move |key| match limiter.permit(key, Cost::ONE) {
-        Check::Ready(permit) => Check::Ready(permit.ok()),
-        Check::Pending(permit) => Check::Pending(Box::pin(async { permit.await.ok() })),
+    Box::new(move |key| {
+        let _watch = &watch;
+        match limiter.permit(key, Cost::ONE) {
+            Check::Ready(permit) => Check::Ready(permit.ok()),
+            Check::Pending(permit) => Check::Pending(Box::pin(async { permit.await.ok() })),
+        }
     })
 }
 

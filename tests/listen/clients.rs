@@ -4,7 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tollgate::{
-    AnyRule, InFlight, LeakyBucket, Limiter, Policy, TokenBucket,
+    AnyRule, InFlight, LeakyBucket, Limiter, LiveRule, Policy, TokenBucket,
     key::PeerIp,
     listen::{Guarded, GuardedIo},
     prelude::*,
@@ -209,6 +209,20 @@ async fn a_limiter_shares_its_budget_and_its_blocks() {
     limiter.unblock(blocked).at_once();
     let guarded = clients.listener().accept_by(&limiter);
     assert_eq!(admitted(guarded, &clients, &["192.0.2.1"]).await.len(), 1);
+}
+
+/// A rule that changes may not become one that delays while a listener uses it.
+#[tokio::test(start_paused = true)]
+async fn no_rule_of_a_listener_becomes_one_that_delays() {
+    let rule = |text: &str| text.parse::<AnyRule>().unwrap();
+    let live = LiveRule::new(rule("token-bucket 1/1h"));
+    let limiter = Limiter::live(Policy::new("accept"), &live, Local::new());
+    let listener = Clients::default().listener().accept_by(&limiter).build();
+    let error = live.set(rule("leaky-bucket 1/1s queue=9")).unwrap_err();
+    assert!(error.to_string().contains("`accept` delays"), "{error}");
+    live.set(rule("token-bucket 2/1h")).unwrap();
+    drop(listener);
+    live.set(rule("leaky-bucket 1/1s queue=9")).unwrap();
 }
 
 /// What a connection holds of a limiter in flight is given back when it is closed.
