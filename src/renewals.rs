@@ -208,6 +208,11 @@ impl KeptCharge {
     }
 }
 
+/// The instant of units whose renewal may have been made or not. A charge at it has ended long ago,
+/// so a settlement takes nothing away, and the next renewal adds the units anew: they may be held
+/// twice until their lease ends, and are never lost.
+const NOWHERE: Timestamp = Timestamp::from_nanos(0);
+
 /// A renewal under way. Dropped, it hands the charge back to the permit, or gives it back if that
 /// is gone.
 struct Renewing {
@@ -222,8 +227,9 @@ impl Renewing {
         // Scripts count microseconds.
         let delay = Duration::from_micros(to.nanos_since(from) / 1000);
         let moved = self.charge.duplicate().with_delay(Some(delay));
-        // Also if this future is dropped.
-        self.charge.at = Timestamp::default();
+        // Until the store has answered, nobody knows when the units end, and it stays so if this
+        // future is dropped.
+        self.charge.at = NOWHERE;
         let renewal = self.held.layer.renew(&self.held.limit, moved);
         self.charge.at = match timeout(within, renewal).await {
             Ok(Renewed::Made) => from.saturating_add(delay),
