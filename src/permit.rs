@@ -326,8 +326,8 @@ where
     ///
     /// For work that is no request of a layer, such as a connection or a job. Under a rule of a
     /// rate, the permit holds nothing, and the cost stays spent. It waits neither for its
-    /// [turn](crate::InFlight#waiting), and regards no call that does, nor for the delay of a rule
-    /// that delays.
+    /// [turn](crate::InFlight#waiting) nor for the delay of a rule that delays, and regards no call
+    /// that waits.
     ///
     /// ```
     /// use tollgate::{Cost, InFlight, Limiter, Policy, store::Local};
