@@ -177,7 +177,6 @@ impl HeldCharge {
 pub(crate) struct Timing {
     renewal: Option<Renewal>,
     /// The time until its maximal hold is over, if somebody wants to know.
-    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "nothing can wait"))]
     over_in: Option<Duration>,
 }
 
