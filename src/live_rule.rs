@@ -102,8 +102,8 @@ impl<Rule: Algorithm> LiveRule<Rule> {
     /// # Errors
     ///
     /// When the rule does not [fit](crate::store::Store::fits) the store of a layer or limiter that
-    /// uses this one. In a build without the feature `tokio`, also when a limit uses this one, and
-    /// the rule [may delay](Algorithm::may_delay) requests. Then nothing is changed.
+    /// uses this one. Also when the rule [may delay](Algorithm::may_delay), and a listener uses
+    /// this one, or a limit in a build without the feature `tokio`. Then nothing is changed.
     pub fn set(&self, rule: Rule) -> Result<(), Error> {
         // Dropped after the lock: the last user and the old rule may be dropped here, and their
         // stores may do anything then.

@@ -396,10 +396,10 @@ async fn a_dry_run_counts_a_waiting_call_once() {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_by_the_line_stays_charged_on_a_dry_run() {
     let store = Local::new();
-    let dry = |name| Limit::new(rule("token-bucket 9/1h")).named(name).dry_run();
+    let rate = Limit::new(rule("token-bucket 9/1h")).named("rate");
     let layer = RateLimitLayer::new(rule("in-flight 1 wait-at-most=1s"))
         .store(store.clone())
-        .also(dry("rate"))
+        .also(rate.dry_run())
         .also(Limit::new(rule("in-flight 9")).named("calls").dry_run());
     let mut calls = Calls::new(layer.clone().layer(handler()));
     let spent = |name, text: &str| {
@@ -480,7 +480,6 @@ async fn a_wait_is_one_refusal_at_most() {
     assert_eq!(store.get_ref().stats().waiting, 2);
 }
 
-/// Lets some calls of a store wait: in order, until one ends, and in vain.
 /// Beside a limit that lets calls wait, refusals of others count as without it, also if a look
 /// decides.
 #[tokio::test(start_paused = true)]
@@ -524,6 +523,7 @@ async fn refusals_beside_a_wait_count_once() {
     }
 }
 
+/// Lets some calls of a store wait: in order, until one ends, and in vain.
 async fn waits_in<S>(name: &str, store: S)
 where
     S: Store<InFlight, Error: NeverFails, Answer: Send, Done: Send> + Clone + Send + Sync + 'static,
