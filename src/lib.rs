@@ -208,6 +208,7 @@ mod limiter;
 pub mod listen;
 mod live_rule;
 #[cfg(feature = "tracing")]
+mod locks;
 mod log;
 mod middleware;
 pub mod observe;

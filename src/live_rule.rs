@@ -3,7 +3,7 @@
 use std::{
     any::Any,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, Weak},
 };
 
 use arc_swap::{ArcSwap, Guard};
@@ -11,6 +11,7 @@ use arc_swap::{ArcSwap, Guard};
 use crate::{
     algorithm::{Algorithm, fits_in_memory},
     error::Error,
+    locks::lock,
 };
 
 /// A rule that changes while layers and limiters decide by it.
@@ -125,7 +126,7 @@ impl<Rule> LiveRule<Rule> {
 
     /// Returns the checks of users that are not gone.
     fn users(&self) -> MutexGuard<'_, Vec<Weak<Fits<Rule>>>> {
-        let mut users = self.0.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = lock(&self.0.users);
         users.retain(|fits| fits.strong_count() > 0);
         users
     }

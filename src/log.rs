@@ -6,13 +6,13 @@
 
 use std::{
     hash::{BuildHasher, Hash},
-    sync::{LazyLock, Mutex, PoisonError},
+    sync::{LazyLock, Mutex},
     time::Duration,
 };
 
 use foldhash::fast::RandomState;
 
-use crate::{key::OperatorHelp, policy::Policy, time::Timestamp};
+use crate::{key::OperatorHelp, locks::lock, policy::Policy, time::Timestamp};
 
 /// Maximum number of mistakes that are remembered: more than a program has, and a bound for
 /// messages that contain parts of requests.
@@ -169,7 +169,7 @@ pub(crate) fn unsupported(policies: &str, cause: String, address: Option<&str>) 
 /// line.
 pub(crate) fn once(subject: impl Hash, help: &OperatorHelp, log: impl FnOnce(&str)) {
     let cause = help.expose_to_operator();
-    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut logged = lock(&LOGGED);
     let fate = logged.record(subject, cause);
     // A subscriber may be slow.
     drop(logged);

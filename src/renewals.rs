@@ -16,7 +16,7 @@
 use std::{
     mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -32,6 +32,7 @@ use crate::{
     algorithm::Renewal,
     charging::ChargedLimit,
     decision::Charge,
+    locks::lock,
     permit::Release,
     store::Renewed,
     time::{Clock, LeaseClock, Timestamp},
@@ -160,7 +161,7 @@ async fn renew(held: Arc<KeptCharge>, charged_at: Timestamp, renewal: Renewal) {
 
 impl KeptCharge {
     fn state(&self) -> MutexGuard<'_, KeptState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn is_over(&self) -> bool {

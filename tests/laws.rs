@@ -420,6 +420,7 @@ const RINGS: [(&str, &[&str]); 5] = [
             "decision",
             "error",
             "key",
+            "locks",
             "log",
             "policy",
             "quota",

@@ -5,10 +5,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 
-use crate::{middleware::BoxObserver, observe::Observer, policy::Policy};
+use crate::{locks::lock, middleware::BoxObserver, observe::Observer, policy::Policy};
 
 /// A policy in use. Held by its limits; the last one tells the observers.
 pub(super) struct InUse {
@@ -31,7 +31,7 @@ pub(super) struct PoliciesInUse(Mutex<HashMap<String, Weak<InUse>>>);
 impl PoliciesInUse {
     /// Returns the policy for one more limit.
     pub(super) fn hold(&self, policy: &Policy, observer: Option<&BoxObserver>) -> Arc<InUse> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         if let Some(in_use) = all.get(policy.name()).and_then(Weak::upgrade) {
             return in_use;
         }

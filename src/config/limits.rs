@@ -7,7 +7,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll},
 };
 
@@ -28,6 +28,7 @@ use crate::{
     AnyRule,
     dry_run::{DryRun, DryRunReport},
     error::Error,
+    locks::lock,
     middleware::{BoxLimit, BoxSettle, Config, Limit, RateLimitLayer, ResponseFuture, SettleLater},
     observe::Observer,
     policy::Policy,
@@ -393,7 +394,7 @@ where
         let live = &*self.0;
         // Dropped after the lock, with its thousand routes.
         let _replaced;
-        let _one_at_a_time = live.reload.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&live.reload);
         let file = live.parts.read(document)?;
         let old = live.current.load();
         let changes = old.file.changes_to(&file);

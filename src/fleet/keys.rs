@@ -7,7 +7,7 @@
 use std::{
     collections::{HashMap, VecDeque, hash_map},
     hash::BuildHasherDefault,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 use smallvec::SmallVec;
@@ -17,6 +17,7 @@ use super::tasks::OneTask;
 use crate::{
     algorithm::StateKind,
     key::Key,
+    locks::lock,
     policy::Policy,
     store::{
         StoreError,
@@ -260,11 +261,6 @@ impl<S> Shards<'_, S> {
 #[inline]
 fn index(fingerprint: u64) -> usize {
     (fingerprint >> 32) as usize % SHARDS
-}
-
-/// Locks. Rules may panic under the lock, but leave the states valid.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Calls that wait for an answer of the store about a key.

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::keys::lock;
+use crate::locks::lock;
 use crate::{
     algorithm::Algorithm,
     decision::Decision,

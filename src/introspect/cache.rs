@@ -21,7 +21,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use quick_cache::sync::Cache;
@@ -35,7 +35,7 @@ use super::{
     Checked, Claims, IntrospectCounters, IntrospectSettings, IntrospectStats, InvalidAnswer,
     LookUp, Token, look_up::BoxError,
 };
-use crate::{TokenBucket, key::Key, pace::Pacer, random::Random, time::Timestamp};
+use crate::{TokenBucket, key::Key, locks::lock, pace::Pacer, random::Random, time::Timestamp};
 
 /// The BLAKE3 digest of a token. The token itself is dropped after its look-up.
 type TokenDigest = [u8; 32];
@@ -346,9 +346,7 @@ impl TokenCache {
     }
 
     fn in_flight(&self) -> MutexGuard<'_, LookUpsInFlight> {
-        self.in_flight
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.in_flight)
     }
 
     pub(super) fn stats(&self) -> IntrospectStats {

@@ -1,12 +1,9 @@
 //! The log of failed look-ups, without tokens.
 
-use std::{
-    error::Error,
-    sync::{Mutex, PoisonError},
-};
+use std::{error::Error, sync::Mutex};
 
 use super::IntrospectSettings;
-use crate::log::OnceAMinute;
+use crate::{locks::lock, log::OnceAMinute};
 
 /// Logs failed look-ups, at most one in a minute.
 #[derive(Default)]
@@ -22,7 +19,7 @@ impl LookUpLog {
         settings: &IntrospectSettings,
     ) {
         let now = settings.clock.now();
-        let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut line = lock(&self.0);
         let unlogged = line.record(now);
         // A subscriber may be slow.
         drop(line);

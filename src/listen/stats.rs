@@ -1,7 +1,7 @@
 //! Counts of the connections of a listener, and their log.
 
 #[cfg(feature = "tracing")]
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::{
     fmt,
     sync::{
@@ -13,6 +13,7 @@ use std::{
 use crate::stats::stats;
 #[cfg(feature = "tracing")]
 use crate::{
+    locks::lock,
     log::OnceAMinute,
     time::{Clock, SystemClock},
 };
@@ -186,7 +187,7 @@ impl Connections {
 
     #[cfg(feature = "tracing")]
     fn log(&self, reason: Reason, cause: Option<&dyn fmt::Display>, count: u64) {
-        let mut log = self.0.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = lock(&self.0.log);
         let unlogged = log[reason as usize].record(SystemClock::default().now());
         // A subscriber may be slow.
         drop(log);

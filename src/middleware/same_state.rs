@@ -2,13 +2,14 @@
 //! on one store.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+    Arc, Mutex, MutexGuard, OnceLock,
     atomic::{AtomicBool, Ordering},
 };
 
 use super::limits::Limits;
 use crate::{
     algorithm::Algorithm,
+    locks::lock,
     outcome::{Outcome, StateHash},
     policy::Policy,
     store::{AskParts, Backend, StoreId},
@@ -135,7 +136,7 @@ struct UnnamedEntry {
 static UNNAMED: Mutex<Vec<UnnamedEntry>> = Mutex::new(Vec::new());
 
 fn unnamed_limits() -> MutexGuard<'static, Vec<UnnamedEntry>> {
-    UNNAMED.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&UNNAMED)
 }
 
 impl UnnamedLimit {

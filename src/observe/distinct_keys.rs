@@ -4,14 +4,14 @@ use std::{
     fmt,
     hash::BuildHasher,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use foldhash::quality::RandomState;
 
-use crate::key::Key;
+use crate::{key::Key, locks::lock};
 
 /// Number of hashes that are kept.
 const KEPT: usize = 1024;
@@ -142,7 +142,7 @@ impl DistinctKeys {
     }
 
     fn locked(&self) -> MutexGuard<'_, ()> {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lock)
     }
 }
 

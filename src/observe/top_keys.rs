@@ -4,14 +4,14 @@ use std::{
     cmp::Reverse,
     fmt,
     hash::BuildHasher,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use foldhash::quality::RandomState;
 
 use super::{Event, Observer};
-use crate::{decision::Decision, key::Key};
+use crate::{decision::Decision, key::Key, locks::lock};
 
 /// Finds the most frequent keys, in memory that does not grow with the number of keys.
 ///
@@ -142,7 +142,7 @@ impl TopKeys {
     }
 
     fn counts(&self) -> MutexGuard<'_, SpaceSaving> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.counts)
     }
 }
 

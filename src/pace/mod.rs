@@ -49,7 +49,7 @@ mod waiting;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -59,6 +59,7 @@ pub use self::waiting::{NeverReady, PacedStream, PacedStreamBy, Turns};
 use crate::{
     algorithm::Algorithm,
     decision::{Cost, Decision},
+    locks::lock,
     time::{Clock, SystemClock, Timestamp},
 };
 
@@ -176,8 +177,7 @@ impl<A: Algorithm, C> Pacer<A, C> {
     }
 
     fn state(&self) -> MutexGuard<'_, Option<A::State>> {
-        let state = self.shared.state.lock();
-        state.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.state)
     }
 
     /// Spends `cost` if it need not wait. Otherwise spends nothing, and the decision contains the

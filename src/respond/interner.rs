@@ -5,7 +5,9 @@
 //! `Arc` in it, or texts copied into it, take 10 to 17 % longer. The problem document of a layer's
 //! only limit is kept in the same way, with a bound of its own.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
+
+use crate::locks::lock;
 
 /// The maximum number of values in a list. It bounds the memory of a program that builds layers
 /// without end.
@@ -30,7 +32,7 @@ impl<T> Interner<T> {
         fits: impl Fn(&T) -> bool,
         make: impl FnOnce() -> Option<T>,
     ) -> Option<&'static T> {
-        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = lock(&self.0);
         if let Some(value) = list.iter().find(|value| fits(value)) {
             return Some(value);
         }

@@ -5,7 +5,7 @@ use std::{
     error, fmt,
     future::{Future, IntoFuture, ready},
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll, Waker, ready},
 };
 
@@ -14,6 +14,7 @@ use pin_project_lite::pin_project;
 use crate::{
     algorithm::Algorithm,
     key::Key,
+    locks::lock,
     policy::Policy,
     random::SharedRandom,
     store::{
@@ -289,7 +290,7 @@ enum DefaultFault {
 
 impl Faults {
     fn lock(&self) -> MutexGuard<'_, FaultPlan> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Sets the faults of the next calls, one for each; `None` is a call without a fault.

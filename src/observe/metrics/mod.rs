@@ -14,7 +14,7 @@ use std::{
     collections::{HashMap, hash_map::Entry},
     fmt,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -32,6 +32,7 @@ use super::{Event, Observer};
 use crate::{
     decision::{Decision, Verdict},
     key::{Key, MissingKey},
+    locks::lock,
     policy::Policy,
 };
 
@@ -311,7 +312,7 @@ impl PolicyTable {
         if self.policies.load().len() >= self.most {
             return None;
         }
-        let _one_at_a_time = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&self.change);
         let mut policies = Policies::clone(&self.policies.load());
         let is_full = policies.len() >= self.most;
         let metrics = match policies.entry(policy.name_digest()) {
@@ -326,7 +327,7 @@ impl PolicyTable {
 
     /// Gives back the label of a policy, unless calls of another layer are in flight under it.
     fn remove(&self, policy: &Policy) {
-        let _one_at_a_time = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&self.change);
         let mut policies = Policies::clone(&self.policies.load());
         let removed = policies.remove(&policy.name_digest());
         if removed.is_some_and(|metrics| metrics.end()) {

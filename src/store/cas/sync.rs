@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -15,6 +15,7 @@ use super::{
 use crate::{
     algorithm::{Algorithm, Codec, StateKind, put_number, take_number},
     error,
+    locks::lock,
     store::{
         Batch, Delta, NodeCounts, Pulled, StoreError, SyncFuture, delta::ResolvedDelta,
         engine::each_delta, names::key_name, node_counts::CountedNodes,
@@ -28,11 +29,11 @@ pub(super) struct PulledBytes(Arc<Mutex<(Timestamp, Vec<Option<Vec<u8>>>)>>);
 
 impl PulledBytes {
     pub(super) fn set(&self, at: Timestamp, states: Vec<Option<Vec<u8>>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (at, states);
+        *lock(&self.0) = (at, states);
     }
 
     fn take(&self) -> (Timestamp, Vec<Option<Vec<u8>>>) {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.0))
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     io::Write,
     ops::{Range, RangeInclusive},
     sync::{
-        PoisonError, RwLock,
+        RwLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -21,6 +21,7 @@ use crate::{
     decision::{Cost, Decision},
     error::Error,
     key::Key,
+    locks,
     policy::Policy,
     store::{ask::ResolvedAsk, names::key_name},
     time::Timestamp,
@@ -239,12 +240,12 @@ impl<Rule: Counted> KnownSlicings<Rule> {
         let slicing = slicing_for_keys(rule)?;
         let is_it = |known: &(Slicing, Rule)| known.0 == slicing;
         // No panic leaves the list half written.
-        let known = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        let known = locks::read(&self.rules);
         if known.iter().any(is_it) {
             return Ok(());
         }
         drop(known);
-        let mut known = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = locks::write(&self.rules);
         if known.len() == MOST {
             self.is_full.store(true, Ordering::Relaxed);
         } else if !known.iter().any(is_it) {
@@ -265,7 +266,7 @@ impl<Rule: Counted> KnownSlicings<Rule> {
                  expected fewer; give each kind of limit a store of its own"
             )));
         }
-        let known = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        let known = locks::read(&self.rules);
         if known.is_empty() {
             return Err(Error::new(
                 "this store was asked for no rule yet, and does not know the counters of a key: expected one; give it the \

@@ -8,7 +8,7 @@
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -19,6 +19,7 @@ use super::{
 use crate::{
     algorithm::Counted,
     decision::Charge,
+    locks::lock,
     stats::Counter,
     store::{
         Batch, Delta, Increment, NodeCounts, Pulled, StoreError,
@@ -64,7 +65,7 @@ impl OpenDeltas {
 
     /// Locks the last sequence number of each key and node.
     fn last(&self) -> MutexGuard<'_, HashMap<(u64, u64), u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

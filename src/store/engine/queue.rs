@@ -11,8 +11,10 @@ use std::{
     collections::HashMap,
     hash::Hash,
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
+
+use crate::locks::lock;
 
 use foldhash::fast::RandomState;
 
@@ -52,7 +54,7 @@ impl<K: Hash + Eq + Clone, W: Default> CombiningQueue<K, W> {
     }
 
     fn lanes(&self) -> MutexGuard<'_, Lanes<K, W>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lanes)
     }
 
     /// Locks the queue, to add work to one or several lanes.

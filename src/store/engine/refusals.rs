@@ -9,11 +9,11 @@
 //! key and the decision. Counters only read before they add, so their entries have neither. Leases
 //! keep the refusals of a key in its own state, which is a pure machine.
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use foldhash::quality::RandomState;
 
-use crate::{decision::Cost, stats::Counter, time::Timestamp};
+use crate::{decision::Cost, locks, stats::Counter, time::Timestamp};
 
 /// Entries per set.
 const WAYS: usize = 8;
@@ -215,11 +215,11 @@ impl<K, R> CacheSet<K, R> {
 
     // Comparisons and drops of rules may panic under the locks, but leave the entries valid.
     fn read(&self) -> RwLockReadGuard<'_, SetEntries<K, R>> {
-        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+        locks::read(&self.entries)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, SetEntries<K, R>> {
-        self.entries.write().unwrap_or_else(PoisonError::into_inner)
+        locks::write(&self.entries)
     }
 }
 

@@ -10,14 +10,14 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt, mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Waker},
 };
 
 use super::Fingerprinter;
-use crate::{algorithm::InFlight, key::Key, policy::Policy};
+use crate::{algorithm::InFlight, key::Key, locks::lock, policy::Policy};
 
 /// The lines of a store, shared by its clones.
 // Public because a hidden method of `Backend` names it.
@@ -152,10 +152,6 @@ impl Lines {
     fn shard(&self, line: u64) -> MutexGuard<'_, Shard> {
         lock(&self.shards[line as usize % SHARDS])
     }
-}
-
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn wake(waker: Option<Waker>) {

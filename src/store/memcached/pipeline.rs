@@ -11,7 +11,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Waker, ready},
@@ -28,6 +28,7 @@ use tokio::{
 
 use super::protocol::{Commands, NOT_A_NUMBER, Response, TOO_LARGE, is_out_of_memory};
 use crate::{
+    locks::lock,
     store::StoreError,
     time::{Clock, Timestamp, TokioClock},
 };
@@ -80,9 +81,7 @@ impl Pipeline {
     }
 
     fn server_time(&self) -> MutexGuard<'_, ServerTime> {
-        self.server_time
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.server_time)
     }
 
     /// Returns an upper bound of the server's Unix time in seconds, for clocks whose rates differ
@@ -206,7 +205,7 @@ struct PipelineState {
 impl PipelineState {
     fn queue(&self) -> MutexGuard<'_, SendQueue> {
         // Nothing panics while the lock is held.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     /// Closes the connection to new calls; those in the queue fail as not sent.

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -17,6 +17,7 @@ use super::{
     protocol::{Commands, Precondition, Response, unexpected},
 };
 use crate::{
+    locks::lock,
     store::{StoreError, engine::SingleFlight},
     time::Timestamp,
 };
@@ -149,7 +150,7 @@ impl Pool {
 
 impl PooledConnection {
     fn current(&self) -> MutexGuard<'_, Option<Arc<Pipeline>>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.current)
     }
 
     /// Returns the connection, if it is open.

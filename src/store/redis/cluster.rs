@@ -8,7 +8,7 @@ use std::{
     collections::{HashMap, HashSet},
     io,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -27,7 +27,10 @@ use super::{
         next_ready, with_address,
     },
 };
-use crate::store::{StoreError, engine::SingleFlight};
+use crate::{
+    locks::lock,
+    store::{StoreError, engine::SingleFlight},
+};
 
 /// Limit of redirections per call: the slot has moved, is migrating, or has no master yet.
 const MAX_REDIRECTIONS: u32 = 4;
@@ -60,7 +63,7 @@ impl Cluster {
 
     /// Locks the slot map, for a few instructions and never across an `.await`.
     fn slot_map(&self) -> MutexGuard<'_, SlotMap> {
-        self.slot_map.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.slot_map)
     }
 
     /// Returns the shard of a slot; 0 before the first survey.

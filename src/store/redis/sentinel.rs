@@ -3,10 +3,9 @@
 //! The Sentinel client of `redis` 1.8.1 asks one after the other, so a silent Sentinel uses up each
 //! attempt. This one asks all at once.
 
-use std::{
-    collections::HashSet,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::HashSet, sync::Mutex};
+
+use crate::locks::lock;
 
 use redis::{
     AsyncConnectionConfig, Client, ErrorKind, RedisError, RedisResult, aio::MultiplexedConnection,
@@ -84,10 +83,7 @@ impl Sentinels {
             .await
             .map_err(|error| SentinelError::Answered(advised(error)))?;
         let address = address.ok_or_else(|| SentinelError::Answered(self.unknown_name()))?;
-        let is_new = reported
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(address.clone());
+        let is_new = lock(&reported).insert(address.clone());
         if is_new {
             self.connect_master(address, config)
                 .await

@@ -4,7 +4,7 @@ use std::{
     future::{Future, poll_fn},
     io,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll},
     time::Duration,
 };
@@ -22,6 +22,7 @@ use super::{
     sentinel::Sentinels,
 };
 use crate::{
+    locks::lock,
     store::{BoxFuture, Program, StoreError, engine::SingleFlight},
     time::{Clock, SystemClock, Timestamp},
 };
@@ -68,7 +69,7 @@ impl SharedConnection {
     }
 
     fn current(&self) -> MutexGuard<'_, CurrentConnection> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.current)
     }
 
     fn existing(&self) -> Option<(MultiplexedConnection, u64)> {

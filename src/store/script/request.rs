@@ -60,7 +60,7 @@
 use std::{
     collections::HashMap,
     mem, ptr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use foldhash::fast::RandomState;
@@ -74,6 +74,7 @@ use crate::{
         lone_bucket,
     },
     error::Error,
+    locks::lock,
     store::{
         Ask, Spend,
         ask::ResolvedAsk,
@@ -232,7 +233,7 @@ impl<Rule: Scripted> RuleEncoder<Rule> {
     ///
     /// Fails if the rule does not fit into a script's numbers.
     pub(super) fn encode(&self, prefix: &str, rule: &Rule) -> Result<Arc<EncodedRule>, Error> {
-        let last = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = || lock(&self.0);
         if let Some((known, encoded)) = &*last()
             && known == rule
         {

@@ -2,12 +2,13 @@
 
 #[cfg(feature = "tracing")]
 use std::sync::{
-    Mutex, PoisonError,
+    Mutex,
     atomic::{AtomicBool, Ordering},
 };
 
 #[cfg(feature = "tracing")]
 use crate::{
+    locks::lock,
     log::OnceAMinute,
     time::{Clock, SystemClock, Timestamp},
 };
@@ -90,11 +91,7 @@ impl FailureCounters {
     /// log.
     #[cfg(all(test, feature = "tracing"))]
     pub(super) fn age_failure(&self) -> bool {
-        let mut lines = self
-            .log
-            .lines
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&self.log.lines);
         lines.failed_at = Timestamp::default();
         self.log.is_failing.load(Ordering::Relaxed)
     }
@@ -216,7 +213,7 @@ impl StoreFailureLog {
     /// Returns the number of unlogged failures since the last line, if a line may be logged now;
     /// otherwise counts this failure as unlogged.
     fn due(&self, policies: &str, cause: &str, now: Timestamp) -> Option<u64> {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&self.lines);
         let FailureLines { list, failed_at } = &mut *lines;
         *failed_at = now;
         let unlogged = Self::line(list, policies, cause, now)?

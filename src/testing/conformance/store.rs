@@ -5,7 +5,7 @@ use std::{
     future::{Future, poll_fn},
     mem,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     task::{Poll, Waker},
     time::Duration,
 };
@@ -15,6 +15,7 @@ use crate::{
     algorithm::Algorithm,
     decision::{Charge, Decisions},
     key::Key,
+    locks::lock,
     policy::Policy,
     store::{Ask, BoxFuture, Check, Delta, NodeCounts, Pulled, Renewed, Settlement, Store},
 };
@@ -274,7 +275,7 @@ impl Race {
     }
 
     fn lock(&self) -> MutexGuard<'_, RaceState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Changes the state and wakes all waiting tasks.

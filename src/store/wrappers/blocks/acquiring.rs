@@ -5,7 +5,7 @@ use std::{
     collections::HashSet,
     fmt,
     marker::PhantomData,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -17,6 +17,7 @@ use crate::{
     decision::{Cost, Decision, Decisions, Verdict},
     error::Error,
     key::Key,
+    locks::lock,
     policy::Policy,
     quota::Quota,
     store::{Ask, Local, LocalBuilder, OwnedAsks, Progress, Steps, StepsFuture, Store},
@@ -439,9 +440,7 @@ impl<C> BlockAfter<C> {
     }
 
     fn in_flight(&self) -> MutexGuard<'_, HashSet<(u64, Key)>> {
-        self.in_flight
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.in_flight)
     }
 }
 

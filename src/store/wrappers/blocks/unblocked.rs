@@ -7,7 +7,7 @@
 //! ignored.
 
 use std::{
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
@@ -17,6 +17,7 @@ use crate::{
     algorithm::{Algorithm, StateKind},
     decision::{Decision, Decisions},
     key::Key,
+    locks::lock,
     policy::Policy,
     store::{
         Ask, Backend, BoxFuture, Check, Store, StoreError, engine::runtime, local::Fingerprinter,
@@ -88,7 +89,7 @@ impl Unblocked {
             .sets
             .get_or_init(|| (0..SETS).map(|_| Mutex::default()).collect());
         let set = &sets[(fingerprint >> 32) as usize % SETS];
-        let mut slots = set.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = lock(set);
         let own = slots
             .iter()
             .position(|slot| slot.fingerprint == fingerprint);

@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, RwLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -17,6 +17,7 @@ use super::{CircuitBreakerConfig, CircuitState};
 #[cfg(feature = "tracing")]
 use crate::log::OnceAMinute;
 use crate::{
+    locks::{self, lock},
     random::Random,
     stats::Counter,
     store::StoreError,
@@ -236,7 +237,7 @@ impl SharedCircuit {
     /// Locks the circuit, for a few instructions and never across an `.await`.
     fn lock(&self) -> MutexGuard<'_, Circuit> {
         // No change can panic half-way.
-        self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.circuit)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Circuit) -> T) -> T {
@@ -329,7 +330,7 @@ impl<C> Circuits<C> {
     where
         C: Clock,
     {
-        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        let others = locks::read(&self.others);
         let circuits = others.values().map(|circuit| &**circuit);
         let states = circuits
             .chain([&self.first])
@@ -349,12 +350,12 @@ impl<C> Circuits<C> {
             return None;
         }
         {
-            let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+            let others = locks::read(&self.others);
             if let Some(circuit) = others.get(&shard) {
                 return Some(Arc::clone(circuit));
             }
         }
-        let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+        let mut others = locks::write(&self.others);
         if others.len() >= MAX_SHARDS && !others.contains_key(&shard) {
             return None;
         }
@@ -489,7 +490,7 @@ impl CircuitLog {
 
     #[cold]
     fn log_change(&self, change: CircuitChange, outcome: CallOutcome, address: Option<&str>) {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&self.0);
         let is_logged = lines.record(change, outcome);
         // A subscriber may be slow.
         drop(lines);
