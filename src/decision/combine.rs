@@ -37,6 +37,22 @@ impl Decision {
         self.nearness_with(remaining(self), other, remaining(other))
     }
 
+    /// Orders decisions for formats that report one of them, the one to report first: of refusals
+    /// that which ends last, then the [nearest](Self::nearness), then that with the later reset.
+    ///
+    /// A client that waits for the reset of another refusal would be refused again.
+    pub(crate) fn report_order(&self, other: &Self) -> Ordering {
+        let refused_for = |decision: &Self| {
+            let wait = decision.retry_after();
+            // Never is longer than any wait.
+            (decision.kind == VerdictKind::Refuse).then_some((wait.is_none(), wait))
+        };
+        refused_for(other)
+            .cmp(&refused_for(self))
+            .then_with(|| self.nearness(other))
+            .then_with(|| other.reset_after().cmp(&self.reset_after()))
+    }
+
     /// Returns [`nearness`](Self::nearness), given the remaining units of both.
     fn nearness_with(&self, ours: u64, other: &Self, theirs: u64) -> Ordering {
         let rank = |decision: &Self| match decision.kind {

@@ -12,7 +12,8 @@ use proptest::prelude::*;
 use prost::Message as _;
 use serde_json::{Value, json};
 use tollgate::{
-    Decision, Limit, Outcome, Policy, Quota, RateLimitLayer, Timestamp, TokenBucket, Unit, Verdict,
+    AnyRule, Cost, Decision, Limit, Outcome, Policy, Quota, RateLimitLayer, Timestamp, TokenBucket,
+    Unit, Verdict,
     algorithm::Algorithm,
     key::{Header, MissingKey},
     respond::{AsError, Cause, Grpc, Headers, Http, Refusal, Refused, Respond},
@@ -284,6 +285,35 @@ fn legacy_formats_contain_the_nearest_policy() {
         ]
     );
     assert!(tell(Headers::None).is_empty());
+}
+
+/// The one that is declared first, or leaves a smaller share, ended sooner.
+#[test]
+fn a_refusal_is_reported_by_the_limit_that_ends_last() {
+    let refusal = |capacity, remaining, wait| {
+        decision(
+            Verdict::Refuse,
+            capacity,
+            Quota::per_day(capacity),
+            remaining,
+        )
+        .with_retry_after(wait)
+        .with_reset_after(wait.unwrap_or(secs(1)))
+    };
+    let burst = refusal(1, 0, Some(secs(1)));
+    for (longer, shown) in [
+        (refusal(1000, 0, Some(secs(40_000))), ["1000", "0", "40000"]),
+        (refusal(100, 40, Some(secs(720))), ["100", "40", "720"]),
+        // Never is the longest wait.
+        (refusal(50, 50, None), ["50", "50", "1"]),
+    ] {
+        for both in [[("a", burst), ("b", longer)], [("a", longer), ("b", burst)]] {
+            let respond = Http::new().headers(Headers::LegacyDelta);
+            let res = refuse(&respond, Request::new(()), Refusal::new(outcome(both)));
+            let field = |name: &str| res.headers()[format!("x-ratelimit-{name}")].clone();
+            assert_eq!(["limit", "remaining", "reset"].map(field), shown);
+        }
+    }
 }
 
 #[test]
@@ -982,6 +1012,96 @@ fn any_decision() -> impl Strategy<Value = Decision> {
     })
 }
 
+/// Returns a decision of a real rule at noon, which has been charged before.
+fn decision_of_a_rule() -> impl Strategy<Value = Decision> {
+    let rule = (
+        0..7_usize,
+        1..40_u64,
+        prop::sample::select(&["1s", "7s", "1m", "1h", "1d"][..]),
+    );
+    let rule = rule.prop_map(|(kind, amount, period)| {
+        let text = match kind {
+            0 => format!("token-bucket {amount}/{period}"),
+            1 => format!("token-bucket 1/{period} burst={amount}"),
+            2 => format!("fixed-window {amount}/{period}"),
+            3 => format!("sliding-window {amount}/{period}"),
+            4 => format!("sliding-log {amount}/{period}"),
+            5 => format!("leaky-bucket {amount}/{period} queue=2"),
+            _ => format!("token-bucket {amount}/{period} & fixed-window 20/1h"),
+        };
+        text.parse::<AnyRule>().unwrap()
+    });
+    let cost = || prop_oneof![4 => Just(1_u64), 2 => 1..45_u64];
+    let spent = prop::collection::vec(cost(), 0..12);
+    (rule, spent, cost()).prop_map(|(rule, spent, asked)| {
+        let mut state = None;
+        for cost in spent {
+            rule.step(&mut state, NOON, Cost::new(cost).unwrap());
+        }
+        let asked = Cost::new(asked).unwrap();
+        rule.step(&mut state, NOON, asked).decision()
+    })
+}
+
+/// Returns the limit, the remaining units and the reset in a format that reports one limit. The
+/// reset is in seconds from noon.
+fn single_limit(headers: &HeaderMap, format: Headers) -> [u64; 3] {
+    let text = |name: &str| headers[name].to_str().unwrap();
+    let read = |name: &str| text(name).parse().unwrap();
+    match format {
+        Headers::Draft07 => {
+            let numbers = text("ratelimit").split(", ");
+            let numbers = numbers.map(|number| number.split_once('=').unwrap().1.parse().unwrap());
+            numbers.collect::<Vec<_>>().try_into().unwrap()
+        }
+        Headers::Draft06 => ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"].map(read),
+        _ => {
+            let [limit, remaining, reset] = [
+                "x-ratelimit-limit",
+                "x-ratelimit-remaining",
+                "x-ratelimit-reset",
+            ]
+            .map(read);
+            let noon = NOON.as_nanos() / 1_000_000_000;
+            let from = if format == Headers::Legacy { noon } else { 0 };
+            [limit, remaining, reset - from]
+        }
+    }
+}
+
+/// Returns the decisions of which a format for one limit may report any: the refusals that last
+/// longest, or else the admissions; of these, those that leave least; of these, those that end
+/// last. Each step leaves out what another one beats.
+fn reportable(decisions: &[Decision]) -> Vec<Decision> {
+    fn keep(all: &mut Vec<Decision>, is_beaten: impl Fn(&Decision, &Decision) -> bool) {
+        let others = all.clone();
+        all.retain(|one| !others.iter().any(|other| is_beaten(one, other)));
+    }
+    let mut all = decisions.to_vec();
+    keep(&mut all, |one, other| {
+        one.is_admitted() && !other.is_admitted()
+    });
+    if !all[0].is_admitted() {
+        keep(&mut all, |one, other| {
+            match (one.retry_after(), other.retry_after()) {
+                (Some(_), None) => true,
+                (Some(one), Some(other)) => one < other,
+                (None, _) => false,
+            }
+        });
+    }
+    keep(&mut all, |one, other| other.leaves_less_than(one));
+    keep(&mut all, |one, other| {
+        one.reset_after() < other.reset_after()
+    });
+    all
+}
+
+/// Returns whole seconds, rounded up.
+fn rounded_up(wait: Duration) -> u64 {
+    wait.as_nanos().div_ceil(1_000_000_000) as u64
+}
+
 /// Returns the members of a field's lists: names and integers.
 fn members(headers: &HeaderMap, field: &str) -> Vec<(String, Vec<(String, i64)>)> {
     let joined: Vec<_> = headers
@@ -1012,6 +1132,39 @@ fn number(members: &[(String, i64)], key: &str) -> Option<u64> {
 }
 
 proptest! {
+    /// Clients that retry by the reset, such as Octokit, must not be refused again.
+    #[test]
+    fn the_reset_of_a_single_limit_is_never_before_the_retry(
+        decisions in prop::collection::vec(decision_of_a_rule(), 2..=3),
+    ) {
+        let mut all = Outcome::new();
+        for (policy, decision) in ["a", "b", "c"].iter().zip(&decisions) {
+            all.push(Policy::new(policy), *decision);
+        }
+        let is_admitted = all.is_admitted();
+        let single = [Headers::Draft07, Headers::Draft06, Headers::Legacy, Headers::LegacyDelta];
+        for format in single {
+            let headers = if is_admitted {
+                admitted(format, all.clone())
+            } else {
+                let respond = Http::new().headers(format);
+                let res = refuse(&respond, Request::new(()), Refusal::new(all.clone()));
+                res.headers().clone()
+            };
+            let shown = single_limit(&headers, format);
+            let of = |one: &Decision| {
+                let (limit, remaining) = (one.announced_limit(), one.remaining());
+                [limit.unwrap(), remaining.unwrap(), rounded_up(one.reset_after())]
+            };
+            let reportable = reportable(&decisions);
+            prop_assert!(reportable.iter().any(|one| of(one) == shown), "{shown:?} of {decisions:?}");
+            if let Some(retry) = headers.get("retry-after") {
+                let retry: u64 = retry.to_str().unwrap().parse().unwrap();
+                prop_assert!(shown[2] >= retry, "{shown:?} before {retry} of {decisions:?}");
+            }
+        }
+    }
+
     #[test]
     fn no_field_promises_more_than_the_rate(name in "[ -~]{1,128}", decision in any_decision()) {
         let outcome_of_one = outcome([(name.as_str(), decision)]);

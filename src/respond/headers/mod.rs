@@ -44,8 +44,9 @@ use crate::{decision::Decision, error::Error, outcome::Outcome, policy::Policy, 
 /// `Draft` reports every policy, the nearest to exhaustion first. Stacked layers add theirs; if two
 /// of them have the same name by mistake, the one that leaves less is reported.
 /// [`UpstreamFields`](crate::respond::UpstreamFields) has the rules for fields of an upstream. The
-/// other formats report the policy that is nearest to exhaustion (draft-07 reports all of them in
-/// `RateLimit-Policy`), and their reset counts down to a full quota.
+/// other formats report the policy that refuses for longest, or else the one that is nearest to
+/// exhaustion (draft-07 reports all of them in `RateLimit-Policy`), and their reset counts down to
+/// a full quota.
 ///
 /// # Examples
 ///
@@ -263,8 +264,9 @@ impl FieldValues {
         let mut entries: SmallVec<[PolicyEntry<'_>; 2]> =
             outcome.iter().filter_map(PolicyEntry::new).collect();
         entries.sort_by(|a, b| a.decision.nearness(b.decision));
-        let nearest = entries.first()?.decision;
-        let numbers = LegacyNumbers::new(nearest, headers);
+        let decisions = entries.iter().map(|entry| entry.decision);
+        let reported = decisions.min_by(|a, b| a.report_order(b))?;
+        let numbers = LegacyNumbers::new(reported, headers);
         let triple = |format| Self::Triple {
             format,
             numbers,
