@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use support::{Random, cases};
 use tollgate::{
     Decision, Policy, Timestamp, Verdict,
     key::{Key, MissingKey},
@@ -247,6 +248,99 @@ fn policies_that_are_gone_give_their_labels_back() {
         ),
         ("0", "2")
     );
+}
+
+/// The gauges of held units. A snapshot has what was added since the last one.
+#[derive(Debug, Default)]
+struct Held(BTreeMap<String, f64>);
+
+impl Held {
+    fn add(&mut self, snapshotter: &Snapshotter) {
+        for (name, value) in values(snapshotter) {
+            if name.starts_with("tollgate_held_units") {
+                *self.0.entry(name).or_default() += value.parse::<f64>().unwrap();
+            }
+        }
+    }
+}
+
+/// Calls in flight end under another label than they began under, if a policy got one, or lost it,
+/// meanwhile.
+#[test]
+fn held_units_are_never_negative_and_all_are_given_back() {
+    for seed in 0..cases(1_000) {
+        let mut random = Random::new(seed);
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        metrics::with_local_recorder(&recorder, || {
+            let metrics = Metrics::with_capacity(random.below(4) as usize);
+            let policies = ["a", "b", "c", "d", "e"].map(Policy::new);
+            let (key, decision) = (Key::from("alice"), decision(Verdict::Allow));
+            let mut in_flight = Vec::new();
+            let steps = random.below(40);
+            let mut gauges = Held::default();
+            let mut check = |in_flight: &[(&Policy, u64)]| {
+                gauges.add(&snapshotter);
+                let all: u64 = in_flight.iter().map(|(_, units)| units).sum();
+                let context = format!("{seed}: {gauges:?} of {in_flight:?}");
+                assert!(gauges.0.values().all(|gauge| *gauge >= 0.0), "{context}");
+                assert_eq!(gauges.0.values().sum::<f64>(), all as f64, "{context}");
+            };
+            for _ in 0..steps {
+                let policy = &policies[random.below(5) as usize];
+                match random.below(6) {
+                    0 => metrics.gone(policy),
+                    1 => metrics.admitted(&Event::new(policy, &key, &decision)),
+                    2 | 3 => {
+                        let units = 1 + random.below(3);
+                        metrics.held(policy, &key, units);
+                        in_flight.push((policy, units));
+                    }
+                    _ if in_flight.is_empty() => {}
+                    _ => {
+                        let ended = random.below(in_flight.len() as u64) as usize;
+                        let (policy, units) = in_flight.swap_remove(ended);
+                        metrics.released(policy, &key, units);
+                    }
+                }
+                check(&in_flight);
+            }
+            random.shuffle(&mut in_flight);
+            while let Some((policy, units)) = in_flight.pop() {
+                metrics.released(policy, &key, units);
+                check(&in_flight);
+            }
+        });
+    }
+}
+
+/// A call that begins while its policy gives its label back is counted under one label or another.
+#[test]
+fn threads_that_begin_and_end_calls_leave_no_held_units() {
+    let metrics = Metrics::with_capacity(2);
+    let recorder = DebuggingRecorder::new();
+    let (snapshotter, rounds) = (recorder.snapshotter(), cases(20_000));
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (metrics, recorder) = (&metrics, &recorder);
+            scope.spawn(move || {
+                metrics::with_local_recorder(recorder, || {
+                    let (mut random, key) = (Random::new(thread), Key::from("alice"));
+                    let policies = ["a", "b", "c"].map(Policy::new);
+                    for _ in 0..rounds {
+                        let policy = random.choose(&policies);
+                        metrics.held(policy, &key, 1);
+                        metrics.gone(random.choose(&policies));
+                        metrics.released(policy, &key, 1);
+                        metrics.gone(policy);
+                    }
+                });
+            });
+        }
+    });
+    let mut gauges = Held::default();
+    gauges.add(&snapshotter);
+    assert!(gauges.0.values().all(|gauge| *gauge == 0.0), "{gauges:?}");
 }
 
 /// Metrics without a recorder are lost, and do no harm.

@@ -251,7 +251,10 @@ impl Observer for Metrics {
     }
 
     fn held(&self, policy: &Policy, _: &Key, units: u64) {
-        self.of(policy, |metrics| metrics.held().add(units));
+        let policies = &self.registered.policies;
+        while !policies.report(policy, |metrics| metrics.held().add(units)) {
+            policies.wait_for_change();
+        }
     }
 
     fn outlasted(&self, policy: &Policy, _: &Key, units: u64) {
@@ -259,7 +262,12 @@ impl Observer for Metrics {
     }
 
     fn released(&self, policy: &Policy, _: &Key, units: u64) {
-        self.of(policy, |metrics| metrics.held().subtract(units));
+        let policies = &self.registered.policies;
+        let rest = policies.report(policy, |metrics| metrics.held().subtract(units));
+        if rest > 0 {
+            // The call began before its policy had a label of its own.
+            policies.other().held().subtract(rest);
+        }
     }
 
     fn gone(&self, policy: &Policy) {
@@ -295,15 +303,26 @@ impl PolicyTable {
     /// Reports to the metrics of a policy, or to those of all further policies if it is one too
     /// many.
     #[inline]
-    fn report(&self, policy: &Policy, report: impl FnOnce(&PolicyMetrics)) {
+    fn report<T>(&self, policy: &Policy, report: impl FnOnce(&PolicyMetrics) -> T) -> T {
         let policies = self.policies.load();
         match policies.get(&policy.name_digest()) {
             Some(metrics) => report(metrics),
             None => match self.add(policy) {
                 Some(metrics) => report(&metrics),
-                None => report(self.other.get_or_init(|| PolicyMetrics::new("other"))),
+                None => report(self.other()),
             },
         }
+    }
+
+    /// Returns the metrics of all further policies.
+    fn other(&self) -> &PolicyMetrics {
+        self.other.get_or_init(|| PolicyMetrics::new("other"))
+    }
+
+    /// Waits until a policy that is being added or removed was.
+    #[cold]
+    fn wait_for_change(&self) {
+        drop(lock(&self.change));
     }
 
     /// Returns the metrics of a policy that was not found; `None` if it is one too many.
@@ -390,32 +409,59 @@ struct HeldUnits {
     outlasted: Counter,
 }
 
+/// Stands for the held units of a policy that has given its label back. A thread that still has its
+/// metrics must not add to them, because the end of the call would not find them.
+const ENDED: u64 = u64::MAX;
+
+// Relaxed: counts are for reports and order nothing.
 impl HeldUnits {
-    // Relaxed: counts are for reports and order nothing.
-    fn add(&self, units: u64) {
-        let held = self.held.fetch_add(units, Ordering::Relaxed);
+    /// Returns those of a policy that has ended, and never held any.
+    fn ended() -> Self {
+        Self {
+            held: AtomicU64::new(ENDED),
+            most: AtomicU64::new(0),
+            held_gauge: Gauge::noop(),
+            most_gauge: Gauge::noop(),
+            outlasted: Counter::noop(),
+        }
+    }
+
+    /// Adds units; `false` if the policy has ended.
+    fn add(&self, units: u64) -> bool {
+        let more = |held: u64| (held != ENDED).then(|| held.saturating_add(units).min(ENDED - 1));
+        let former = self
+            .held
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        let Ok(held) = former else { return false };
         let held = held.saturating_add(units);
         self.held_gauge.increment(units as f64);
         let most = self.most.fetch_max(held, Ordering::Relaxed);
         // Added, not set: threads add in any order.
         self.most_gauge.increment(held.saturating_sub(most) as f64);
+        true
     }
 
     /// Begins anew; `false` if units are held.
     fn end(&self) -> bool {
-        let ends = self.held.load(Ordering::Relaxed) == 0;
+        let ended = self
+            .held
+            .compare_exchange(0, ENDED, Ordering::Relaxed, Ordering::Relaxed);
+        let ends = matches!(ended, Ok(_) | Err(ENDED));
         if ends {
             self.most_gauge.set(0.0);
         }
         ends
     }
 
-    fn subtract(&self, units: u64) {
-        let less = |held: u64| Some(held.saturating_sub(units));
-        let _ = self
+    /// Subtracts units, as far as they are held here. Returns the rest.
+    fn subtract(&self, units: u64) -> u64 {
+        let less = |held: u64| (held != ENDED).then(|| held.saturating_sub(units));
+        let former = self
             .held
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        self.held_gauge.decrement(units as f64);
+        let here = former.map_or(0, |held| held.min(units));
+        self.held_gauge.decrement(here as f64);
+        units - here
     }
 }
 
@@ -482,7 +528,7 @@ impl PolicyMetrics {
 
     /// Prepares for the end of the limit; `false` if it is still in use.
     fn end(&self) -> bool {
-        self.held.get().is_none_or(HeldUnits::end)
+        self.held.get_or_init(HeldUnits::ended).end()
     }
 
     fn refresh(&self) {
