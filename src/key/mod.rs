@@ -144,7 +144,8 @@ impl Key {
 
     /// Allows the content to be printed and stored in readable form.
     ///
-    /// The key still equals the one without a label. Input above 40 bytes stays a digest.
+    /// The key still equals the one without a label. Input above 40 bytes stays a digest. Remote
+    /// stores write the kind and the content, as in `text=plan-7`, or `text~` and the digest.
     #[must_use]
     pub fn labelled(mut self) -> Self {
         self.meta |= LABELLED;
@@ -449,7 +450,7 @@ fn write_parts(f: &mut fmt::Formatter<'_>, mut parts: &[u8]) -> fmt::Result {
 }
 
 /// A key as the name of a remote store's entry: a digest of 128 bits in hexadecimal digits, or the
-/// label.
+/// label: its kind, `=` and the content, or its kind, `~` and the digest of longer content.
 #[cfg(feature = "tokio")]
 struct StoredKey(Key);
 
@@ -468,8 +469,13 @@ impl fmt::Display for StoredKey {
         let content = &mut [0; INLINE];
         let content = key.content(content);
         if key.is_labelled() {
+            // A client can send the bytes of a digest, so a digest has a mark of its own.
+            let mark = match key.kind() & DIGESTED {
+                0 => '=',
+                _ => '~',
+            };
+            write!(f, "{}{mark}", KeyKind::from_byte(key.kind()).name())?;
             // Braces are escaped: Redis Cluster selects the slot by the text between braces.
-            write!(f, "{}=", KeyKind::from_byte(key.kind()).name())?;
             return content.escape_ascii().try_for_each(|byte| match byte {
                 b'{' | b'}' => write!(f, "\\x{byte:02x}"),
                 _ => write!(f, "{}", char::from(byte)),

@@ -10,6 +10,7 @@ mod deltas;
 mod differential;
 mod kinds;
 mod long_states;
+mod names;
 mod nodes;
 mod race;
 
