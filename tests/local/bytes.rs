@@ -11,7 +11,10 @@ use tollgate::{
         Algorithm, Block, Blockable, Cascade, SlidingLog, SlidingWindow, ThreeColor, WarmUp,
         WarmUpSpaced,
     },
-    store::{Local, LocalBuilder, driver::Ask},
+    store::{
+        AtCapacity, Local, LocalBuilder, Store,
+        driver::{Ask, Check},
+    },
     time::ManualClock,
 };
 
@@ -191,6 +194,63 @@ fn the_calls_of_a_log_take_up_to_32_bytes_each() {
         (16 * 70_000..=32 * 70_000 + 50_000).contains(&bytes),
         "{bytes}"
     );
+}
+
+/// Keys of the map that are removed before they expire, by resets and by refusals of several new
+/// keys at a full store, leave nothing behind that grows.
+#[test]
+fn keys_that_are_removed_leave_no_bytes() {
+    const KEYS: u64 = 2_000;
+    let [one, two] = ["one", "two"].map(Policy::new);
+    let log: AnyRule = "sliding-log 2/1h".parse().unwrap();
+    // In the table, until another rule of its kind writes the state.
+    let [packed, unpacked] = ["token-bucket 5/1h", "token-bucket 5/1h initial=3"]
+        .map(|text| text.parse::<AnyRule>().unwrap());
+    let store = LocalBuilder::new()
+        .capacity(KEYS as usize + 1)
+        .at_capacity(AtCapacity::RefuseNewcomers)
+        .clock(ManualClock::default())
+        .build::<AnyRule>();
+    let ask = |policy, rule, key: u64| Ask::new(policy, rule, key.into(), Cost::ONE);
+    let spend = |rule, key| store.decide(&ask(&one, rule, key));
+    for key in 0..KEYS {
+        assert!(spend(&log, key).is_admitted());
+    }
+    let same = || {
+        assert!(spend(&log, KEYS).is_admitted());
+        store.reset(&one, &KEYS.into());
+    };
+    let different = |key: u64| {
+        assert!(spend(&log, key).is_admitted());
+        store.reset(&one, &key.into());
+    };
+    let moved = |key: u64| {
+        assert!(spend(&packed, key).is_admitted() && spend(&unpacked, key).is_admitted());
+        store.reset(&one, &key.into());
+    };
+    let refused = |key: u64| {
+        let asks = [ask(&one, &log, key), ask(&two, &log, key)];
+        let decisions = store.acquire(&asks);
+        assert!(matches!(decisions, Check::Ready(Ok(decisions)) if !decisions.is_admitted()));
+    };
+    let round = |from: u64| {
+        for key in from..from + 10_000 {
+            same();
+            different(key);
+            moved(key);
+            refused(key);
+            assert_eq!(store.len() as u64, KEYS);
+        }
+    };
+    // Queues grow at first, and the table is made.
+    round(1 << 20);
+    for n in 2..6 {
+        let (bytes, ()) = bytes_kept(|| round(n << 20));
+        assert!(bytes < 10_000, "{bytes} bytes in round {n}");
+    }
+    for key in 0..KEYS {
+        assert!(spend(&log, key).is_admitted() && !spend(&log, key).is_admitted());
+    }
 }
 
 /// A key of a rule that can be blocked takes as many bytes as without blocks, where its state fits

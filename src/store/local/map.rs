@@ -10,7 +10,13 @@
 //! first for each access to a slot.
 //!
 //! Invariant, whenever our own lock is free: the queue contains a fingerprint exactly once if the
-//! map contains it, and not at all otherwise.
+//! map contains it or it is noted as removed, and not at all otherwise. None is in the map and
+//! noted.
+//!
+//! A key that is removed before it expires may stand anywhere in the queue. To search for it would
+//! take work that grows with the store, at each reset and at each refusal of several new keys. So
+//! it is noted, and leaves the queue when it comes to the front, or with all noted ones once these
+//! are more than half of the queue. That is constant work for each removal, on average.
 //!
 //! Several asks access several slots, and each of them more than once. So they
 //! [reserve](Map::reserve_shard) their shards by a flag, which is set before the first access to a
@@ -31,7 +37,7 @@
 //! about to double.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     hash::{BuildHasherDefault, Hasher},
 };
 
@@ -63,10 +69,58 @@ pub(super) struct Map<S> {
 #[derive(Default)]
 #[repr(align(64))]
 struct ShardLock {
-    /// The fingerprints of the shard, in the order in which their slots are checked for expiry.
-    queue: Mutex<VecDeque<u64>>,
+    queue: Mutex<Queue>,
     /// `true` while the slots are reserved for the thread that holds the lock.
     is_reserved: AtomicBool,
+}
+
+/// The fingerprints of a shard, in the order in which their slots are checked for expiry.
+#[derive(Default)]
+struct Queue {
+    order: VecDeque<u64>,
+    /// Those in `order` whose slots were removed. Boxed, because a store begins with a queue in
+    /// each shard, and most never need it.
+    removed: Option<Box<Removed>>,
+}
+
+#[derive(Default)]
+struct Removed(HashSet<u64, BuildHasherDefault<IdentityHasher>>);
+
+impl Queue {
+    /// Adds a fingerprint whose slot is inserted. It keeps the place that it still has.
+    fn push(&mut self, fingerprint: u64) {
+        if self.forget_removed(fingerprint) {
+            return;
+        }
+        if self.order.len() == self.order.capacity() {
+            // By a quarter: a queue that doubles takes up to eight bytes more for each key.
+            let more = self.order.len() / 4 + 4;
+            self.order.reserve_exact(more);
+        }
+        self.order.push_back(fingerprint);
+    }
+
+    /// Takes the first fingerprint. Returns `None` if its slot was removed.
+    fn pop(&mut self) -> Option<u64> {
+        let first = self.order.pop_front()?;
+        (!self.forget_removed(first)).then_some(first)
+    }
+
+    /// Notes that the slot of a fingerprint was removed.
+    fn note_removed(&mut self, fingerprint: u64) {
+        let removed = &mut self.removed.get_or_insert_default().0;
+        removed.insert(fingerprint);
+        if removed.len() > self.order.len() / 2 {
+            self.order.retain(|queued| !removed.contains(queued));
+            self.removed = None;
+        }
+    }
+
+    /// Returns `true` if the slot of a fingerprint was noted as removed, and is no more.
+    fn forget_removed(&mut self, fingerprint: u64) -> bool {
+        let removed = self.removed.as_mut();
+        removed.is_some_and(|removed| removed.0.remove(&fingerprint))
+    }
 }
 
 /// The number of old slots that an insertion checks for expiry. It is two, so that removal outpaces
@@ -172,7 +226,7 @@ impl<S> Map<S> {
 pub(super) struct Shard<'a, S> {
     // The first field, because it is dropped before the lock is released.
     reservation: Option<Reservation<'a>>,
-    queue: MutexGuard<'a, VecDeque<u64>>,
+    queue: MutexGuard<'a, Queue>,
     map: &'a Map<S>,
 }
 
@@ -195,7 +249,7 @@ impl Drop for Reservation<'_> {
 impl<S> Shard<'_, S> {
     #[inline]
     pub(super) fn get_mut(&mut self, location: Location) -> Option<RefMut<'_, u64, MapSlot<S>>> {
-        if self.queue.is_empty() {
+        if self.queue.order.is_empty() {
             return None;
         }
         self.map.map.get_mut(&location.fingerprint)
@@ -203,12 +257,7 @@ impl<S> Shard<'_, S> {
 
     /// Inserts a slot that is not there.
     pub(super) fn insert(&mut self, location: Location, slot: MapSlot<S>) {
-        if self.queue.len() == self.queue.capacity() {
-            // By a quarter: a queue that doubles takes up to eight bytes more for each key.
-            let more = self.queue.len() / 4 + 4;
-            self.queue.reserve_exact(more);
-        }
-        self.queue.push_back(location.fingerprint);
+        self.queue.push(location.fingerprint);
         self.map.map.insert(location.fingerprint, slot);
         // A flag that is written once, not a count: threads that insert would contend for it.
         if !self.map.is_used.load(Ordering::Relaxed) {
@@ -220,7 +269,7 @@ impl<S> Shard<'_, S> {
     pub(super) fn remove(&mut self, location: Location) -> bool {
         let removed = self.remove_if(location.fingerprint, |_| true);
         if removed {
-            self.queue.retain(|queued| *queued != location.fingerprint);
+            self.queue.note_removed(location.fingerprint);
         }
         removed
     }
@@ -233,15 +282,15 @@ impl<S> Shard<'_, S> {
 
     fn expire(&mut self, checks: usize, now: Timestamp, displaced: &Displaced) -> usize {
         let mut removed = 0;
-        for _ in 0..checks.min(self.queue.len()) {
-            let Some(fingerprint) = self.queue.pop_front() else {
-                break;
+        for _ in 0..checks.min(self.queue.order.len()) {
+            let Some(fingerprint) = self.queue.pop() else {
+                continue;
             };
             if self.remove_if(fingerprint, |slot| slot.is_expired(now)) {
                 removed += 1;
                 displaced.note(fingerprint);
             } else {
-                self.queue.push_back(fingerprint);
+                self.queue.order.push_back(fingerprint);
             }
         }
         removed
@@ -249,9 +298,10 @@ impl<S> Shard<'_, S> {
 
     fn clear(&mut self) -> usize {
         let mut removed = 0;
-        while let Some(fingerprint) = self.queue.pop_front() {
+        while let Some(fingerprint) = self.queue.order.pop_front() {
             removed += usize::from(self.remove_if(fingerprint, |_| true));
         }
+        self.queue.removed = None;
         removed
     }
 
@@ -277,5 +327,70 @@ impl Hasher for IdentityHasher {
 
     fn write_u64(&mut self, hash: u64) {
         self.0 = hash;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::random::Random;
+
+    const NOW: Timestamp = Timestamp::from_nanos(1);
+
+    /// Any order of insertions, removals and checks, in a shard of a few keys and of many. The
+    /// fingerprints that a removal touches are counted.
+    #[test]
+    fn a_removal_takes_constant_work_and_every_fingerprint_is_queued_once() {
+        // Of a billion keys, none comes back.
+        let sizes = [1, 2, 3, 10, 100, 1_000, 1 << 30];
+        for (seed, keys) in (1..).zip(sizes) {
+            let (mut random, displaced) = (Random::new(seed), Displaced::new(1_000));
+            let map = Map::<u64>::new();
+            let (mut shard, mut known) = (map.lock_shard(0), BTreeSet::new());
+            let (mut removals, mut touched, mut most) = (0, 0, 0);
+            for step in 0..1_600 {
+                let fingerprint = 1 + random.up_to(keys - 1);
+                // Mostly insertions, then mostly removals, and so on.
+                let insertions = if step / 400 % 2 == 0 { 6 } else { 4 };
+                let removes = random.up_to(9) > insertions;
+                let next = known.range(fingerprint..).next().copied();
+                let fingerprint = next.filter(|_| removes).unwrap_or(fingerprint);
+                let location = Location {
+                    fingerprint,
+                    shard: 0,
+                };
+                if removes {
+                    let queued = shard.queue.order.len();
+                    assert_eq!(shard.remove(location), known.remove(&fingerprint));
+                    removals += 1;
+                    touched += 1;
+                    if shard.queue.order.len() < queued {
+                        touched += queued;
+                    }
+                } else if known.insert(fingerprint) {
+                    let until = [NOW, Timestamp::MAX][usize::from(random.up_to(3) > 0)];
+                    shard.insert(location, MapSlot::until(None, until));
+                } else if random.up_to(3) == 0 {
+                    let expired = shard.expire_some(NOW, &displaced);
+                    let before = known.len();
+                    known.retain(|key| map.map.contains_key(key));
+                    assert_eq!(before - known.len(), expired);
+                }
+                most = most.max(known.len());
+                let order = &shard.queue.order;
+                let removed = shard.queue.removed.iter();
+                let removed: Vec<_> = removed.flat_map(|removed| &removed.0).collect();
+                let queued: BTreeSet<_> = order.iter().copied().collect();
+                assert_eq!(order.len(), known.len() + removed.len());
+                let known_or_removed = known.iter().chain(removed).copied();
+                assert_eq!(queued, known_or_removed.collect());
+                assert!(order.len() <= 2 * most);
+            }
+            assert!(touched <= 4 * removals, "{touched} by {removals} removals");
+            assert_eq!(shard.clear(), known.len());
+            assert!(shard.queue.order.is_empty() && shard.queue.removed.is_none());
+        }
     }
 }
