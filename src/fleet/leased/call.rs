@@ -96,6 +96,12 @@ impl<S, Rule: Leasable, C: Clock> LeasedParts<S, Rule, C> {
         let now = self.now();
         self.keys.acquire(ask, now, is_again, &self.config)
     }
+
+    /// Returns the request of a call for its own cost, beside one that may be under way.
+    fn beside(&self, ask: &Ask<'_, Rule>) -> Result<LeaseRequest<Rule>, StoreError> {
+        let asked = self.keys.beside(ask, self.now(), &self.config);
+        asked.map_err(StoreError::unsupported)
+    }
 }
 
 impl<S, Rule, C> LeasedParts<S, Rule, C>
@@ -267,6 +273,7 @@ where
                 return self.ask_to_the_end().await.map(Self::finish);
             };
             waits += 1;
+            self.let_others_ask()?;
             self.wait(index, waits > MOST_WAITS).await?;
         }
         self.refuse().await.map(Self::finish)
@@ -291,6 +298,20 @@ where
         answer.await.unwrap_or_else(gone)
     }
 
+    /// Leaves it to others to ask for more than a call needs. Whoever waits keeps no request that
+    /// others wait for: two calls could wait for each other, each with a request that it has not
+    /// sent.
+    fn let_others_ask(&mut self) -> Result<(), StoreError> {
+        let inner = &self.inner;
+        for (ask, part) in self.asks.iter().zip(&mut self.parts) {
+            if let LeasedAsk::Ask(asked) = part {
+                inner.keys.failed(asked, &Ok(()));
+                *asked = inner.beside(&ask)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until another call has its answer, and tries again.
     async fn wait(&mut self, index: usize, is_last: bool) -> Result<(), StoreError> {
         if let LeasedAsk::Wait(receiver) = &mut self.parts[index] {
@@ -306,11 +327,7 @@ where
             .map_err(StoreError::unsupported)?;
         let part = self.inner.part(&ask, tried);
         let part = match part {
-            LeasedAsk::Wait(_) if is_last => {
-                let parts = &*self.inner;
-                let asked = parts.keys.beside(&ask, parts.now(), &parts.config);
-                LeasedAsk::Ask(asked.map_err(StoreError::unsupported)?)
-            }
+            LeasedAsk::Wait(_) if is_last => LeasedAsk::Ask(self.inner.beside(&ask)?),
             part => part,
         };
         self.parts[index] = part;

@@ -143,6 +143,56 @@ async fn calls_that_are_refused_or_dropped_give_everything_back() {
     }
 }
 
+/// Calls name their limits in any order, begin at any time, and go on in any order: none waits for
+/// another one that waits for it.
+#[tokio::test]
+async fn calls_of_overlapping_limits_come_to_their_end() {
+    let policies = ["a", "b", "c"].map(Policy::new);
+    let rule = TokenBucket::per_hour(1_000_000);
+    for seed in 0..support::cases(200).max(50) {
+        let clock = ManualClock::default();
+        let (node, mut random) = (leased(&clock, seed), Random::new(seed));
+        for round in 0..20 {
+            let mut calls: Vec<_> = (0..8)
+                .map(|_| {
+                    let mut named: Vec<_> = policies.iter().collect();
+                    while random.below(2) == 0 && named.len() > 1 {
+                        named.remove(random.below(named.len() as u64) as usize);
+                    }
+                    let by = random.below(named.len() as u64) as usize;
+                    named.rotate_left(by);
+                    let (node, rule, cost) = (&node, &rule, Cost::new(1 + random.below(9)));
+                    Box::pin(async move {
+                        let ask = |policy| Ask::new(policy, rule, "alice".into(), cost.unwrap());
+                        let asks: Vec<_> = named.into_iter().map(ask).collect();
+                        node.acquire(&asks).await.unwrap().is_admitted()
+                    })
+                })
+                .collect();
+            let mut turns = 0;
+            while !calls.is_empty() {
+                turns += 1;
+                assert!(
+                    turns < 2_000,
+                    "seed {seed}, round {round}: {} hang",
+                    calls.len()
+                );
+                let next = random.below(calls.len() as u64) as usize;
+                let call = &mut calls[next];
+                let polled = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await;
+                if let Poll::Ready(is_admitted) = polled {
+                    assert!(is_admitted);
+                    drop(calls.remove(next));
+                }
+                tokio::task::yield_now().await;
+            }
+            settle_down().await;
+            assert_exact(&node.stats());
+            clock.advance(Duration::from_secs(random.below(90)));
+        }
+    }
+}
+
 /// Without calls that are dropped, each unit is accounted for.
 #[tokio::test]
 async fn a_refusal_by_one_limit_takes_nothing_from_the_other() {
