@@ -207,8 +207,8 @@ mod limiter;
 #[cfg(feature = "listen")]
 pub mod listen;
 mod live_rule;
-#[cfg(feature = "tracing")]
 mod locks;
+#[cfg(feature = "tracing")]
 mod log;
 mod middleware;
 pub mod observe;
