@@ -343,8 +343,9 @@ pub struct Change<State> {
     pub key: StateKey,
     /// The new state; `None` if nothing is left of it, so that it is to be removed.
     pub state: Option<State>,
-    /// The instant from which on the new state has no effect any more. From then on a store may
-    /// remove it.
+    /// The instant from which on the new state has no effect under the rule of the call. From then
+    /// on a store may remove it, but not before an instant that an earlier change has set: that may
+    /// be of a longer rule, whose debt the state still is.
     pub until: Timestamp,
 }
 
@@ -475,7 +476,8 @@ where
         let known = self.entries.iter().position(|(known, _)| *known == key);
         known.unwrap_or_else(|| {
             let state = (self.read)(&key);
-            self.entries.push((key, Entry::new(state)));
+            self.entries
+                .push((key, Entry::new(state, Timestamp::default())));
             self.entries.len() - 1
         })
     }
@@ -513,8 +515,12 @@ where
 
     fn into_changes(self) -> Vec<Change<Rule::State>> {
         let change = |(key, entry): (_, Entry<_>)| {
-            let (state, until) = (entry.state, entry.written_until?);
-            Some(Change { key, state, until })
+            let Entry {
+                state,
+                until,
+                is_written,
+            } = entry;
+            is_written.then_some(Change { key, state, until })
         };
         self.entries.into_iter().filter_map(change).collect()
     }

@@ -1,14 +1,17 @@
 //! Rules of several kinds under one key, as while two releases run: at most a burst of each kind is
 //! admitted.
 
-use std::time::Duration;
+use std::{future::IntoFuture, time::Duration};
 
 use futures_util::future::join_all;
 use tollgate::{
     AnyRule, Cost, FixedWindow, TokenBucket,
     algorithm::Scripted,
     key::Key,
-    store::{Redis, Store, driver::Ask},
+    store::{
+        Redis, Store,
+        driver::{Ask, Settlement},
+    },
 };
 
 use super::{policy, servers};
@@ -159,4 +162,144 @@ async fn a_state_that_no_longer_matters_is_removed_by_the_next_write() {
         assert!(left <= alone.max(32), "{left}, {alone}, {both}");
         store.reset(policy(), &key).await.unwrap();
     }
+}
+
+/// A longer rule, and a shorter one of the same kind that forgets within a second.
+const LONG_AND_SHORT: [(&str, &str); 7] = [
+    ("token-bucket 1/1s burst=100", "token-bucket 1/1s burst=1"),
+    ("token-bucket 1/1s burst=100", "token-bucket 10/1s burst=1"),
+    (
+        "token-bucket 1/1m initial=99 burst=100 keep=1h",
+        "token-bucket 1/1s burst=1",
+    ),
+    ("leaky-bucket 1/1s queue=99", "leaky-bucket 1/1s queue=0"),
+    ("sliding-log 100/1h", "sliding-log 100/1s"),
+    ("cascade 100/1h > 99/1m", "cascade 100/1s > 99/1s"),
+    (
+        "three-color 1/1s burst=99 peak=2/1s peak-burst=99",
+        "three-color 1/1s burst=1 peak=2/1s peak-burst=1",
+    ),
+];
+
+/// Alone, among calls of other kinds, in one request with the longer rule, and by a refund.
+#[tokio::test]
+async fn a_shorter_rule_forgets_no_debt_of_a_longer_one() {
+    let server = servers::Redis::start();
+    let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
+    let other: AnyRule = "fixed-window 8/365d".parse().unwrap();
+    let mut keys = Vec::new();
+    for (n, (long, short)) in LONG_AND_SHORT.iter().enumerate() {
+        let [long, short] = [long, short].map(|rule| rule.parse::<AnyRule>().unwrap());
+        for way in 0..5_u64 {
+            let key = Key::from(10 * n as u64 + way);
+            let ask = |rule, cost| Ask::new(policy(), rule, key, Cost::new(cost).unwrap());
+            let at_once = [ask(&long, 90), ask(&short, 1)];
+            match way {
+                0 => drop(store.acquire(&at_once).await.unwrap()),
+                1 => {
+                    let calls = at_once.map(|ask| store.acquire(&[ask]).into_future());
+                    drop(join_all(calls).await);
+                }
+                2 => {
+                    drop(store.acquire(&[ask(&other, 1)]).await.unwrap());
+                    for ask in at_once {
+                        drop(store.acquire(&[ask]).await.unwrap());
+                    }
+                }
+                3 => {
+                    drop(store.acquire(&[ask(&long, 90)]).await.unwrap());
+                    let answer = store.acquire(&[ask(&short, 1)]).await.unwrap();
+                    let mut decision = answer.as_slice()[0];
+                    let charge = decision.take_charge();
+                    if let Some(charge) = charge {
+                        let settled = Settlement::new(policy(), &short, key, charge, 0).unwrap();
+                        store.settle(vec![settled]).await.unwrap();
+                    }
+                }
+                _ => {
+                    for ask in at_once {
+                        drop(store.acquire(&[ask]).await.unwrap());
+                    }
+                }
+            }
+            let left = store.look(&[ask(&long, 1)]).await.unwrap().as_slice()[0].remaining();
+            keys.push((long.clone(), key, way, left.unwrap()));
+        }
+    }
+    // By then, the shorter ones have forgotten.
+    tokio::time::sleep(Duration::from_millis(3500)).await;
+    for (rule, key, way, before) in keys {
+        let ask = Ask::new(policy(), &rule, key, Cost::ONE);
+        let left = store.look(&[ask]).await.unwrap().as_slice()[0]
+            .remaining()
+            .unwrap();
+        assert!(
+            left <= before + 12,
+            "{rule}, way {way}: {left} left, {before} before"
+        );
+    }
+}
+
+/// Whoever chooses the endpoint chooses the rule. However a client mixes a longer and a shorter
+/// rule, and pauses until keys are forgotten, it gets no more than the longer one admits alone.
+#[tokio::test]
+async fn nobody_gains_by_choosing_the_rule() {
+    let server = servers::Redis::start();
+    let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
+    let other: AnyRule = "fixed-window 1000000/365d".parse().unwrap();
+    // Units a second, and bursts.
+    let pairs = [
+        (100, 2000, 20),
+        (100, 200, 100),
+        (100, 120, 100),
+        (1000, 5000, 500),
+    ];
+    let client = async |(n, (rate, long, short)): (usize, (u64, u64, u64)), seed: u64| {
+        let (way, number) = (seed % 3, 100 * n as u64 + seed);
+        let mut random = support::Random::new(number);
+        let rules = [long, short].map(|burst| {
+            let rule = match way {
+                // Decided by the driver.
+                2 => format!("leaky-bucket {rate}/1s queue={}", burst - 1),
+                _ => format!("token-bucket {rate}/1s burst={burst}"),
+            };
+            rule.parse::<AnyRule>().unwrap()
+        });
+        let key = Key::from(number);
+        let ask = |rule, cost| Ask::new(policy(), rule, key, Cost::new(cost).unwrap());
+        // In microseconds of the rate.
+        let (mut debt, mut most, mut last) = (0_u64, 0, None);
+        let begun = tokio::time::Instant::now();
+        while begun.elapsed() < Duration::from_secs(8) {
+            let index = random.below(2) as usize;
+            let most_of = [long, short][index];
+            let cost = 1.max(most_of / 2 + random.below(most_of / 2));
+            if way == 1 && random.below(4) == 0 {
+                drop(store.acquire(&[ask(&other, 1)]).await.unwrap());
+            }
+            let answer = store.acquire(&[ask(&rules[index], cost)]).await.unwrap();
+            let decision = answer.as_slice()[0];
+            let at = decision.at().as_nanos() / 1000;
+            debt = debt.saturating_sub(at - last.unwrap_or(at));
+            last = Some(at);
+            if decision.is_admitted() {
+                debt += cost * 1_000_000 / rate;
+            }
+            most = most.max(debt);
+            let pause = random.below(if seed % 2 == 0 { 3000 } else { 600 });
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+        let (most, limit) = (most * rate / 1_000_000, long + rate / 50);
+        assert!(most <= limit, "{rules:?}, way {way}: {most} at once");
+        most * 100 / long
+    };
+    let seeds = pairs
+        .into_iter()
+        .enumerate()
+        .flat_map(|pair| (0..30).map(move |seed| (pair, seed)));
+    let most = join_all(seeds.map(|(pair, seed)| client(pair, seed)))
+        .await
+        .into_iter()
+        .max();
+    assert!(most > Some(90), "{most:?} % of a burst at once");
 }

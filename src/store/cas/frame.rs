@@ -205,10 +205,15 @@ impl<S> Frame<S> {
 }
 
 impl<S: Codec> Frame<S> {
-    /// Returns the state of a kind, and `true` if it was decoded just now; `None` if there is none.
+    /// Returns the state of a kind, until when it matters, and `true` if it was decoded just now;
+    /// `None` if there is none.
     ///
     /// A state that cannot be read counts as none once it no longer matters.
-    fn open(&mut self, kind: StateKind, now: Timestamp) -> Option<(&StoredState<S>, bool)> {
+    fn open(
+        &mut self,
+        kind: StateKind,
+        now: Timestamp,
+    ) -> Option<(&StoredState<S>, Timestamp, bool)> {
         let entry = self.entries.iter_mut().find(|entry| entry.kind == kind)?;
         let is_first = matches!(entry.held, StoredState::Unread);
         if is_first {
@@ -219,7 +224,7 @@ impl<S: Codec> Frame<S> {
             };
         }
         let is_read = matches!(entry.held, StoredState::State(_));
-        (is_read || entry.until > now).then_some((&entry.held, is_first))
+        (is_read || entry.until > now).then_some((&entry.held, entry.until, is_first))
     }
 }
 
@@ -420,15 +425,15 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
     }
 
     fn open(&mut self, kind: StateKind) -> DraftState<S> {
-        let (mut state, mut is_newer) = (None, false);
+        let (mut state, mut is_newer, mut until) = (None, false, Timestamp::default());
         let found = if self.is_reset {
             None
         } else {
             self.frame.open(kind, self.now)
         };
-        if let Some((held, is_first)) = found {
+        if let Some((held, end, is_first)) = found {
             match held {
-                StoredState::State(found) => state = Some(found.clone()),
+                StoredState::State(found) => (state, until) = (Some(found.clone()), end),
                 StoredState::Newer => {
                     is_newer = true;
                     self.newer += u64::from(is_first);
@@ -439,22 +444,24 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
         DraftState {
             kind,
             is_newer,
-            entry: Entry::new(state),
+            entry: Entry::new(state, until),
         }
     }
 
     /// Returns the value to be written; `None` if it has not changed.
     pub(super) fn change(self) -> Option<ValueChange<S>> {
         let now = self.now;
-        let written = self.states.into_iter().filter_map(|state| {
-            Some(WrittenState {
-                kind: state.kind,
-                until: state.entry.written_until?,
-                state: state.entry.state.map(|state| {
-                    let bytes = state.to_bytes();
-                    (StoredState::State(state), bytes)
-                }),
-            })
+        let written = self
+            .states
+            .into_iter()
+            .filter(|state| state.entry.is_written);
+        let written = written.map(|state| WrittenState {
+            kind: state.kind,
+            until: state.entry.until,
+            state: state.entry.state.map(|state| {
+                let bytes = state.to_bytes();
+                (StoredState::State(state), bytes)
+            }),
         });
         let mut written: Vec<_> = written.collect();
         if let Some(sequence_numbers) = self

@@ -217,31 +217,30 @@ impl<Rule: Algorithm, At, T: CopiedStates<Rule, At>> States<ResolvedAsk<Rule, At
 #[derive(Clone)]
 pub(in crate::store) struct Entry<S> {
     pub(in crate::store) state: Option<S>,
-    /// If the state was written: the instant from which on it no longer matters to the rule that
-    /// wrote it last.
-    pub(in crate::store) written_until: Option<Timestamp>,
+    /// The instant from which on the state no longer matters to any rule that wrote it, as far as
+    /// the store knows.
+    pub(in crate::store) until: Timestamp,
+    pub(in crate::store) is_written: bool,
 }
 
 impl<S> Entry<S> {
     /// Creates an entry that was read and not written.
-    pub(in crate::store) fn new(state: Option<S>) -> Self {
+    pub(in crate::store) fn new(state: Option<S>, until: Timestamp) -> Self {
         Self {
             state,
-            written_until: None,
+            until,
+            is_written: false,
         }
-    }
-
-    pub(in crate::store) fn is_written(&self) -> bool {
-        self.written_until.is_some()
     }
 
     pub(in crate::store) fn step<Rule>(&mut self, rule: &Rule, now: Timestamp, cost: Cost) -> Step
     where
         Rule: Algorithm<State = S>,
     {
+        let before = self.matters_until(rule);
         let step = rule.step(&mut self.state, now, cost);
         if matches!(step, Step::Wrote(_)) {
-            self.wrote(rule);
+            self.wrote(rule, before, now);
         }
         step
     }
@@ -258,17 +257,49 @@ impl<S> Entry<S> {
     where
         Rule: Algorithm<State = S>,
     {
-        let was_there = self.state.is_some();
+        let (was_there, before) = (self.state.is_some(), self.matters_until(rule));
         let forgets = rule.forgets(self.state.as_ref(), charge, now, actual);
         rule.settle(&mut self.state, charge, now, actual);
         if was_there || self.state.is_some() {
-            self.wrote(rule);
+            self.wrote(rule, before, now);
         }
         forgets
     }
 
-    fn wrote<Rule: Algorithm<State = S>>(&mut self, rule: &Rule) {
-        let until = self.state.as_ref().map(|state| rule.forgettable_at(state));
-        self.written_until = Some(until.unwrap_or_default());
+    fn matters_until<Rule: Algorithm<State = S>>(&self, rule: &Rule) -> Timestamp {
+        let state = self.state.as_ref();
+        state.map_or(Timestamp::default(), |state| rule.forgettable_at(state))
+    }
+
+    fn wrote<Rule: Algorithm<State = S>>(
+        &mut self,
+        rule: &Rule,
+        before: Timestamp,
+        now: Timestamp,
+    ) {
+        let [until, before, after, now] =
+            [self.until, before, self.matters_until(rule), now].map(Timestamp::as_nanos);
+        self.until = match self.state {
+            Some(_) => Timestamp::from_nanos(postponed(until, before, after, now)),
+            None => Timestamp::default(),
+        };
+        self.is_written = true;
+    }
+}
+
+/// Returns the expiry of a state, which was `until`, after a rule wrote it. It mattered to that
+/// rule until `before`, and now matters to it until `after`.
+///
+/// A client that chooses the endpoint chooses the rule. So a write under a shorter rule must not
+/// have the debt forgotten that a longer one sees in the same state.
+#[inline]
+pub(in crate::store) fn postponed(until: u64, before: u64, after: u64, now: u64) -> u64 {
+    if until <= before.max(now) {
+        // It matters to no other rule for longer.
+        after
+    } else {
+        // A charge postpones the expiry under longer rules by the same span, and that of a log or a
+        // window by the time since the last one, too. A refund does not change it.
+        after.max(until.saturating_add(after.saturating_sub(before)))
     }
 }

@@ -44,7 +44,7 @@ pub(super) use self::{
     task::{concurrently, each_delta, spawn_detached},
 };
 pub(super) use self::{
-    all_or_nothing::{CopiedStates, Entry, NoRoom, States},
+    all_or_nothing::{CopiedStates, Entry, NoRoom, States, postponed},
     refusals::{Lookup, RefusalCache, RefusalEntry},
     unsettled::{SettlementGuard, Unsettled},
 };

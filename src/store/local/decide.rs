@@ -7,7 +7,7 @@ use super::{
     Local, LocalInner,
     evict::Full,
     map::{Location, Shard},
-    state::{MapSlot, WorkingState, postponed},
+    state::{MapSlot, WorkingState},
     table::Claim,
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     decision::{Cost, Decision},
     key::Key,
     policy::Policy,
-    store::{Ask, Settlement},
+    store::{Ask, Settlement, engine::postponed},
     time::{Clock, Timestamp},
 };
 

@@ -22,7 +22,7 @@ use crate::{
         packed::{InMemory, PackedKind, PackedRule, StoreTime},
     },
     decision::Cost,
-    store::Settlement,
+    store::{Settlement, engine::postponed},
     time::{Clock, Timestamp},
 };
 
@@ -136,20 +136,6 @@ impl<S> MapSlot<S> {
             // It stays in the map for a while, as any expired state.
             None => after.max(now),
         };
-    }
-}
-
-/// Returns the expiry of a state, which was `until`, after a rule wrote it. It mattered to that
-/// rule until `before`, and now matters to it until `after`.
-#[inline]
-pub(super) fn postponed(until: u64, before: u64, after: u64, now: u64) -> u64 {
-    if until <= before.max(now) {
-        // It matters to no other rule for longer.
-        after
-    } else {
-        // A charge postpones the expiry under longer rules by the same span. A refund does not
-        // change it.
-        after.max(until.saturating_add(after.saturating_sub(before)))
     }
 }
 

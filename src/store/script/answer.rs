@@ -309,7 +309,7 @@ impl<Rule: Scripted> CopiedStates<Rule, ScriptKey> for Replay<'_, Rule> {
             let state = bytes.and_then(|bytes| state_of(&ask.rule, bytes));
             ByKind {
                 encoded: Arc::clone(encoded),
-                entry: Entry::new(state),
+                entry: Entry::new(state, Timestamp::default()),
             }
         };
         let known = states
@@ -320,7 +320,7 @@ impl<Rule: Scripted> CopiedStates<Rule, ScriptKey> for Replay<'_, Rule> {
             states.len() - 1
         });
         let known = &mut states[known];
-        if !known.entry.is_written() && !Arc::ptr_eq(&known.encoded, encoded) {
+        if !known.entry.is_written && !Arc::ptr_eq(&known.encoded, encoded) {
             *known = read();
         }
         &mut known.entry

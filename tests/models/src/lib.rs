@@ -87,7 +87,7 @@ pub mod store {
     pub(crate) mod engine {
         mod all_or_nothing;
 
-        pub(in crate::store) use self::all_or_nothing::{NoRoom, States};
+        pub(in crate::store) use self::all_or_nothing::{NoRoom, States, postponed};
     }
 
     #[path = "local"]

@@ -447,3 +447,31 @@ async fn a_settlement_that_changes_nothing_writes_nothing_beside_other_kinds() {
         assert_eq!(store.stats().swaps, swaps, "{one} beside {other}");
     }
 }
+
+/// Whoever chooses the endpoint chooses the rule. However a client mixes a longer and a shorter
+/// rule, and pauses until keys are forgotten, it gets no more than the longer one admits alone.
+#[tokio::test]
+async fn nobody_gains_by_choosing_the_rule() {
+    for (seed, [long, short]) in [[100, 5], [20, 15], [3, 1]].into_iter().enumerate() {
+        let rules = [long, short].map(|burst: u64| TokenBucket::per_second(1).burst(burst));
+        let clock = ManualClock::default();
+        clock.advance(Duration::from_secs(1_000_000));
+        let store = driver(Memory::new(clock.clone(), Ways::default()));
+        let (policy, mut random) = (Policy::new("api"), support::Random::new(seed as u64));
+        let (mut debt, mut most_admitted) = (0_u64, 0);
+        for _ in 0..2_000 * support::cases(1).max(1) {
+            let rule = &rules[random.below(2) as usize];
+            let cost = Cost::new(1 + random.below(rule.capacity())).unwrap();
+            let ask = Ask::new(&policy, rule, "alice".into(), cost);
+            let admitted = store.acquire(&[ask]).await.unwrap().is_admitted();
+            debt += if admitted { cost.get() } else { 0 };
+            assert!(debt <= long, "a debt of {debt} under {rules:?}");
+            most_admitted = most_admitted.max(debt);
+            let most = if random.below(4) == 0 { long } else { 3 };
+            let pause = random.below(most);
+            clock.advance(Duration::from_secs(pause));
+            debt = debt.saturating_sub(pause);
+        }
+        assert!(most_admitted * 10 > long * 9, "{most_admitted} of {long}");
+    }
+}

@@ -50,7 +50,7 @@ local function known_to(rule, key)
       return states[n]
     end
   end
-  local state = { kind = kind, parts = {} }
+  local state = { kind = kind, parts = {}, stop = 0 }
   states[#states + 1] = state
   return state
 end
@@ -121,6 +121,32 @@ local function step(rule, state, cost, beside)
   return all, after
 end
 
+-- Returns when a state that a rule wrote stops to matter to it.
+local function end_of(rule, state)
+  local stop = 0
+  for n, part in ipairs(rules[rule]) do
+    local before = own(part, state[n])
+    if before then
+      stop = math.max(stop, ends[part[1]](part, before))
+    end
+  end
+  return stop
+end
+
+-- Returns what a rule has written of a state: its parts, the rule, when they stopped to matter to it `before`, and what other rules have
+-- written of it earlier in this request.
+local function written(state, parts, rule)
+  if state.rule == rule then
+    return { parts = parts, rule = rule, before = state.before, earlier = state.earlier }
+  end
+  local earlier = state.rule and { parts = state.parts, rule = state.rule, before = state.before, earlier = state.earlier }
+  return { parts = parts, rule = rule, before = end_of(rule, state.parts), earlier = earlier }
+end
+
+local function write_state(state, new)
+  state.parts, state.rule, state.before, state.earlier = new.parts, new.rule, new.before, new.earlier
+end
+
 -- (corrections)
 -- (seen)
 -- (grants)
@@ -146,9 +172,10 @@ while calls[at] do
   for n = at, at + STRIDE * asks - 1, STRIDE do
     local rule, state, cost = calls[n], known_to(calls[n], calls[n + 1]), calls[n + 2]
     -- Several asks of a call may be about one state.
-    local parts = after[state] and after[state][1] or state.parts
+    local former = after[state] or state
+    local parts = former.parts
     -- (granted)
-    if after[state] and after[state][2] ~= rule and state.logs then
+    if after[state] and former.rule ~= rule and state.logs then
       -- The other side looks at the state as it was, too.
       step(rules[rule], state.parts, cost, state.logs)
     end
@@ -161,7 +188,7 @@ while calls[at] do
     end
     all = all and passes
     if new then
-      after[state] = { new, rule }
+      after[state] = written(former, new, rule)
       if not passes then
         refused = refused or {}
         refused[#refused + 1] = n
@@ -172,7 +199,7 @@ while calls[at] do
     all = false
   elseif all then
     for state, new in pairs(after) do
-      state.parts, state.rule = new[1], new[2]
+      write_state(state, new)
     end
   elseif refused then
     -- The states that a refusal writes stay. They are made anew, without the charges of the other asks.
@@ -180,7 +207,7 @@ while calls[at] do
       local rule, state = calls[n], known_to(calls[n], calls[n + 1])
       local passes, new = step(rules[rule], state.parts, calls[n + 2], state.logs)
       if new and not passes then
-        state.parts, state.rule = new, rule
+        write_state(state, written(state, new, rule))
       end
     end
   end
@@ -219,8 +246,21 @@ end
 
 -- include value
 
+-- Returns when a written state stops to matter to all rules, if that was `stop` before: as `postponed` does in `store/engine/all_or_nothing.rs`.
+local function postponed(stop, new)
+  if new.earlier then
+    stop = postponed(stop, new.earlier)
+  end
+  local before, after = new.before, end_of(new.rule, new.parts)
+  -- Before, there may have been nothing that the rule reads. An expiry is a whole millisecond.
+  if before == 0 or stop <= math.max(before, now) + 2000 then
+    return after
+  end
+  return math.max(after, stop + math.max(after - before, 0))
+end
+
 -- Sets the time at which each written state expires. Returns true if any was written.
-local function are_written(states)
+local function are_written(states, name)
   local any = false
   for _, state in ipairs(states) do
     any = any or state.rule
@@ -228,13 +268,7 @@ local function are_written(states)
       -- Missing, not readable, or empty after a correction.
       state.stop = -LIMIT
     elseif state.rule then
-      state.stop = now + 1
-      for n, part in ipairs(rules[state.rule]) do
-        local before = own(part, state.parts[n])
-        if before then
-          state.stop = math.max(state.stop, ends[part[1]](part, before))
-        end
-      end
+      state.stop = math.max(now + 1, postponed(stop_of(state, name, now), state))
     end
   end
   return any

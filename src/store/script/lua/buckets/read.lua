@@ -5,6 +5,8 @@ local at, level, from, expires, is_wide, found, full_at, span, before
 -- The microseconds that were refunded to the key, if any, and the end of the last charge that was moved by it; and the states
 -- of other kinds, if there are any.
 local refunded, last, beside
+-- When the bucket stops to matter, if its value is not at its width.
+local stop, charged = nil, 0
 if bytes and #bytes == 32 then
   -- include buckets/wide
   found, before = bytes, from
@@ -25,13 +27,14 @@ if not is_wide then
           local bucket = table.remove(states, n).parts[1]
           at, level, from, refunded, last = bucket[2], bucket[3], bucket[4], bucket[5], bucket[6]
           whole = is_bucket(bucket)
+          stop = state.stop or not is_given and now + call('PTTL', name) * 1000
           break
         end
       end
       beside = states[1] and states
     end
     if not whole then
-      at, refunded, last, healed = nil, nil, nil, healed + 1
+      at, refunded, last, stop, healed = nil, nil, nil, nil, healed + 1
     end
     if last then
       moved = string.format('%s %d %d %d', moved, index, refunded, last)

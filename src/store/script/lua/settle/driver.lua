@@ -69,6 +69,7 @@ for _, correction in ipairs(request[5]) do
   local state = known_to(rule, key)
   local after = settled(rules[rule], state.parts, correction, state.logs)
   if after then
-    state.parts, state.rule, is_changed[key] = after, rule, true
+    write_state(state, written(state, after, rule))
+    is_changed[key] = true
   end
 end

@@ -14,7 +14,8 @@ else
   local pack = cmsgpack.pack
   -- Of each key: when its bucket was left, and at which level, of which gain a microsecond; the numbers of nodes; whether these come first in its value; and
   -- whether it is left to the driver.
-  local ats, levels, gains, lists, are_first, is_left = {}, {}, {}, {}, {}, {}
+  -- And when it stops to matter.
+  local ats, levels, gains, lists, are_first, is_left, stops = {}, {}, {}, {}, {}, {}, {}
   for n, bytes in ipairs(values) do
     local at, level, from, expires, is_wide
     if bytes and #bytes == 32 then
@@ -41,9 +42,11 @@ else
         at, level, from = bucket[2], bucket[3], bucket[4]
         is_wide = is_wide and from > 0 and from <= MOST_GAIN
         lists[n] = list
+        stops[n] = (are_first[n] and other or one)[1]
       end
     end
     ats[n], levels[n], gains[n] = at, level, from
+    stops[n] = stops[n] or is_wide and expires * 1000000
     -- A level at the end of all numbers stays where it is.
     is_left[n] = bytes and not (is_wide and level > -LIMIT / 2)
   end
@@ -90,7 +93,7 @@ else
       if rest < 0 then
         rest = rest + gain
       end
-      local stop = math.max(now + 1, at + (full - level + rest) / gain)
+      local stop = math.max(now + 1, at + (full - level + rest) / gain, stops[key] or 0)
       -- As long as a delta may be repeated.
       local last = math.min(stop + 60000000, LIMIT - 1)
       local list, bucket = pack(lists[key]), '\148\1' .. pack(at, level, gain)

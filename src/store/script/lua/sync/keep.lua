@@ -6,7 +6,7 @@ are_written = function(states, name)
     if state.is_new then
       marks = state
     elseif state.parts[1] then
-      last = math.max(last, state.stop or now + redis.call('PTTL', name) * 1000)
+      last = math.max(last, stop_of(state, name, now))
     end
   end
   if marks then
