@@ -11,6 +11,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{config::Role, limits::Limits};
 use crate::{
+    algorithm::Algorithm,
     decision::Decision,
     store::{Ask, Check, Decisions, NeverFails, OwnedAsks, Store, give_back},
     time::Timestamp,
@@ -40,7 +41,7 @@ pub(super) fn ask_by_role<L, S>(
     asks: &[Ask<'_, L::Rule>],
 ) -> Asked<S::Answer>
 where
-    L: Limits,
+    L: Limits<Rule: Algorithm>,
     S: Store<L::Rule, Error: NeverFails>,
 {
     let role = |ask: &Ask<'_, L::Rule>| {
@@ -57,6 +58,7 @@ where
 #[inline(always)]
 pub(super) fn ask_merged<Rule, S>(store: &S, asks: &[Ask<'_, Rule>], role: Role) -> Asked<S::Answer>
 where
+    Rule: Algorithm,
     S: Store<Rule, Error: NeverFails>,
 {
     let answer = match role {
@@ -77,6 +79,7 @@ where
 #[inline(never)]
 fn ask_separately<Rule, S>(store: &S, asks: &[Ask<'_, Rule>], roles: Roles) -> Asked<S::Answer>
 where
+    Rule: Algorithm,
     S: Store<Rule, Error: NeverFails>,
 {
     if let (&[_, _], &[first, second]) = (asks, roles.as_slice())
@@ -93,6 +96,7 @@ where
 #[inline]
 fn ask_with_candidate<Rule, S>(store: &S, asks: &[Ask<'_, Rule>], roles: Roles) -> Asked<S::Answer>
 where
+    Rule: Algorithm,
     S: Store<Rule, Error: NeverFails>,
 {
     let dry = store.acquire(&asks[1..]);
@@ -112,7 +116,7 @@ where
 /// Makes the decisions those of asks of one role.
 // In place: a decision is slow to copy right after it was written.
 #[inline(always)]
-fn set_role<'a, Rule: 'a>(
+fn set_role<'a, Rule: Algorithm + 'a>(
     role: Role,
     asks: impl Iterator<Item = &'a Ask<'a, Rule>>,
     decisions: &mut Decisions,
@@ -121,7 +125,7 @@ fn set_role<'a, Rule: 'a>(
         for (ask, decision) in asks.zip(decisions.as_mut_slice()) {
             match role {
                 Role::Acquire => {}
-                Role::Look => *decision = decision.for_cost(ask.cost()),
+                Role::Look => *decision = ask.decided_by(decision),
                 Role::DryRun => decision.make_dry_run(),
             }
         }
@@ -153,6 +157,7 @@ impl<A> Asking<A> {
         asks: &OwnedAsks<Rule>,
     ) -> Poll<Decisions>
     where
+        Rule: Algorithm,
         S: Store<Rule, Answer = A, Error: NeverFails>,
         A: Future<Output = Result<Decisions, S::Error>>,
     {
@@ -178,6 +183,8 @@ pub(super) struct Separate<A> {
     /// Answers that are not ready, each with the indices of its asks.
     pending: Vec<(Indices, Pin<Box<A>>)>,
     has_acquired: bool,
+    /// `true` if a look refuses, so that nothing is acquired.
+    is_refused: bool,
 }
 
 /// The role of each ask.
@@ -192,6 +199,7 @@ impl<A> Separate<A> {
             roles,
             pending: Vec::new(),
             has_acquired: false,
+            is_refused: false,
         }
     }
 
@@ -205,6 +213,7 @@ impl<A> Separate<A> {
 
     fn begin<Rule, S>(&mut self, store: &S, asks: &[Ask<'_, Rule>])
     where
+        Rule: Algorithm,
         S: Store<Rule, Answer = A, Error: NeverFails>,
         A: Future<Output = Result<Decisions, S::Error>>,
     {
@@ -223,6 +232,7 @@ impl<A> Separate<A> {
     /// Returns the decisions if the store has answered all asks.
     fn asked<Rule, S>(mut self, store: &S, asks: &[Ask<'_, Rule>]) -> Asked<A>
     where
+        Rule: Algorithm,
         S: Store<Rule, Answer = A, Error: NeverFails>,
         A: Future<Output = Result<Decisions, S::Error>>,
     {
@@ -235,7 +245,7 @@ impl<A> Separate<A> {
     }
 
     /// Keeps an answer, or waits for it.
-    fn receive<Rule, E: NeverFails>(
+    fn receive<Rule: Algorithm, E: NeverFails>(
         &mut self,
         indices: Indices,
         check: Check<A>,
@@ -250,15 +260,27 @@ impl<A> Separate<A> {
         }
     }
 
-    fn keep<Rule>(&mut self, indices: &[usize], decisions: &Decisions, asks: &[Ask<'_, Rule>]) {
+    fn keep<Rule: Algorithm>(
+        &mut self,
+        indices: &[usize],
+        decisions: &Decisions,
+        asks: &[Ask<'_, Rule>],
+    ) {
         // A store that answers too few asks did not decide the others.
         let unanswered = Decision::undecided(false, Timestamp::default(), None);
         let mut decisions = decisions.as_slice().iter();
         for &index in indices {
             let decision = *decisions.next().unwrap_or(&unanswered);
             self.decisions[index] = Some(match self.roles[index] {
+                Role::Acquire if self.is_refused => {
+                    let decision_by_look = asks[index].decided_by(&decision);
+                    match decision_by_look.is_admitted() {
+                        true => decision,
+                        false => decision_by_look,
+                    }
+                }
                 Role::Acquire => decision,
-                Role::Look => decision.for_cost(asks[index].cost()),
+                Role::Look => asks[index].decided_by(&decision),
                 Role::DryRun => decision.as_dry_run(),
             });
         }
@@ -267,6 +289,7 @@ impl<A> Separate<A> {
     /// Asks the next question; returns the decisions once there are all of them.
     fn advance<Rule, S>(&mut self, store: &S, asks: &[Ask<'_, Rule>]) -> Option<Decisions>
     where
+        Rule: Algorithm,
         S: Store<Rule, Answer = A, Error: NeverFails>,
         A: Future<Output = Result<Decisions, S::Error>>,
     {
@@ -274,15 +297,15 @@ impl<A> Separate<A> {
             let looks = self.indices(Role::Look);
             let looks: Option<SmallVec<[_; 4]>> =
                 looks.iter().map(|&index| self.decisions[index]).collect();
-            let all_admit = looks?.iter().all(Decision::is_admitted);
+            self.is_refused = !looks?.iter().all(Decision::is_admitted);
             self.has_acquired = true;
             let acquired = self.indices(Role::Acquire);
             if !acquired.is_empty() {
                 let selected = select(asks, &acquired);
-                let check = if all_admit {
-                    store.acquire(&selected)
-                } else {
+                let check = if self.is_refused {
                     store.look(&selected)
+                } else {
+                    store.acquire(&selected)
                 };
                 self.receive(acquired, check, asks);
             }
@@ -297,6 +320,7 @@ impl<A> Separate<A> {
         asks: &[Ask<'_, Rule>],
     ) -> Poll<Decisions>
     where
+        Rule: Algorithm,
         S: Store<Rule, Answer = A, Error: NeverFails>,
         A: Future<Output = Result<Decisions, S::Error>>,
     {

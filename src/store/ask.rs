@@ -199,6 +199,18 @@ impl<Rule: Algorithm> Ask<'_, Rule> {
         self.rule_for_key().unwrap_or_else(|| self.rule.clone())
     }
 
+    /// Returns the decision about this ask by a look at its state: of a call that is charged later,
+    /// or not at all because another limit refuses it.
+    pub(crate) fn decided_by(&self, look: &Decision) -> Decision {
+        let decision = look.for_cost(self.cost());
+        // Some rules hold the less the longer a key is idle: then no wait helps.
+        let helps = |rule: Rule| rule.look(None, look.at()).would_admit(self.cost());
+        match decision.is_admitted() || look.is_undecided() || helps(self.own_rule()) {
+            true => decision,
+            false => decision.with_retry_after(None),
+        }
+    }
+
     /// Returns the name of the state that this ask reads and changes, for a store of your own.
     pub fn state_key(&self) -> StateKey {
         StateKey::new(self.policy, &self.key, self.rule.state_kind())

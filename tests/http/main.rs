@@ -22,6 +22,7 @@ mod keys;
 mod leaky_layer;
 #[cfg(all(feature = "tokio", feature = "test-util"))]
 mod live_rule;
+mod obeying;
 mod oversized;
 mod pairs;
 #[cfg(feature = "axum")]

@@ -211,9 +211,12 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Steps for Acq
                 self.blocks.counters().refused.add(u64::from(counts));
                 let asks = self.asks.iter().zip(left);
                 let decisions = decisions.as_slice().iter().zip(asks);
-                let decisions = decisions.map(|(look, (ask, left))| match left.is_zero() {
-                    true => *look,
-                    false => while_blocked(look, *left, ask.cost().get()),
+                let decisions = decisions.map(|(look, (ask, left))| {
+                    let decision = ask.decided_by(look);
+                    match left.is_zero() && decision.is_admitted() {
+                        true => *look,
+                        false => while_blocked(&decision, *left, ask.cost().get()),
+                    }
                 });
                 Progress::Finished(Ok(decisions.collect()))
             }
@@ -235,13 +238,12 @@ fn while_blocked(look: &Decision, left: Duration, cost: u64) -> Decision {
     }
     let refusal =
         Decision::new(Verdict::Refuse, look.at(), cost).with_rule_limit(look.rule_limit());
-    let is_too_much = look.limit().is_some_and(|limit| cost > limit);
     // An undecided look has no wait of its own.
     let own = match look.is_undecided() {
         true => Some(Duration::ZERO),
         false => look.retry_after(),
     };
-    let wait = own.filter(|_| !is_too_much).map(|own| own.max(left));
+    let wait = own.map(|own| own.max(left));
     refusal
         .with_remaining(0)
         .with_more_after(left)

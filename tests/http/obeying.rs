@@ -1,0 +1,108 @@
+//! A client that waits for `Retry-After`, and sends its request again, is admitted, whatever the
+//! limits of a layer are and however they are charged. Without one, no wait helps.
+
+use std::{convert::Infallible, time::Duration};
+
+use http::{Request, Response};
+use support::Random;
+use tollgate::{
+    AnyRule, BoxLimit, Cost, Limit, Policy,
+    key::{Global, Key},
+    prelude::*,
+    time::ManualClock,
+};
+use tower::{Layer, ServiceExt, service_fn};
+
+const RULES: [&str; 8] = [
+    "token-bucket 100/1h",
+    "token-bucket 1/1s",
+    "token-bucket 10/1s burst=60 keep-free=20",
+    "fixed-window 50/5m",
+    "sliding-window 80/1m",
+    "sliding-log 70/10m",
+    "cascade 100/1h > 40/1m",
+    "warm-up 200/1s over=10s cold=3",
+];
+
+const COSTS: [u64; 5] = [1, 1, 7, 60, 101];
+
+/// Returns a random limit, and its text.
+fn limit(random: &mut Random, number: usize) -> (BoxLimit<Request<String>, AnyRule>, String) {
+    let mut any = |from: usize| random.below(from as u64) as usize;
+    let (rule, cost) = (RULES[any(RULES.len())], COSTS[any(COSTS.len())]);
+    let limit = Limit::new(rule.parse::<AnyRule>().unwrap())
+        .key(Global)
+        .cost(Cost::new(cost).unwrap())
+        .named(&format!("n{number}"));
+    match any(5) {
+        0 | 1 => (
+            limit.charge_after(|_: &Response<String>| true).boxed(),
+            format!("{rule} later, cost {cost}"),
+        ),
+        2 => (limit.dry_run().boxed(), format!("{rule} dry, cost {cost}")),
+        _ => (limit.boxed(), format!("{rule}, cost {cost}")),
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_waits_for_retry_after_is_admitted() {
+    let (mut waits, mut nevers) = (0, 0);
+    for seed in 0..support::cases(300).max(60) {
+        let (mut random, clock) = (Random::new(seed), ManualClock::default());
+        clock.advance(Duration::from_secs(1_800_000_000));
+        let (limits, texts): (Vec<_>, Vec<_>) = (0..1 + random.below(3) as usize)
+            .map(|number| limit(&mut random, number))
+            .unzip();
+        let names = limits.len();
+        let blocks = LocalBuilder::new()
+            .clock(clock.clone())
+            .build()
+            .with_blocks();
+        let layer = RateLimitLayer::list(limits)
+            .unwrap()
+            .store(blocks.clone().boxed());
+        let service = layer.layer(service_fn(async |_: Request<String>| {
+            Ok::<_, Infallible>(Response::new(String::new()))
+        }));
+        let send = async || {
+            service
+                .clone()
+                .oneshot(Request::new(String::new()))
+                .await
+                .unwrap()
+        };
+        for _ in 0..20 {
+            if random.below(6) == 0 {
+                let policy = Policy::new(&format!("n{}", random.below(names as u64)));
+                let span = Duration::from_secs(1 + random.below(30));
+                let blocked = blocks.block::<AnyRule>(&policy, Key::GLOBAL, span).unwrap();
+                drop(blocked.at_once());
+            }
+            let answer = send().await;
+            match (
+                answer.status().as_u16(),
+                answer.headers().get("retry-after"),
+            ) {
+                (200, _) => clock.advance(Duration::from_millis(random.below(3_000))),
+                (status, Some(wait)) => {
+                    waits += 1;
+                    let wait = wait.to_str().unwrap().parse().unwrap();
+                    clock.advance(Duration::from_secs(wait));
+                    let again = send().await;
+                    assert_eq!(
+                        again.status(),
+                        200,
+                        "seed {seed}: {status}, {wait} s of {texts:?}: {again:?}"
+                    );
+                }
+                (status, None) => {
+                    nevers += 1;
+                    clock.advance(Duration::from_secs(100 * 24 * 60 * 60));
+                    let again = send().await;
+                    assert_eq!(again.status(), status, "seed {seed}: {texts:?}");
+                }
+            }
+        }
+    }
+    assert!(waits > 100 && nevers > 10, "{waits}, {nevers}");
+}
