@@ -391,8 +391,9 @@ impl Decision {
         self.with_origin(self.origin().of_fallback())
     }
 
-    /// Returns `true` for the decision of a fallback store.
-    pub(super) const fn is_of_fallback(&self) -> bool {
+    /// Returns `true` for the decision of a fallback store, or of the share of a node that cannot
+    /// reach its store.
+    pub(crate) const fn is_of_fallback(&self) -> bool {
         self.origin().is_of_fallback()
     }
 

@@ -146,10 +146,14 @@ async fn refusals_of_a_store_that_cannot_fail_can_be_remembered() {
     // It is not a refusal by the store, and so it is not remembered.
     assert!(asked.acquire(&closed, "b", 1).await.unwrap().is_undecided());
     assert_eq!((closed.remembered(), closed.hits()), (1, 5));
+    // The share ends with the outage, and so do its refusals.
     let fallen = remote.clone().fall_back_to(local()).share(1, 2);
     let fallen = fallen.remember_refusals().clock(memory);
     assert_eq!(asked.pass(&fallen, "c", 10).await, 2);
-    assert_eq!((fallen.remembered(), fallen.hits()), (1, 7));
+    assert_eq!((fallen.remembered(), fallen.hits()), (0, 0));
+    remote.usually(Fault::None);
+    assert_eq!(asked.pass(&fallen, "c", 10).await, 4);
+    assert_eq!((fallen.remembered(), fallen.hits()), (1, 5));
 }
 
 type Call = Request<()>;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Terms;
+use super::{Link, Terms};
 use crate::{
     decision::{Compute, Cost, Decision, Deferred, Numbers, Position, RuleLimit, Verdict},
     time::Timestamp,
@@ -88,9 +88,9 @@ pub(crate) struct DecisionParts {
 
 impl DecisionParts {
     /// The parts of an admission while the state of the key in the store is not known.
-    pub(super) fn unknown(now: Timestamp, position: Option<Position>) -> Self {
+    pub(super) fn unknown(now: Timestamp, position: Option<Position>, link: Link) -> Self {
         Self {
-            at: now,
+            at: Timestamp::from_nanos(now.as_nanos().wrapping_add(link.store_is_ahead)),
             limit: None,
             remaining: 0,
             more_after: 0,

@@ -25,8 +25,16 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan<'a> {
     pub(crate) terms: &'a Terms,
-    /// A mean of the last round trips to the store, in nanoseconds.
+    pub(crate) link: Link,
+}
+
+/// What a node has seen of the way to its store.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Link {
+    /// A mean of the last round trips, in nanoseconds.
     pub(crate) round_trip: u64,
+    /// Added to a time of this node, it gives that of the store which answered last, modulo 2⁶⁴.
+    pub(crate) store_is_ahead: u64,
 }
 
 /// The circumstances of an answer, and the sums that it changes.
@@ -153,7 +161,7 @@ impl LeaseState {
             counts.spent += units;
             counts.admitted += 1;
             let position = self.grants.take(units);
-            let parts = self.parts(now, left, position, terms);
+            let parts = self.parts(now, left, position, plan);
             return Step::Admitted(parts, self.prefetch(now, left, plan));
         }
         self.lacking(now, cost, left, terms, counts)
@@ -229,7 +237,7 @@ impl LeaseState {
         let mut slice = answer.slice(granted, request);
         let position = slice.take(cost);
         self.grants.insert(slice);
-        let parts = self.parts(now, self.grants.left(), Some(position), with.plan.terms);
+        let parts = self.parts(now, self.grants.left(), Some(position), with.plan);
         parts.admission(request.cost)
     }
 
@@ -366,14 +374,14 @@ impl LeaseState {
         now: Timestamp,
         left: u64,
         position: Option<Position>,
-        terms: &Terms,
+        plan: Plan<'_>,
     ) -> DecisionParts {
         match &self.known {
             Some(known) => DecisionParts {
                 position,
-                ..known.parts(now, left, terms)
+                ..known.parts(now, left, plan.terms)
             },
-            None => DecisionParts::unknown(now, position),
+            None => DecisionParts::unknown(now, position, plan.link),
         }
     }
 
@@ -386,7 +394,7 @@ impl LeaseState {
         // As a product, and first of what is at least offered: most calls need no division.
         let duration = plan.terms.duration;
         let lasts = |demand| {
-            let soon = u128::from(demand) * u128::from(plan.round_trip.saturating_mul(2));
+            let soon = u128::from(demand) * u128::from(plan.link.round_trip.saturating_mul(2));
             (u128::from(left) + 1) * u128::from(duration) > soon
         };
         if lasts(self.demand.at_most()) {

@@ -15,16 +15,14 @@ use std::{
     time::Duration,
 };
 
-use smallvec::SmallVec;
-
-use super::lease::{Former, Lease, LeaseOutcome, LeaseRequest, LeasedRule, RecentCalls};
+use super::lease::{Former, KeyLeases, Lease, LeaseOutcome, LeaseRequest, LeasedRule, RecentCalls};
 use crate::{
     algorithm::{Leasable, StateKind, Validity},
     decision::{Charge, Decision, Position},
     fleet::{
         LeaseConfig, LeaseStats,
         keys::{KeyTable, Keys, LOOKS_OF_CALL, LOOKS_OF_ROUND},
-        lease::{Answer, LeaseCounts, LeaseState, Plan, Request, Surroundings},
+        lease::{Answer, LeaseCounts, LeaseState, Link, Plan, Request, Surroundings},
         nodes::Nodes,
         tasks::{OneTask, Sweep},
     },
@@ -54,6 +52,8 @@ pub(super) struct Leases<Rule> {
     /// A mean of the last round trips in nanoseconds. It only determines how early units are asked
     /// for.
     round_trip: AtomicU64,
+    /// By how much the clock of the store that answered last is ahead of this node's, modulo 2⁶⁴.
+    store_is_ahead: AtomicU64,
     /// `true` once the leases were returned: from then on the store decides each call.
     is_closed: AtomicBool,
     pub(super) over_capacity: Counter,
@@ -73,9 +73,6 @@ pub(super) struct LeaseShard<Rule> {
 /// The rule of the last new key, because most keys come under few rules. All shards take it from
 /// one place, so that it takes one place in the cache.
 type LastRule<Rule> = Option<Arc<LeasedRule<Rule>>>;
-
-/// The leases of a key, one for each rule.
-type KeyLeases<Rule> = SmallVec<[Lease<Rule>; 1]>;
 
 /// The charge of a grant, and what is left of it.
 pub(super) struct Leftover<Rule> {
@@ -112,6 +109,7 @@ impl<Rule: Leasable> Leases<Rule> {
             last_rule: Mutex::default(),
             random: Mutex::new(Random::new(seed.unwrap_or_else(random::seed))),
             round_trip: AtomicU64::new(1_000_000),
+            store_is_ahead: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             over_capacity: Counter::default(),
             failed: Counter::default(),
@@ -141,13 +139,14 @@ impl<Rule: Leasable> Leases<Rule> {
         config: &LeaseConfig<C>,
     ) -> Result<LeaseOutcome<Rule>, crate::Error> {
         let fingerprint = self.fingerprint(ask.policy(), ask.key());
-        let (call, round_trip) = ((now, is_again), self.round_trip.load(Ordering::Relaxed));
+        let (call, link) = ((now, is_again), self.link());
         let wanted = (fingerprint, ask.cost());
         let mut shard = self.table.shard(fingerprint);
         let is_open = self.is_open();
         // Known keys are looked up once.
         if is_open && let Some((lease, counts)) = shard.find(fingerprint, ask.rule()) {
-            return Ok(lease.decide(wanted, call, round_trip, counts));
+            let outcome = lease.decide(wanted, call, link, counts);
+            return Ok(shard.with_generation(outcome));
         }
         let rule = shard.rule(ask.rule(), &self.last_rule, config)?;
         let request = if is_open {
@@ -162,7 +161,8 @@ impl<Rule: Leasable> Leases<Rule> {
                 Some(state) => {
                     if let Some((lease, counts)) = shard.lease(fingerprint, &rule, state, now) {
                         self.table.sweeping.want();
-                        return Ok(lease.decide(wanted, call, round_trip, counts));
+                        let outcome = lease.decide(wanted, call, link, counts);
+                        return Ok(shard.with_generation(outcome));
                     }
                     self.over_capacity.add(1);
                     Request::beside(ask.cost(), now)
@@ -173,6 +173,7 @@ impl<Rule: Leasable> Leases<Rule> {
         };
         Ok(LeaseOutcome::Ask(LeaseRequest {
             fingerprint,
+            generation: shard.keys.generation(fingerprint),
             rule,
             request,
         }))
@@ -193,6 +194,7 @@ impl<Rule: Leasable> Leases<Rule> {
         let mut shard = self.table.shard(fingerprint);
         Ok(LeaseRequest {
             fingerprint,
+            generation: shard.keys.generation(fingerprint),
             rule: shard.rule(ask.rule(), &self.last_rule, config)?,
             request: Request::beside(ask.cost(), now),
         })
@@ -209,7 +211,7 @@ impl<Rule: Leasable> Leases<Rule> {
         answer: Decision,
         now: Timestamp,
     ) -> Decision {
-        self.note_round_trip(asked, now);
+        self.note_link(asked, &answer, now);
         let LeaseRequest { rule, request, .. } = asked;
         let own = rule.tightened.for_key(&|| key.digest());
         let tightened = own.as_ref().unwrap_or(&rule.tightened);
@@ -235,12 +237,12 @@ impl<Rule: Leasable> Leases<Rule> {
             now,
             plan: Plan {
                 terms: &rule.terms,
-                round_trip: self.round_trip.load(Ordering::Relaxed),
+                link: self.link(),
             },
             draw: &mut |most| lock(&self.random).up_to(most),
             counts,
         };
-        let Some(lease) = asked.find(keys.get(asked.fingerprint)) else {
+        let Some(lease) = asked.find(keys) else {
             // The leases of the key are gone, so the units above the cost are lost.
             let mut state = LeaseState::default();
             let decision = state.answered(request, &answer, &mut surroundings);
@@ -329,15 +331,14 @@ impl<Rule: Leasable> Leases<Rule> {
         }
     }
 
-    /// Drops the leases of a key.
+    /// Drops the leases of a key. Answers to what was asked for before are none for later ones.
     pub(super) fn drop_leases(&self, policy: &Policy, key: &Key, now: Timestamp) {
         let fingerprint = self.fingerprint(policy, key);
         let mut shard = self.table.shard(fingerprint);
         let LeaseShard { keys, counts, .. } = &mut *shard;
-        for lease in keys.get(fingerprint).into_iter().flatten() {
+        for mut lease in keys.remove(fingerprint).into_iter().flatten() {
             let left = lease.state.clear(now, counts);
             counts.lost += left;
-            lease.state.forget_answers();
         }
     }
 
@@ -401,12 +402,24 @@ impl<Rule: Leasable> Leases<Rule> {
         }
     }
 
-    fn note_round_trip(&self, asked: &LeaseRequest<Rule>, now: Timestamp) {
+    #[inline]
+    fn link(&self) -> Link {
+        Link {
+            round_trip: self.round_trip.load(Ordering::Relaxed),
+            store_is_ahead: self.store_is_ahead.load(Ordering::Relaxed),
+        }
+    }
+
+    fn note_link(&self, asked: &LeaseRequest<Rule>, answer: &Decision, now: Timestamp) {
         let took = now.saturating_since(asked.request.sent_at).as_nanos();
         let took = u64::try_from(took).unwrap_or(u64::MAX);
         let mean = self.round_trip.load(Ordering::Relaxed);
         self.round_trip
             .store(mean - mean / 8 + took / 8, Ordering::Relaxed);
+        if !answer.is_undecided() {
+            let ahead = answer.at().as_nanos().wrapping_sub(now.as_nanos());
+            self.store_is_ahead.store(ahead, Ordering::Relaxed);
+        }
     }
 }
 
@@ -439,7 +452,21 @@ impl<Rule: Leasable> LeaseShard<Rule> {
 
     /// Finds the leases for which a request was made.
     fn find_asked(&mut self, asked: &LeaseRequest<Rule>) -> Option<&mut Lease<Rule>> {
-        asked.find(self.keys.get(asked.fingerprint))
+        asked.find(&mut self.keys)
+    }
+
+    /// Notes for which entry of its key a request is, if there is one.
+    #[inline]
+    fn with_generation(&self, mut outcome: LeaseOutcome<Rule>) -> LeaseOutcome<Rule> {
+        let asked = match &mut outcome {
+            LeaseOutcome::Admitted(_, Some(prefetch)) => Some(&mut **prefetch),
+            LeaseOutcome::Ask(asked) => Some(asked),
+            _ => None,
+        };
+        if let Some(asked) = asked {
+            asked.generation = self.keys.generation(asked.fingerprint);
+        }
+        outcome
     }
 
     /// Returns a rule with all that its leases share.

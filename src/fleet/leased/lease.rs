@@ -8,19 +8,24 @@
 
 use std::{sync::Arc, time::Duration};
 
+use smallvec::SmallVec;
+
 use crate::{
     algorithm::Leasable,
     decision::Cost,
     fleet::{
         LeaseConfig,
-        keys::{Answered, Waiting},
-        lease::{DecisionParts, LeaseCounts, LeaseState, Plan, Request, Step, Terms},
+        keys::{Answered, Keys, Waiting},
+        lease::{DecisionParts, LeaseCounts, LeaseState, Link, Plan, Request, Step, Terms},
     },
     key::Key,
     policy::Policy,
     store::{Ask, StoreError},
     time::Timestamp,
 };
+
+/// The leases of a key, one for each rule.
+pub(super) type KeyLeases<Rule> = SmallVec<[Lease<Rule>; 1]>;
 
 /// The leases of a key under one rule.
 pub(super) struct Lease<Rule> {
@@ -50,6 +55,8 @@ struct Rest {
 /// A request to the store for a key under a rule.
 pub(super) struct LeaseRequest<Rule> {
     pub(super) fingerprint: u64,
+    /// The generation of the key's entry; `None` if it had none.
+    pub(super) generation: Option<u64>,
     pub(super) rule: Arc<LeasedRule<Rule>>,
     pub(super) request: Request,
 }
@@ -81,18 +88,19 @@ impl<Rule: Leasable> LeasedRule<Rule> {
 }
 
 impl<Rule: PartialEq> LeaseRequest<Rule> {
-    /// Finds those of a key's leases for which this was asked.
+    /// Finds those leases for which this was asked. A key that was reset since has none of them.
     pub(super) fn find<'a>(
         &self,
-        leases: Option<impl IntoIterator<Item = &'a mut Lease<Rule>>>,
-    ) -> Option<&'a mut Lease<Rule>>
-    where
-        Rule: 'a,
-    {
+        keys: &'a mut Keys<KeyLeases<Rule>>,
+    ) -> Option<&'a mut Lease<Rule>> {
+        let (leases, generation) = keys.get_with_generation(self.fingerprint)?;
+        if self.generation.is_some_and(|asked| asked != generation) {
+            return None;
+        }
         let is_asked = |lease: &&mut Lease<Rule>| {
             Arc::ptr_eq(&lease.rule, &self.rule) || lease.rule.written == self.rule.written
         };
-        leases?.into_iter().find(is_asked)
+        leases.iter_mut().find(is_asked)
     }
 }
 
@@ -119,15 +127,16 @@ impl<Rule> Lease<Rule> {
         &mut self,
         (fingerprint, cost): (u64, Cost),
         (now, is_again): (Timestamp, bool),
-        round_trip: u64,
+        link: Link,
         counts: &mut LeaseCounts,
     ) -> LeaseOutcome<Rule> {
         let plan = Plan {
             terms: &self.rule.terms,
-            round_trip,
+            link,
         };
         let asked = |request| LeaseRequest {
             fingerprint,
+            generation: None,
             rule: Arc::clone(&self.rule),
             request,
         };

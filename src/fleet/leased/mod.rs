@@ -399,7 +399,18 @@ where
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let inner = &self.inner;
         inner.keys.drop_leases(policy, key, inner.now());
-        boxed(inner.store.reset(policy, key))
+        // What was asked for meanwhile may be of the time before.
+        let again = DropLeases {
+            inner: Arc::clone(inner),
+            owner: (policy.clone(), *key),
+        };
+        match inner.store.reset(policy, key) {
+            Check::Ready(done) => Check::Ready(done),
+            Check::Pending(done) => Check::Pending(Box::pin(async move {
+                let _again = again;
+                done.await
+            })),
+        }
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
@@ -412,6 +423,19 @@ where
 
     fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>> {
         Some(self)
+    }
+}
+
+/// Drops the leases of a key, at the latest when nobody waits for its reset any more.
+struct DropLeases<S, Rule: Leasable, C: Clock> {
+    inner: Arc<LeasedParts<S, Rule, C>>,
+    owner: (Policy, Key),
+}
+
+impl<S, Rule: Leasable, C: Clock> Drop for DropLeases<S, Rule, C> {
+    fn drop(&mut self) {
+        let (inner, (policy, key)) = (&self.inner, &self.owner);
+        inner.keys.drop_leases(policy, key, inner.now());
     }
 }
 

@@ -67,7 +67,12 @@ impl<Rule: Syncable> OfflineShare<Rule> {
     /// Decides a call; `None` without a share.
     pub(super) fn acquire(&mut self, at: Timestamp, cost: Cost) -> Option<Decision> {
         let step = self.part.as_ref()?.step(&mut self.state, at, cost);
-        Some(step.decision().with_rule_limit(self.limit))
+        let decision = step.decision().with_rule_limit(self.limit);
+        Some(match decision.is_admitted() {
+            true => decision,
+            // It ends with the outage, so nobody remembers it.
+            false => decision.of_fallback(),
+        })
     }
 
     /// Returns the decision of a call of one unit; `None` without a share.

@@ -68,6 +68,7 @@ use crate::{
 ///
 /// Only refusals of calls with one ask are cached, because a refusal of several asks may be due to
 /// any of them. Each key has one entry, its last refusal; an admission of a lower cost removes it.
+/// Those of a fallback store, or of a node that cannot reach its store, end with the outage and are not cached.
 /// With a full [cache](Self::capacity), the refusal that ends first is evicted. A refusal [without
 /// an end](crate::Decision::retry_after) is cached for [a second](Self::forever_for). `look` always
 /// reaches the store.
@@ -341,8 +342,9 @@ impl<Rule, C: Clock> PendingAsk<Rule, C> {
         if decision.is_admitted() {
             return self.cache.admitted(self.lookup);
         }
-        // Calls in flight end at any time.
-        if decision.verdict() != Verdict::Refuse || decision.is_in_flight() {
+        // Calls in flight end at any time, and so does an outage.
+        let ends_early = decision.is_in_flight() || decision.is_of_fallback();
+        if decision.verdict() != Verdict::Refuse || ends_early {
             return;
         }
         // The wait begins now, as it does for the client.

@@ -4,7 +4,8 @@ use std::{future::Future, pin::pin, task::Poll, time::Duration};
 
 use support::Random;
 use tollgate::{
-    Cost, Policy, TokenBucket,
+    Cost, FixedWindow, Policy, TokenBucket,
+    key::Key,
     store::{
         LeaseConfig, LeaseStats, Leased, Store, StoreExt,
         driver::{Ask, Transactional},
@@ -190,6 +191,43 @@ async fn calls_of_overlapping_limits_come_to_their_end() {
             assert_exact(&node.stats());
             clock.advance(Duration::from_secs(random.below(90)));
         }
+    }
+}
+
+/// A key is fresh after its reset, whatever was under way meanwhile: a refusal or a grant from
+/// before is none afterwards.
+#[tokio::test]
+async fn a_reset_is_not_undone_by_calls_under_way() {
+    let (policy, rule) = (Policy::new("api"), FixedWindow::per_day(50));
+    for seed in 0..support::cases(200).max(50) {
+        let (clock, mut random) = (ManualClock::default(), Random::new(seed));
+        let server = Transactional::with_clock(MapStore::default(), clock.clone());
+        let config = LeaseConfig::new().seed(seed).clock(clock.clone());
+        let node = Slow::new(server.clone(), seed).leased(config);
+        let key = Key::from("alice");
+        let ask = [Ask::new(&policy, &rule, key, Cost::ONE)];
+        for _ in 0..random.below(90) {
+            node.acquire(&ask).await.unwrap();
+        }
+        let calls = (0..1 + random.below(6)).map(|_| async { node.acquire(&ask).await.unwrap() });
+        let calls = futures_util::future::join_all(calls);
+        let (done, _) = tokio::join!(node.reset(&policy, &key), calls);
+        done.unwrap();
+        settle_down().await;
+        let left = server.look(&ask).await.unwrap().as_slice()[0]
+            .remaining()
+            .unwrap();
+        let mut admitted = 0;
+        while node.acquire(&ask).await.unwrap().is_admitted() {
+            admitted += 1;
+            settle_down().await;
+        }
+        // What was granted before the reset ends with it.
+        assert!(
+            (1..=left + 1).contains(&admitted) || left == 0,
+            "seed {seed}: {admitted} of {left}"
+        );
+        assert_exact(&node.stats());
     }
 }
 

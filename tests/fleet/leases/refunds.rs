@@ -7,8 +7,8 @@ use tollgate::{
     Charge, Cost, Decision, FixedWindow, Limiter, Policy, Quota, SlidingWindow, TokenBucket,
     algorithm::{AnyRule, Leasable, SlidingLog},
     store::{
-        Backend, LeaseConfig, Store,
-        driver::{Ask, Settlement},
+        Backend, LeaseConfig, Store, StoreExt,
+        driver::{Ask, Settlement, Transactional},
     },
     time::ManualClock,
 };
@@ -230,5 +230,67 @@ async fn grants_reach_the_client() {
                 "{rule}, {nodes} nodes: {spent}"
             );
         }
+    }
+}
+
+/// The clock of a node may count from its start, and that of the store from 1970.
+#[tokio::test]
+async fn charges_above_the_estimate_reach_a_store_with_another_clock() {
+    let day = Quota::per_day(10_000);
+    let rules = [
+        AnyRule::from(FixedWindow::new(day)),
+        AnyRule::from(SlidingWindow::new(day)),
+        AnyRule::from(SlidingLog::new(day)),
+        AnyRule::from(TokenBucket::per_day(10_000)),
+    ];
+    for (rule, seed) in rules
+        .iter()
+        .flat_map(|rule| (0..5).map(move |seed| (rule, seed)))
+    {
+        let (of_store, of_node) = (ManualClock::default(), ManualClock::default());
+        of_store.advance(Duration::from_secs(1_800_000_000));
+        of_node.advance(Duration::from_secs(100));
+        let server = Transactional::with_clock(MapStore::default(), of_store.clone());
+        let node = server
+            .clone()
+            .leased(held_for_a_second().clock(of_node.clone()));
+        let (policy, mut random) = (Policy::new("api"), Random::new(seed));
+        let (mut open, mut used) = (VecDeque::new(), 0);
+        for _ in 0..300 {
+            let ask = [Ask::new(
+                &policy,
+                rule,
+                "alice".into(),
+                Cost::new(1 + random.below(9)).unwrap(),
+            )];
+            let mut decision = node.acquire(&ask).await.unwrap().as_slice()[0];
+            if let Some(charge) = decision.take_charge() {
+                open.push_back(charge);
+            }
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+            while open.len() as u64 > random.below(6) {
+                let Some(charge) = open.pop_front() else {
+                    break;
+                };
+                let actual = charge.cost + random.below(40);
+                used += actual;
+                let settlement = Settlement::new(&policy, rule, "alice".into(), charge, actual);
+                node.settle(vec![settlement.unwrap()]).await.unwrap();
+            }
+            for clock in [&of_store, &of_node] {
+                clock.advance(Duration::from_millis(random.below(50)));
+            }
+        }
+        used += open.iter().map(|charge| charge.cost).sum::<u64>();
+        let ask = [Ask::new(&policy, rule, "alice".into(), Cost::ONE)];
+        let look = server.look(&ask).await.unwrap().as_slice()[0];
+        let left = look.remaining().unwrap();
+        assert!(
+            used > 5_000 && used + left <= 10_002,
+            "{rule}, seed {seed}: {used} used, {left} left"
+        );
+        assert_eq!(node.unsettled(), Some(0));
     }
 }

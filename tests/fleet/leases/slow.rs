@@ -32,6 +32,12 @@ impl<R: Leasable> Slow<R> {
             random: Arc::new(Mutex::new(Random::new(seed))),
         }
     }
+
+    /// Returns the turns before and after the store does something.
+    fn some_turns(&self) -> [u64; 2] {
+        let mut random = self.random.lock().unwrap();
+        [(); 2].map(|()| random.below(MOST_TURNS + 1))
+    }
 }
 
 impl<R: Leasable> Backend for Slow<R> {
@@ -47,10 +53,7 @@ where
 
     fn acquire(&self, asks: &[Ask<'_, R>]) -> Check<Self::Answer> {
         let (server, asks) = (self.server.clone(), OwnedAsks::new(asks));
-        let [before, after] = {
-            let mut random = self.random.lock().unwrap();
-            [(); 2].map(|()| random.below(MOST_TURNS + 1))
-        };
+        let [before, after] = self.some_turns();
         Check::Pending(Box::pin(async move {
             turns(before).await;
             let answer = server.acquire(&asks.to_vec()).await;
@@ -70,8 +73,14 @@ where
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        let done = Store::<R>::reset(&self.server, policy, key);
-        Check::Pending(Box::pin(async move { done.await }))
+        let (server, owner) = (self.server.clone(), (policy.clone(), *key));
+        let [before, after] = self.some_turns();
+        Check::Pending(Box::pin(async move {
+            turns(before).await;
+            let done = Store::<R>::reset(&server, &owner.0, &owner.1).await;
+            turns(after).await;
+            done
+        }))
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 /// A store, by tokio's time.
 pub(crate) struct Fleet {
     memory: Memory,
-    clock: TokioClock,
+    pub(crate) clock: TokioClock,
 }
 
 impl Fleet {

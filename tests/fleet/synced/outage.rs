@@ -85,6 +85,28 @@ async fn a_new_key_has_a_part_of_its_limit_in_an_outage() {
     assert_eq!(spent(&fleet.server(), &rule, "alice").await, 25);
 }
 
+/// The refusals of an outage end with it, also for a cache of refusals around the node.
+#[tokio::test(start_paused = true)]
+async fn nobody_remembers_the_refusals_of_an_outage() {
+    let fleet = Fleet::new();
+    let rule = FixedWindow::per_day(100);
+    let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(10).nodes(4));
+    let node = node.remember_refusals().clock(fleet.clock);
+    let admitted = async |calls: u64| {
+        let mut admitted = 0;
+        for _ in 0..calls {
+            let decision = acquire(&node, &rule, "alice", 1).await.unwrap();
+            admitted += u64::from(decision.is_admitted());
+        }
+        admitted
+    };
+    faults.always(Fault::Unavailable);
+    assert_eq!(admitted(100).await, 25);
+    faults.none();
+    tokio::time::sleep(4 * PERIOD).await;
+    assert_eq!(admitted(100).await, 75);
+}
+
 /// Keys that are first called while others have found out that the store is gone are told
 /// afterwards, too.
 #[tokio::test(start_paused = true)]

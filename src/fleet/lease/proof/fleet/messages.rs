@@ -5,7 +5,7 @@ use crate::fleet::lease::proof::meter::Admission;
 use crate::{
     algorithm::{Leasable, Step as Decided},
     decision::{Charge, Cost, Decision, Position},
-    fleet::lease::{Answer, Plan, Request, Step, Surroundings},
+    fleet::lease::{Answer, Link, Plan, Request, Step, Surroundings},
     store::Spend,
     time::Timestamp,
 };
@@ -24,7 +24,10 @@ impl<R: Leasable> Fleet<'_, R> {
             now,
             plan: Plan {
                 terms: &self.terms,
-                round_trip,
+                link: Link {
+                    round_trip,
+                    store_is_ahead: 0,
+                },
             },
             draw: &mut |most| random.up_to(most),
             counts,
@@ -41,7 +44,10 @@ impl<R: Leasable> Fleet<'_, R> {
         let units = Cost::new(cost).unwrap();
         let plan = Plan {
             terms: &self.terms,
-            round_trip: self.weather.delay,
+            link: Link {
+                round_trip: self.weather.delay,
+                store_is_ahead: 0,
+            },
         };
         let Node { state, counts, .. } = &mut self.nodes[index];
         match state.acquire(now, units, tries > 0, plan, counts) {
