@@ -1,7 +1,7 @@
 -- Sequence numbers are kept for a minute longer than all states, because a delta may be repeated.
 local are_states_written = are_written
 are_written = function(states, name)
-  local any, marks, last = are_states_written(states), nil, now
+  local any, marks, last = are_states_written(states, name), nil, now
   for _, state in ipairs(states) do
     if state.is_new then
       marks = state
