@@ -316,7 +316,12 @@ async fn both_ways_of_a_bucket_write_the_same() {
             let [(one, left), (other, other_left)] = &values[..] else {
                 panic!("two keys were written: {values:?}");
             };
+            let ([one, ends], [other, other_ends]) = (split_ends(one), split_ends(other));
             assert_eq!(one, other, "{rule}: {sent:?}");
+            // That of a key is a whole millisecond of the server's.
+            for (end, other) in ends.iter().zip(&other_ends) {
+                assert!(end.abs_diff(*other) <= 2000, "{rule}: {sent:?}");
+            }
             assert!(left.abs_diff(*other_left) < 50, "{values:?}");
             written += 1;
         }
@@ -398,6 +403,23 @@ fn stored(server: &servers::Redis) -> Vec<(Vec<u8>, i64)> {
         }
     };
     server.keys().iter().map(stored).collect()
+}
+
+/// Returns the words of a value without the instants at which its states end, and these.
+fn split_ends(value: &[u8]) -> [Vec<u64>; 2] {
+    let (mut words, mut ends, mut rest) = (Vec::new(), Vec::new(), value);
+    while let [byte, after @ ..] = rest {
+        words.push(u64::from(*byte));
+        rest = after;
+        // A list of two, of which a number of 64 bits is the first.
+        if let (146, [207, end @ ..]) = (*byte, after)
+            && let Some((end, after)) = end.split_first_chunk()
+        {
+            ends.push(u64::from_be_bytes(*end));
+            rest = after;
+        }
+    }
+    [words, ends]
 }
 
 /// The time of this process, in whole microseconds.

@@ -83,7 +83,7 @@ impl Sentinels {
             .await
             .map_err(|error| SentinelError::Answered(advised(error)))?;
         let address = address.ok_or_else(|| SentinelError::Answered(self.unknown_name()))?;
-        let is_new = lock(&reported).insert(address.clone());
+        let is_new = lock(reported).insert(address.clone());
         if is_new {
             self.connect_master(address, config)
                 .await

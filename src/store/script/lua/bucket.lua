@@ -3,14 +3,14 @@
 -- A rule has of each bucket, from index `n` on: gain a microsecond, price of a token, burst, initial fill, for how
 -- long that is kept, and the tokens that it keeps free. A state has its level, and the gain `from` a microsecond in whose units that is.
 
--- `level` of `from` a microsecond, in units of `to` a microsecond, rounded down; cut to what is counted exactly.
+-- `level` of `from` a microsecond, in units of `to` a microsecond, rounded down; cut to what is counted exactly, and can be written.
 local function rescaled(level, from, to)
   if from == to then
     return level
   end
   local whole = div_floor(level, from)
   level = whole * to + div_floor((level - whole * from) * to, from)
-  return math.max(-LIMIT, math.min(level, LIMIT))
+  return math.max(1 - LIMIT, math.min(level, LIMIT))
 end
 
 -- Returns the level of a bucket `elapsed` microseconds after it was left at `level`.

@@ -3,7 +3,7 @@
 -- An expiry is half of a write. So it is set for half as long again as it must be, and then stays until that does not
 -- suffice any more. One that is later than this rule sets any is of a longer rule, under which the state is a debt still: it is postponed
 -- by what is charged, as `postponed` does in `store/engine/all_or_nothing.rs`. Then the key is asked, as another program may have written
--- the value. A time that was given does not pass here: a minute more.
+-- the value. A rule that is longer by less than half, or a second, does not show: a client that alternates gets at most what both admit. A time that was given does not pass here: a minute more.
 if full_at and failure == '' then
   local late, state, more = nil, nil, is_given and 60000 or 0
   charged = math.ceil(charged)

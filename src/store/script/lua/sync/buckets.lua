@@ -14,7 +14,7 @@ else
   local pack = cmsgpack.pack
   -- Of each key: when its bucket was left, and at which level, of which gain a microsecond; the numbers of nodes; whether these come first in its value; and
   -- whether it is left to the driver.
-  -- And when it stops to matter.
+  -- And when it stops to matter, if its value tells.
   local ats, levels, gains, lists, are_first, is_left, stops = {}, {}, {}, {}, {}, {}, {}
   for n, bytes in ipairs(values) do
     local at, level, from, expires, is_wide
@@ -46,7 +46,6 @@ else
       end
     end
     ats[n], levels[n], gains[n] = at, level, from
-    stops[n] = stops[n] or is_wide and expires * 1000000
     -- A level at the end of all numbers stays where it is.
     is_left[n] = bytes and not (is_wide and level > -LIMIT / 2)
   end
@@ -59,7 +58,29 @@ else
       gains[key] = gain
     end
   end
-  local last_rules = {}
+  -- The last rule that wrote each key, and when the bucket stopped to matter to it before.
+  local last_rules, befores = {}, {}
+  local function end_of(key, rule)
+    local gain, full = rule[2], rule[3] * rule[4]
+    local rest = math.fmod(levels[key] - full, gain)
+    if rest < 0 then
+      rest = rest + gain
+    end
+    return ats[key] + math.max(0, (full - levels[key] + rest) / gain)
+  end
+  -- As `postponed` in the driver.
+  local function postpone(key)
+    local rule, before = last_rules[key], befores[key]
+    if rule then
+      local after = end_of(key, rule)
+      local stop = stops[key] or values[key] and now + redis.call('PTTL', KEYS[key]) * 1000 or 0
+      if before == 0 or stop <= math.max(before, now) + 2000 then
+        stops[key] = after
+      else
+        stops[key] = math.max(after, stop + math.max(after - before, 0))
+      end
+    end
+  end
   for _, delta in ipairs(request[5]) do
     local key, charge, node, number, rule = delta[2], delta[3], delta[#delta - 1], delta[#delta], rules[delta[1]][1]
     if is_left[key] then
@@ -70,6 +91,10 @@ else
       if is_new then
         local gain, price, full = rule[2], rule[3], rule[3] * rule[4]
         local before, at, level = ats[key], math.max(now - charge[1], 0), full
+        if last_rules[key] ~= rule then
+          postpone(key)
+          last_rules[key], befores[key] = rule, before and end_of(key, rule) or 0
+        end
         if before then
           level = math.min(levels[key] + math.max(at - before, 0) * gain, full)
           at = math.max(at, before)
@@ -77,7 +102,7 @@ else
           are_first[key] = are_first[key] ~= false
         end
         ats[key], levels[key] = at, math.max(level - charge[3] * price, 1 - LIMIT)
-        lists[key], last_rules[key] = list, rule
+        lists[key] = list
       end
     end
   end
@@ -88,12 +113,8 @@ else
       made[key] = bytes
     end
     if rule then
-      local at, level, gain, full = ats[key], levels[key], rule[2], rule[3] * rule[4]
-      local rest = math.fmod(level - full, gain)
-      if rest < 0 then
-        rest = rest + gain
-      end
-      local stop = math.max(now + 1, at + (full - level + rest) / gain, stops[key] or 0)
+      postpone(key)
+      local at, level, gain, stop = ats[key], levels[key], rule[2], math.max(now + 1, stops[key])
       -- As long as a delta may be repeated.
       local last = math.min(stop + 60000000, LIMIT - 1)
       local list, bucket = pack(lists[key]), '\148\1' .. pack(at, level, gain)
