@@ -44,7 +44,8 @@ use super::{
 ///
 /// Nodes of one store may have different wrappers, as during a
 /// [roll-out](crate::operations#roll-outs). Then all together keep to the limit, but for the bound
-/// of the synchronisation, and for a sliding log of which some nodes have leases.
+/// of the synchronisation, and where only some nodes have leases for a sliding log, and for refunds
+/// by the other nodes.
 ///
 /// ```
 /// use std::time::Duration;
