@@ -287,7 +287,7 @@ async fn nobody_gains_by_choosing_the_rule() {
                 debt += cost * 1_000_000 / rate;
             }
             most = most.max(debt);
-            let pause = random.below(if seed % 2 == 0 { 3000 } else { 600 });
+            let pause = random.below(if seed.is_multiple_of(2) { 3000 } else { 600 });
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
         // The expiry of a bucket is a whole second, and set for half as long again as it must be:

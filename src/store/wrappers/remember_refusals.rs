@@ -67,11 +67,11 @@ use crate::{
 /// # Contents
 ///
 /// Only refusals of calls with one ask are cached, because a refusal of several asks may be due to
-/// any of them. Each key has one entry, its last refusal; an admission of a lower cost removes it.
-/// Those of a fallback store, or of a node that cannot reach its store, end with the outage and are not cached.
-/// With a full [cache](Self::capacity), the refusal that ends first is evicted. A refusal [without
-/// an end](crate::Decision::retry_after) is cached for [a second](Self::forever_for). `look` always
-/// reaches the store.
+/// any of them. Those of a fallback store, or of a node that cannot reach its store, end with the
+/// outage and are not cached. Each key has one entry, its last refusal; an admission of a lower
+/// cost removes it. With a full [cache](Self::capacity), the refusal that ends first is evicted. A
+/// refusal [without an end](crate::Decision::retry_after) is cached for [a
+/// second](Self::forever_for). `look` always reaches the store.
 #[doc(alias = "cache")]
 #[must_use]
 pub struct RememberRefusals<S, Rule, C = SystemClock> {
