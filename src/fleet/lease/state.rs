@@ -308,6 +308,11 @@ impl LeaseState {
         0
     }
 
+    /// Forgets that units were asked for.
+    pub(crate) fn forget_demand(&mut self, units: u64) {
+        self.demand.current = self.demand.current.saturating_sub(units);
+    }
+
     /// Spends more units by force, as far as there are any. Returns how many are lacking.
     pub(crate) fn take_by_force(
         &mut self,

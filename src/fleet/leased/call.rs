@@ -51,7 +51,9 @@ const MOST_WAITS: usize = 4;
 
 /// One ask of a call.
 enum LeasedAsk<Rule> {
-    Decided(Decision),
+    /// With a request for later calls, which is made once the call is admitted: calls that another
+    /// limit refuses are no demand.
+    Decided(Decision, Option<Box<LeaseRequest<Rule>>>),
     Ask(LeaseRequest<Rule>),
     Wait(Answered),
 }
@@ -233,19 +235,18 @@ where
     }
 
     fn push(&mut self, ask: &Ask<'_, Rule>, tried: LeaseOutcome<Rule>) {
-        let part = self.inner.part(ask, tried);
-        self.parts.push(part);
+        self.parts.push(LeasedParts::<S, Rule, C>::part(ask, tried));
     }
 
     /// Returns `true` if all asks are decided, without the store.
     pub(super) fn is_decided(&self) -> bool {
-        let is_decided = |part: &LeasedAsk<Rule>| matches!(part, LeasedAsk::Decided(_));
+        let is_decided = |part: &LeasedAsk<Rule>| matches!(part, LeasedAsk::Decided(..));
         self.parts.iter().all(is_decided) && !self.is_refused()
     }
 
     fn is_refused(&self) -> bool {
         let refused = |part: &LeasedAsk<Rule>| match part {
-            LeasedAsk::Decided(decision) => !decision.is_admitted(),
+            LeasedAsk::Decided(decision, _) => !decision.is_admitted(),
             LeasedAsk::Ask(_) | LeasedAsk::Wait(_) => false,
         };
         self.parts.iter().any(refused)
@@ -253,12 +254,18 @@ where
 
     /// Returns the decisions. The units stay spent.
     pub(super) fn finish(mut self) -> Decisions {
-        let decided = |part| match part {
-            LeasedAsk::Decided(decision) => Some(decision),
-            LeasedAsk::Ask(_) | LeasedAsk::Wait(_) => None,
-        };
-        let decisions: Decisions = self.parts.drain(..).filter_map(decided).collect();
         let asks = self.asks.to_list();
+        let parts = self.parts.drain(..).zip(&asks);
+        let decided = parts.filter_map(|(part, ask)| match part {
+            LeasedAsk::Decided(decision, prefetch) => {
+                if let Some(prefetch) = prefetch {
+                    self.inner.prefetch(ask, prefetch);
+                }
+                Some(decision)
+            }
+            LeasedAsk::Ask(_) | LeasedAsk::Wait(_) => None,
+        });
+        let decisions: Decisions = decided.collect();
         decisions.of_policies(policies(&asks))
     }
 
@@ -283,7 +290,7 @@ where
     async fn ask_to_the_end(self) -> Result<Self, StoreError> {
         let is_prefetch = |part: &LeasedAsk<Rule>| match part {
             LeasedAsk::Ask(asked) => !asked.request.is_exact(),
-            LeasedAsk::Wait(_) | LeasedAsk::Decided(_) => false,
+            LeasedAsk::Wait(_) | LeasedAsk::Decided(..) => false,
         };
         let is_prefetch = self.parts.iter().any(is_prefetch);
         let Some(Ok(runtime)) = is_prefetch.then(runtime) else {
@@ -325,8 +332,7 @@ where
             .inner
             .try_one(&ask, true)
             .map_err(StoreError::unsupported)?;
-        let part = self.inner.part(&ask, tried);
-        let part = match part {
+        let part = match LeasedParts::<S, Rule, C>::part(&ask, tried) {
             LeasedAsk::Wait(_) if is_last => LeasedAsk::Ask(self.inner.beside(&ask)?),
             part => part,
         };
@@ -340,7 +346,7 @@ where
             let asks = self.asks.iter().zip(&self.parts);
             let lacking = asks.filter_map(|(ask, part)| match part {
                 LeasedAsk::Ask(asked) => Some(asked.ask(&ask)),
-                LeasedAsk::Decided(_) | LeasedAsk::Wait(_) => None,
+                LeasedAsk::Decided(..) | LeasedAsk::Wait(_) => None,
             });
             let lacking: SmallVec<[_; 1]> = lacking.collect();
             if lacking.is_empty() {
@@ -361,7 +367,7 @@ where
                 for part in &mut self.parts {
                     if let LeasedAsk::Ask(asked) = part {
                         inner.keys.failed(asked, &Err(error.duplicate()));
-                        *part = LeasedAsk::Decided(Decision::undecided(false, now, None));
+                        *part = LeasedAsk::Decided(Decision::undecided(false, now, None), None);
                     }
                 }
                 return Err(error);
@@ -378,13 +384,14 @@ where
                 continue;
             };
             inner.nodes.note_answer(answer);
-            *part = LeasedAsk::Decided(if is_admitted || !answer.is_admitted() {
+            let decision = if is_admitted || !answer.is_admitted() {
                 let owner = (ask.policy(), ask.key());
                 inner.keys.answered(asked, owner, *answer, now)
             } else {
                 inner.keys.failed(asked, &Ok(()));
                 answer.with_limit_as_written(asked.rule.terms.limit)
-            });
+            };
+            *part = LeasedAsk::Decided(decision, None);
         }
         if is_admitted {
             return Ok(self);
@@ -392,17 +399,23 @@ where
         self.refuse().await
     }
 
-    /// Refunds what was spent. The asks that are not refused are answered by looks.
+    /// Refunds what was spent. The asks that are not refused are answered as by looks: those that a
+    /// lease has paid for by what it knows, the others by the store.
     async fn refuse(mut self) -> Result<Self, StoreError> {
         let inner = Arc::clone(&self.inner);
         let mut unknown = SmallVec::<[usize; 2]>::new();
         for (index, (ask, part)) in self.asks.iter().zip(&mut self.parts).enumerate() {
             match part {
-                LeasedAsk::Decided(decision) if !decision.is_admitted() => {}
-                LeasedAsk::Decided(decision) if decision.charge().is_none() => {}
+                LeasedAsk::Decided(decision, _) if !decision.is_admitted() => {}
+                LeasedAsk::Decided(decision, _) if decision.charge().is_none() => {}
                 _ => {
+                    let is_known = matches!(part, LeasedAsk::Decided(..));
                     inner.undo(&ask, part);
-                    unknown.push(index);
+                    let owner = (ask.policy(), ask.key(), ask.rule());
+                    inner.keys.forget_call(owner, ask.cost(), is_known);
+                    if !is_known {
+                        unknown.push(index);
+                    }
                 }
             }
         }
@@ -416,7 +429,7 @@ where
         };
         let looked = looked.await?;
         for (index, look) in unknown.into_iter().zip(looked.as_slice()) {
-            self.parts[index] = LeasedAsk::Decided(*look);
+            self.parts[index] = LeasedAsk::Decided(*look, None);
         }
         Ok(self)
     }
@@ -428,16 +441,13 @@ where
     Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
-    fn part(self: &Arc<Self>, ask: &Ask<'_, Rule>, tried: LeaseOutcome<Rule>) -> LeasedAsk<Rule> {
+    fn part(ask: &Ask<'_, Rule>, tried: LeaseOutcome<Rule>) -> LeasedAsk<Rule> {
         match tried {
             LeaseOutcome::Admitted(parts, prefetch) => {
-                if let Some(prefetch) = prefetch {
-                    self.prefetch(ask, prefetch);
-                }
-                LeasedAsk::Decided(parts.admission(ask.cost()))
+                LeasedAsk::Decided(parts.admission(ask.cost()), prefetch)
             }
             LeaseOutcome::Refused(parts, wait) => {
-                LeasedAsk::Decided(parts.refusal(ask.cost(), wait))
+                LeasedAsk::Decided(parts.refusal(ask.cost(), wait), None)
             }
             LeaseOutcome::Ask(asked) => LeasedAsk::Ask(asked),
             LeaseOutcome::Wait(receiver) => LeasedAsk::Wait(receiver),
@@ -446,16 +456,21 @@ where
 }
 
 impl<S, Rule: Leasable, C: Clock> LeasedParts<S, Rule, C> {
-    /// Refunds what a part has taken.
+    /// Refunds what a part has taken. It is as if the lease had only been looked at.
     fn undo(&self, ask: &Ask<'_, Rule>, part: &mut LeasedAsk<Rule>) {
         match part {
-            LeasedAsk::Decided(decision) => {
+            LeasedAsk::Decided(decision, prefetch) => {
+                if let Some(prefetch) = prefetch.take() {
+                    self.keys.failed(&prefetch, &Ok(()));
+                }
                 let charge = decision.take_charge();
                 if let Some(charge) = charge.filter(|charge| charge.is_of_lease()) {
                     let owner = (ask.policy(), ask.key(), ask.rule());
                     let now = self.now();
                     self.keys
                         .refund(owner, charge.cost, charge.position, now, &self.config);
+                    let remaining = decision.remaining().unwrap_or(0);
+                    *decision = decision.with_remaining(remaining.saturating_add(charge.cost));
                 }
             }
             LeasedAsk::Ask(asked) => self.keys.failed(asked, &Ok(())),

@@ -18,7 +18,7 @@ use std::{
 use super::lease::{Former, KeyLeases, Lease, LeaseOutcome, LeaseRequest, LeasedRule, RecentCalls};
 use crate::{
     algorithm::{Leasable, StateKind, Validity},
-    decision::{Charge, Decision, Position},
+    decision::{Charge, Cost, Decision, Position},
     fleet::{
         LeaseConfig, LeaseStats,
         keys::{KeyTable, Keys, LOOKS_OF_CALL, LOOKS_OF_ROUND},
@@ -304,6 +304,22 @@ impl<Rule: Leasable> Leases<Rule> {
             }
         };
         self.unsettled.add(u64::from(lost > 0));
+    }
+
+    /// Forgets a call that another limit refuses: it is no demand, and no admission if it `was_paid`
+    /// by a lease.
+    pub(super) fn forget_call(
+        &self,
+        (policy, key, rule): (&Policy, &Key, &Rule),
+        cost: Cost,
+        was_paid: bool,
+    ) {
+        let fingerprint = self.fingerprint(policy, key);
+        let mut shard = self.table.shard(fingerprint);
+        shard.counts.admitted -= u64::from(was_paid);
+        if let Some((lease, _)) = shard.find(fingerprint, rule) {
+            lease.state.forget_demand(cost.get());
+        }
     }
 
     /// Takes more units for a charge. Returns how many are lacking.

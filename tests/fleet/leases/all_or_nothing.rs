@@ -10,6 +10,7 @@ use tollgate::{
         LeaseConfig, LeaseStats, Leased, Store, StoreExt,
         driver::{Ask, Transactional},
     },
+    testing::{Fault, Faulty},
     time::ManualClock,
 };
 
@@ -229,6 +230,49 @@ async fn a_reset_is_not_undone_by_calls_under_way() {
         );
         assert_exact(&node.stats());
     }
+}
+
+/// A client that is known to be over its limit floods a node: the limit of all clients beside it is
+/// asked for nothing, and the store not even while it is down.
+#[tokio::test]
+async fn calls_that_a_known_limit_refuses_are_no_demand_for_another_one() {
+    let (clock, limits) = (ManualClock::default(), Limits::new());
+    let server = Faulty::new(Transactional::with_clock(
+        MapStore::default(),
+        clock.clone(),
+    ));
+    let faults = server.faults();
+    let config = LeaseConfig::new().duration(Duration::from_secs(60)).seed(1);
+    let node = server.leased(config.clock(clock.clone()));
+    let asks = limits.asks();
+    let mut admitted = 0;
+    for _ in 0..400 {
+        let decisions = node.acquire(&asks).await.unwrap();
+        admitted += u64::from(decisions.is_admitted());
+        settle_down().await;
+    }
+    assert!((100..300).contains(&admitted), "{admitted}");
+    faults.always(Fault::Unavailable);
+    let before = node.stats();
+    for _ in 0..1000 {
+        let decisions = node.acquire(&asks).await.unwrap();
+        let [wide, narrow] = decisions.as_slice() else {
+            panic!("{decisions:?}")
+        };
+        assert!(wide.is_admitted() && !narrow.is_admitted());
+        assert!(wide.remaining() > Some(90_000), "{wide:?}");
+        clock.advance(Duration::from_millis(1));
+    }
+    settle_down().await;
+    let after = node.stats();
+    assert_eq!(faults.counts().unavailable, 0);
+    assert_eq!(after.asked, before.asked);
+    assert_eq!(
+        (after.admitted, after.spent),
+        (before.admitted, before.spent)
+    );
+    assert_eq!(after.refused, before.refused + 1000);
+    assert_exact(&after);
 }
 
 /// Without calls that are dropped, each unit is accounted for.
