@@ -203,9 +203,10 @@ impl<Rule: Algorithm> Ask<'_, Rule> {
     /// or not at all because another limit refuses it.
     pub(crate) fn decided_by(&self, look: &Decision) -> Decision {
         let decision = look.for_cost(self.cost());
+        let has_own_wait = self.cost() == Cost::ONE || look.is_undecided();
         // Some rules hold the less the longer a key is idle: then no wait helps.
         let helps = |rule: Rule| rule.look(None, look.at()).would_admit(self.cost());
-        match decision.is_admitted() || look.is_undecided() || helps(self.own_rule()) {
+        match decision.is_admitted() || has_own_wait || helps(self.own_rule()) {
             true => decision,
             false => decision.with_retry_after(None),
         }

@@ -22,6 +22,7 @@ mod keys;
 mod leaky_layer;
 #[cfg(all(feature = "tokio", feature = "test-util"))]
 mod live_rule;
+#[cfg(all(feature = "tokio", feature = "test-util"))]
 mod obeying;
 mod oversized;
 mod pairs;

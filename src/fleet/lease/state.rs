@@ -111,6 +111,11 @@ impl Request {
         self.asking == Some(Asking::First)
     }
 
+    /// Returns `true` if other calls wait for its answer.
+    pub(crate) fn holds_others(&self) -> bool {
+        self.asking.is_some()
+    }
+
     /// Returns `true` if it asks for no more than a call without leases would.
     pub(crate) fn is_exact(&self) -> bool {
         self.up_to == self.cost.get() && !self.is_prefetch

@@ -51,8 +51,8 @@ const MOST_WAITS: usize = 4;
 
 /// One ask of a call.
 enum LeasedAsk<Rule> {
-    /// With a request for later calls, which is made once the call is admitted: calls that another
-    /// limit refuses are no demand.
+    /// With a request for later calls, which is made once no other limit is known to refuse the
+    /// call: one that is refused is no demand.
     Decided(Decision, Option<Box<LeaseRequest<Rule>>>),
     Ask(LeaseRequest<Rule>),
     Wait(Answered),
@@ -254,19 +254,25 @@ where
 
     /// Returns the decisions. The units stay spent.
     pub(super) fn finish(mut self) -> Decisions {
-        let asks = self.asks.to_list();
-        let parts = self.parts.drain(..).zip(&asks);
-        let decided = parts.filter_map(|(part, ask)| match part {
-            LeasedAsk::Decided(decision, prefetch) => {
-                if let Some(prefetch) = prefetch {
-                    self.inner.prefetch(ask, prefetch);
-                }
-                Some(decision)
-            }
+        self.ask_ahead();
+        let decided = |part| match part {
+            LeasedAsk::Decided(decision, _) => Some(decision),
             LeasedAsk::Ask(_) | LeasedAsk::Wait(_) => None,
-        });
-        let decisions: Decisions = decided.collect();
+        };
+        let decisions: Decisions = self.parts.drain(..).filter_map(decided).collect();
+        let asks = self.asks.to_list();
         decisions.of_policies(policies(&asks))
+    }
+
+    /// Makes the requests for later calls.
+    fn ask_ahead(&mut self) {
+        for (ask, part) in self.asks.iter().zip(&mut self.parts) {
+            if let LeasedAsk::Decided(_, prefetch) = part
+                && let Some(prefetch) = prefetch.take()
+            {
+                self.inner.prefetch(&ask, prefetch);
+            }
+        }
     }
 
     /// Decides the call. A caller that no longer waits takes nothing: what was spent is refunded.
@@ -287,7 +293,8 @@ where
     }
 
     /// Asks the store for what is lacking. Then all asks are decided.
-    async fn ask_to_the_end(self) -> Result<Self, StoreError> {
+    async fn ask_to_the_end(mut self) -> Result<Self, StoreError> {
+        self.ask_ahead();
         let is_prefetch = |part: &LeasedAsk<Rule>| match part {
             LeasedAsk::Ask(asked) => !asked.request.is_exact(),
             LeasedAsk::Wait(_) | LeasedAsk::Decided(..) => false,
@@ -311,9 +318,13 @@ where
     fn let_others_ask(&mut self) -> Result<(), StoreError> {
         let inner = &self.inner;
         for (ask, part) in self.asks.iter().zip(&mut self.parts) {
-            if let LeasedAsk::Ask(asked) = part {
-                inner.keys.failed(asked, &Ok(()));
-                *asked = inner.beside(&ask)?;
+            match part {
+                LeasedAsk::Ask(asked) if asked.request.holds_others() => {
+                    inner.keys.failed(asked, &Ok(()));
+                    *asked = inner.beside(&ask)?;
+                }
+                LeasedAsk::Decided(_, prefetch) => inner.drop_prefetch(prefetch),
+                LeasedAsk::Ask(_) | LeasedAsk::Wait(_) => {}
             }
         }
         Ok(())
@@ -456,13 +467,18 @@ where
 }
 
 impl<S, Rule: Leasable, C: Clock> LeasedParts<S, Rule, C> {
+    /// Leaves it to others to ask ahead.
+    fn drop_prefetch(&self, prefetch: &mut Option<Box<LeaseRequest<Rule>>>) {
+        if let Some(prefetch) = prefetch.take() {
+            self.keys.failed(&prefetch, &Ok(()));
+        }
+    }
+
     /// Refunds what a part has taken. It is as if the lease had only been looked at.
     fn undo(&self, ask: &Ask<'_, Rule>, part: &mut LeasedAsk<Rule>) {
         match part {
             LeasedAsk::Decided(decision, prefetch) => {
-                if let Some(prefetch) = prefetch.take() {
-                    self.keys.failed(&prefetch, &Ok(()));
-                }
+                self.drop_prefetch(prefetch);
                 let charge = decision.take_charge();
                 if let Some(charge) = charge.filter(|charge| charge.is_of_lease()) {
                     let owner = (ask.policy(), ask.key(), ask.rule());

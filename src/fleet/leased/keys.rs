@@ -306,8 +306,8 @@ impl<Rule: Leasable> Leases<Rule> {
         self.unsettled.add(u64::from(lost > 0));
     }
 
-    /// Forgets a call that another limit refuses: it is no demand, and no admission if it `was_paid`
-    /// by a lease.
+    /// Forgets a call that another limit refuses: it is no demand, and no admission if a lease has
+    /// paid for it.
     pub(super) fn forget_call(
         &self,
         (policy, key, rule): (&Policy, &Key, &Rule),

@@ -11,7 +11,7 @@
 //! | `unsettled` | the count of settlements that failed |
 
 #[cfg_attr(
-    not(feature = "redis"),
+    not(feature = "tokio"),
     expect(dead_code, reason = "remote stores use the rest")
 )]
 mod all_or_nothing;

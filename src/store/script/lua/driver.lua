@@ -133,18 +133,18 @@ local function end_of(rule, state)
   return stop
 end
 
--- Returns what a rule has written of a state: its parts, the rule, when they stopped to matter to it `before`, and what other rules have
--- written of it earlier in this request.
+-- Returns what a rule has written of a state: its parts, the rule, and until when it matters at least to the rules that wrote it before in
+-- this request.
 local function written(state, parts, rule)
-  if state.rule == rule then
-    return { parts = parts, rule = rule, before = state.before, earlier = state.earlier }
+  local least = state.least or 0
+  if state.rule and state.rule ~= rule then
+    least = math.max(least, end_of(state.rule, state.parts))
   end
-  local earlier = state.rule and { parts = state.parts, rule = state.rule, before = state.before, earlier = state.earlier }
-  return { parts = parts, rule = rule, before = end_of(rule, state.parts), earlier = earlier }
+  return { parts = parts, rule = rule, least = least }
 end
 
 local function write_state(state, new)
-  state.parts, state.rule, state.before, state.earlier = new.parts, new.rule, new.before, new.earlier
+  state.parts, state.rule, state.least = new.parts, new.rule, new.least
 end
 
 -- (corrections)
@@ -246,20 +246,9 @@ end
 
 -- include value
 
--- Returns when a written state stops to matter to all rules, if that was `stop` before: as `postponed` does in `store/engine/all_or_nothing.rs`.
-local function postponed(stop, new)
-  if new.earlier then
-    stop = postponed(stop, new.earlier)
-  end
-  local before, after = new.before, end_of(new.rule, new.parts)
-  -- Before, there may have been nothing that the rule reads. An expiry is a whole millisecond.
-  if before == 0 or stop <= math.max(before, now) + 2000 then
-    return after
-  end
-  return math.max(after, stop + math.max(after - before, 0))
-end
-
 -- Sets the time at which each written state expires. Returns true if any was written.
+--
+-- A state may be a debt under a longer rule than the one that writes. So no write brings its end forward.
 local function are_written(states, name)
   local any = false
   for _, state in ipairs(states) do
@@ -268,7 +257,8 @@ local function are_written(states, name)
       -- Missing, not readable, or empty after a correction.
       state.stop = -LIMIT
     elseif state.rule then
-      state.stop = math.max(now + 1, postponed(stop_of(state, name, now), state))
+      local before = math.max(stop_of(state, name, now), state.least)
+      state.stop = math.max(now + 1, before, end_of(state.rule, state.parts))
     end
   end
   return any

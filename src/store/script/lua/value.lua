@@ -1,6 +1,6 @@
 -- When a state stops to matter. One that does not tell was alone, and matters until its key expires.
 local function stop_of(state, name, now)
-  return state.stop or now + redis.call('PTTL', name) * 1000
+  return state.stop or now + (redis.call('PTTL', name) - more) * 1000
 end
 
 -- The value for states, without those that stopped to matter before `since`, and when the last of them does; nil if there is

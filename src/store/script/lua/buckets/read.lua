@@ -6,7 +6,7 @@ local at, level, from, expires, is_wide, found, full_at, span, before
 -- of other kinds, if there are any.
 local refunded, last, beside
 -- When the bucket stops to matter, if its value is not at its width.
-local stop, charged = nil, 0
+local stop
 if bytes and #bytes == 32 then
   -- include buckets/wide
   found, before = bytes, from

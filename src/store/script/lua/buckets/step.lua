@@ -1,5 +1,5 @@
 -- Takes `calls` of a `cost` each from what was read, as many as it holds above what the rule keeps free. If that is any, it is what is to be written, and
--- `full_at` the time from which on it says no more, `span` after a rule's bucket was empty, of which `charged` is for these calls.
+-- `full_at` the time from which on it says no more, `span` after a rule's bucket was empty.
 local full, each, floor = burst * price, cost * price, kept * price
 local since, left = now, full
 if at then
@@ -31,7 +31,7 @@ if cost <= burst and left - floor >= each then
   if last and left == full and last <= since then
     refunded, last = nil, nil
   end
-  at, level, from, charged = since, left - passed * each, gain, charged + passed * each / gain
+  at, level, from = since, left - passed * each, gain
   local missing = full - level + gain - 1
   full_at, span = math.max(full_at or 0, at + (missing - missing % gain) / gain), full / gain
 end

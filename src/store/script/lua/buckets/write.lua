@@ -1,31 +1,23 @@
 -- Writes what was taken.
 --
 -- An expiry is half of a write. So it is set for half as long again as it must be, and then stays until that does not
--- suffice any more. One that is later than this rule sets any is of a longer rule, under which the state is a debt still: it is postponed
--- by what is charged, as `postponed` does in `store/engine/all_or_nothing.rs`. Then the key is asked, as another program may have written
--- the value. A rule that is longer by less than half, or a second, does not show: a client that alternates gets at most what both admit. A time that was given does not pass here: a minute more.
+-- suffice any more. It never comes nearer: the state may be a debt under a longer rule. Where it is later than this rule sets
+-- any, the key is asked, as another program may have written the value. A time that was given does not pass here: a minute more.
 if full_at and failure == '' then
   local late, state, more = nil, nil, is_given and 60000 or 0
-  charged = math.ceil(charged)
-  local full_before = full_at - charged
   full_at = math.max(full_at, last or 0)
   if beside then
     -- include value
-    if stop and stop > full_before then
-      full_at = math.max(full_at, stop + charged)
-    end
-    beside[#beside + 1] = { parts = { { 1, at, level, from, refunded, last } }, stop = math.max(full_at, now + 1) }
+    local bucket = { 1, at, level, from, refunded, last }
+    beside[#beside + 1] = { parts = { bucket }, stop = math.max(full_at, now + 1, stop or 0) }
     stop, state, full_at = nil, value_of(beside, name, now, now - more * 1000)
-  elseif not is_given and expires * 1000000 > full_before + span / 2 + 1000000 then
-    stop = now + call('PTTL', name) * 1000
   end
   if is_given then
     late, expires = string.format('%d', math.ceil((full_at - now) / 1000) + more), 0
-  elseif stop and stop > full_at then
-    stop = stop + charged
-    late, expires = string.format('%d', math.ceil(stop / 1000)), math.floor(stop / 1000000)
-  elseif stop or full_at > expires * 1000000 then
-    expires = math.ceil((full_at + (full_at - now) / 2) / 1000000)
+  elseif full_at > expires * 1000000 or expires * 1000000 > full_at + 2 * span + 2000000
+    and now + call('PTTL', name) * 1000 < full_at then
+    -- Less two milliseconds, as the expiry that was read is rounded: a whole second stays the same one.
+    expires = math.ceil(math.max(full_at + (full_at - now) / 2, (stop or 0) - 2000) / 1000000)
     -- Numbers take long to become text; many keys share this one.
     late = texts and texts[expires] or string.format('%d000', expires)
     if texts then

@@ -58,27 +58,18 @@ else
       gains[key] = gain
     end
   end
-  -- The last rule that wrote each key, and when the bucket stopped to matter to it before.
-  local last_rules, befores = {}, {}
-  local function end_of(key, rule)
-    local gain, full = rule[2], rule[3] * rule[4]
-    local rest = math.fmod(levels[key] - full, gain)
-    if rest < 0 then
-      rest = rest + gain
-    end
-    return ats[key] + math.max(0, (full - levels[key] + rest) / gain)
-  end
-  -- As `postponed` in the driver.
-  local function postpone(key)
-    local rule, before = last_rules[key], befores[key]
+  local last_rules = {}
+  -- Notes until when a bucket matters to the last rule that wrote it. No write brings that forward, as in the driver.
+  local function extend(key)
+    local rule = last_rules[key]
     if rule then
-      local after = end_of(key, rule)
-      local stop = stops[key] or values[key] and now + redis.call('PTTL', KEYS[key]) * 1000 or 0
-      if before == 0 or stop <= math.max(before, now) + 2000 then
-        stops[key] = after
-      else
-        stops[key] = math.max(after, stop + math.max(after - before, 0))
+      local gain, full = rule[2], rule[3] * rule[4]
+      local rest = math.fmod(levels[key] - full, gain)
+      if rest < 0 then
+        rest = rest + gain
       end
+      local stop = stops[key] or values[key] and now + redis.call('PTTL', KEYS[key]) * 1000 or 0
+      stops[key] = math.max(stop, now + 1, ats[key] + (full - levels[key] + rest) / gain)
     end
   end
   for _, delta in ipairs(request[5]) do
@@ -92,8 +83,8 @@ else
         local gain, price, full = rule[2], rule[3], rule[3] * rule[4]
         local before, at, level = ats[key], math.max(now - charge[1], 0), full
         if last_rules[key] ~= rule then
-          postpone(key)
-          last_rules[key], befores[key] = rule, before and end_of(key, rule) or 0
+          extend(key)
+          last_rules[key] = rule
         end
         if before then
           level = math.min(levels[key] + math.max(at - before, 0) * gain, full)
@@ -113,8 +104,8 @@ else
       made[key] = bytes
     end
     if rule then
-      postpone(key)
-      local at, level, gain, stop = ats[key], levels[key], rule[2], math.max(now + 1, stops[key])
+      extend(key)
+      local at, level, gain, stop = ats[key], levels[key], rule[2], stops[key]
       -- As long as a delta may be repeated.
       local last = math.min(stop + 60000000, LIMIT - 1)
       local list, bucket = pack(lists[key]), '\148\1' .. pack(at, level, gain)
