@@ -136,9 +136,9 @@ impl Cluster {
                 break;
             }
             if query.asking && error.code() == Some("TRYAGAIN") {
-                // The old node has none of the keys, and this one lacks some: those are new. While
-                // a slot migrates, a node creates several keys only if the script declares a single
-                // one.
+                // The old node has none of the keys, since Redis 7.0.3, and this one lacks some:
+                // those are new. While a slot migrates, a node creates several keys only if the
+                // script declares a single one.
                 query.declares_one = true;
                 reply = node.connection.query(query.clone()).await?;
                 continue;

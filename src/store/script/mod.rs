@@ -36,8 +36,7 @@
 //!
 //! States of several kinds are side by side under one key, each with the instant after which it no
 //! longer matters. Otherwise two releases would replace each other's state. Where there is one
-//! kind, it costs nothing. A state of another kind is kept 15 minutes beyond its end, because the
-//! clock of the writer may be ahead.
+//! kind, it costs nothing.
 
 mod answer;
 mod program;
