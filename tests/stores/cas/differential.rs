@@ -18,7 +18,7 @@ use crate::cas::memory::{Memory, Ways, driver};
 
 const KEYS: [&str; 2] = ["alice", "bob"];
 
-/// The state of a key, and the instant from which the rule that wrote it can forget it.
+/// The state of a key, and the instant from which the rules that wrote it can forget it.
 type Kept<S> = Option<(S, Timestamp)>;
 
 /// Returns the state at an instant, or `None` if it has expired.
@@ -29,11 +29,25 @@ fn recall<S: Clone>(kept: &mut Kept<S>, now: Timestamp) -> Option<S> {
     kept.as_ref().map(|(state, _)| state.clone())
 }
 
-fn keep<R: Algorithm<State: Codec>>(kept: &mut Kept<R::State>, rule: &R, state: Option<R::State>) {
+fn keep<R: Algorithm<State: Codec>>(
+    kept: &mut Kept<R::State>,
+    rule: &R,
+    state: Option<R::State>,
+    now: Timestamp,
+) {
     let bytes = |state: Option<&R::State>| state.map(Codec::to_bytes);
     if bytes(state.as_ref()) != bytes(kept.as_ref().map(|(state, _)| state)) {
+        let former = kept.take();
         *kept = state.map(|state| {
-            let until = rule.forgettable_at(&state);
+            let after = rule.forgettable_at(&state);
+            let until = former.map_or(after, |(former, until)| {
+                let before = rule.forgettable_at(&former);
+                match until > before.max(now) {
+                    // A longer rule remembers it, and is owed this charge as well.
+                    true => after.max(until.saturating_add(after.saturating_since(before))),
+                    false => after,
+                }
+            });
             (state, until)
         });
     }
@@ -68,7 +82,7 @@ where
                 let mut state = recall(slot, now);
                 let step = own.step(&mut state, now, cost);
                 if !matches!(step, Step::Kept(_)) {
-                    keep(slot, &own, state);
+                    keep(slot, &own, state, now);
                 }
                 let ask = [Ask::new(&policy, rule, key, cost)];
                 let answer = store.acquire(&ask).await.expect(&about);
@@ -94,7 +108,7 @@ where
                 let mut state = recall(slot, now);
                 let actual = random.below(4);
                 own.settle(&mut state, &charge, now, actual);
-                keep(slot, &own, state);
+                keep(slot, &own, state, now);
                 // A state that no longer matters is not written.
                 recall(slot, now);
                 let (policy, rule) = (&policy, &rule);
