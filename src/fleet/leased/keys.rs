@@ -145,8 +145,9 @@ impl<Rule: Leasable> Leases<Rule> {
         let is_open = self.is_open();
         // Known keys are looked up once.
         if is_open && let Some((lease, counts)) = shard.find(fingerprint, ask.rule()) {
-            let outcome = lease.decide(wanted, call, link, counts);
-            return Ok(shard.with_generation(outcome));
+            let mut outcome = lease.decide(wanted, call, link, counts);
+            shard.note_generation(&mut outcome);
+            return Ok(outcome);
         }
         let rule = shard.rule(ask.rule(), &self.last_rule, config)?;
         let request = if is_open {
@@ -161,8 +162,9 @@ impl<Rule: Leasable> Leases<Rule> {
                 Some(state) => {
                     if let Some((lease, counts)) = shard.lease(fingerprint, &rule, state, now) {
                         self.table.sweeping.want();
-                        let outcome = lease.decide(wanted, call, link, counts);
-                        return Ok(shard.with_generation(outcome));
+                        let mut outcome = lease.decide(wanted, call, link, counts);
+                        shard.note_generation(&mut outcome);
+                        return Ok(outcome);
                     }
                     self.over_capacity.add(1);
                     Request::beside(ask.cost(), now)
@@ -472,17 +474,15 @@ impl<Rule: Leasable> LeaseShard<Rule> {
     }
 
     /// Notes for which entry of its key a request is, if there is one.
+    // In place: an outcome is long to move, and most have no request.
     #[inline]
-    fn with_generation(&self, mut outcome: LeaseOutcome<Rule>) -> LeaseOutcome<Rule> {
-        let asked = match &mut outcome {
-            LeaseOutcome::Admitted(_, Some(prefetch)) => Some(&mut **prefetch),
-            LeaseOutcome::Ask(asked) => Some(asked),
-            _ => None,
+    fn note_generation(&self, outcome: &mut LeaseOutcome<Rule>) {
+        let asked = match outcome {
+            LeaseOutcome::Admitted(_, Some(prefetch)) => &mut **prefetch,
+            LeaseOutcome::Ask(asked) => asked,
+            _ => return,
         };
-        if let Some(asked) = asked {
-            asked.generation = self.keys.generation(asked.fingerprint);
-        }
-        outcome
+        asked.generation = self.keys.generation(asked.fingerprint);
     }
 
     /// Returns a rule with all that its leases share.
