@@ -272,13 +272,7 @@ impl<A> Separate<A> {
         for &index in indices {
             let decision = *decisions.next().unwrap_or(&unanswered);
             self.decisions[index] = Some(match self.roles[index] {
-                Role::Acquire if self.is_refused => {
-                    let decision_by_look = asks[index].decided_by(&decision);
-                    match decision_by_look.is_admitted() {
-                        true => decision,
-                        false => decision_by_look,
-                    }
-                }
+                Role::Acquire if self.is_refused => asks[index].not_charged_by(&decision),
                 Role::Acquire => decision,
                 Role::Look => asks[index].decided_by(&decision),
                 Role::DryRun => decision.as_dry_run(),

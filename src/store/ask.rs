@@ -199,8 +199,17 @@ impl<Rule: Algorithm> Ask<'_, Rule> {
         self.rule_for_key().unwrap_or_else(|| self.rule.clone())
     }
 
-    /// Returns the decision about this ask by a look at its state: of a call that is charged later,
-    /// or not at all because another limit refuses it.
+    /// Returns the decision about this ask by a look, for a call that another limit refuses: the
+    /// look, or a refusal of the whole cost.
+    pub(crate) fn not_charged_by(&self, look: &Decision) -> Decision {
+        let decision = self.decided_by(look);
+        match decision.is_admitted() {
+            true => *look,
+            false => decision,
+        }
+    }
+
+    /// Returns the decision about this ask by a look, for a call that is charged later.
     pub(crate) fn decided_by(&self, look: &Decision) -> Decision {
         let decision = look.for_cost(self.cost());
         let has_own_wait = self.cost() == Cost::ONE || look.is_undecided();

@@ -240,7 +240,7 @@ async fn a_shorter_rule_forgets_no_debt_of_a_longer_one() {
     }
 }
 
-/// Whoever chooses the endpoint chooses the rule. However a client mixes a longer and a shorter
+/// A client that chooses the endpoint chooses the rule. However it mixes a longer and a shorter
 /// rule, and pauses until keys are forgotten, it gets no more than what both admit alone.
 #[tokio::test]
 async fn nobody_gains_by_choosing_the_rule() {

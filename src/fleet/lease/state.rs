@@ -28,7 +28,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) link: Link,
 }
 
-/// What a node has seen of the way to its store.
+/// The way from a node to its store, as its last answers show it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Link {
     /// A mean of the last round trips, in nanoseconds.

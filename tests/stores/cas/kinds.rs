@@ -448,7 +448,7 @@ async fn a_settlement_that_changes_nothing_writes_nothing_beside_other_kinds() {
     }
 }
 
-/// Whoever chooses the endpoint chooses the rule. However a client mixes a longer and a shorter
+/// A client that chooses the endpoint chooses the rule. However it mixes a longer and a shorter
 /// rule, and pauses until keys are forgotten, it gets no more than the longer one admits alone.
 #[tokio::test]
 async fn nobody_gains_by_choosing_the_rule() {

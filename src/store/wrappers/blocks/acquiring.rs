@@ -212,11 +212,7 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Steps for Acq
                 let asks = self.asks.iter().zip(left);
                 let decisions = decisions.as_slice().iter().zip(asks);
                 let decisions = decisions.map(|(look, (ask, left))| {
-                    let decision = ask.decided_by(look);
-                    match left.is_zero() && decision.is_admitted() {
-                        true => *look,
-                        false => while_blocked(&decision, *left, ask.cost().get()),
-                    }
+                    while_blocked(&ask.not_charged_by(look), *left, ask.cost().get())
                 });
                 Progress::Finished(Ok(decisions.collect()))
             }
