@@ -84,6 +84,10 @@ pub(crate) struct KeyView<Rule: Syncable> {
     is_outdated: bool,
     /// Calls that the store decides at the moment. Nothing is admitted here meanwhile.
     in_store: u32,
+    /// Until then only calls that have waited long are admitted here, because one of them lacks
+    /// room: a busy key would never have pushed enough. A call that is dropped holds up others no
+    /// longer than that.
+    gives_way_until: Timestamp,
     /// Until then the store decides all calls, because it cannot take in the units of this key.
     left_until: Timestamp,
     is_unreachable: bool,
@@ -118,6 +122,7 @@ impl<Rule: Syncable> KeyView<Rule> {
             is_sending: false,
             is_outdated: false,
             in_store: 0,
+            gives_way_until: Timestamp::default(),
             left_until: Timestamp::default(),
             is_unreachable: false,
             last_used: now,
@@ -201,22 +206,21 @@ impl<Rule: Syncable> KeyView<Rule> {
             return self.acquire_alone(now, cost, bound);
         }
         if now < self.left_until {
-            self.in_store += 1;
-            return ViewOutcome::Store;
+            return self.begun_in_store();
         }
         if self.in_store > 0 {
-            if must_ask {
-                self.in_store += 1;
-                return ViewOutcome::Store;
-            }
-            return ViewOutcome::Sync;
+            return match must_ask {
+                true => self.begun_in_store(),
+                false => ViewOutcome::Sync,
+            };
         }
         if !self.is_known {
             self.is_due_by(now);
             return ViewOutcome::Sync;
         }
         let at = self.clock.at(now);
-        if self.unsynced.saturating_add(cost.get()) > bound.most {
+        let gives_way = now < self.gives_way_until && !must_ask;
+        if gives_way || self.unsynced.saturating_add(cost.get()) > bound.most {
             return self.refuse_or_ask((now, at), (cost, must_ask), bound);
         }
         let begins = self.begins_at(rule, now, at);
@@ -225,6 +229,9 @@ impl<Rule: Syncable> KeyView<Rule> {
         let (Step::Wrote(decision) | Step::Kept(decision)) = &step;
         if decision.is_admitted() {
             self.admitted((now, at), cost, begins);
+            if must_ask {
+                self.gives_way_until = Timestamp::default();
+            }
             if self.unsynced.saturating_mul(2) >= bound.most {
                 self.is_due_by(now);
             } else {
@@ -242,6 +249,7 @@ impl<Rule: Syncable> KeyView<Rule> {
     fn clock_stepped_back(&mut self, now: Timestamp) {
         self.push_mut().refusal_pushed = None;
         self.left_until = self.left_until.min(now);
+        self.gives_way_until = Timestamp::default();
         self.is_due_by(now);
     }
 
@@ -292,11 +300,18 @@ impl<Rule: Syncable> KeyView<Rule> {
             return ViewOutcome::Decided(decision);
         }
         self.is_due_by(now);
-        if (cost.get() > bound.most || must_ask) && self.is_settled() {
-            self.in_store += 1;
-            return ViewOutcome::Store;
+        if cost.get() > bound.most && self.unsynced == 0 {
+            return self.begun_in_store();
+        }
+        if must_ask {
+            self.gives_way_until = now.saturating_add(bound.period);
         }
         ViewOutcome::Sync
+    }
+
+    fn begun_in_store(&mut self) -> ViewOutcome {
+        self.begin_in_store();
+        ViewOutcome::Store
     }
 
     /// Decides a call while the store cannot be reached.
@@ -429,9 +444,10 @@ impl<Rule: Syncable> KeyView<Rule> {
 
     /// Takes an admission back that was made just now.
     pub(crate) fn undo(&mut self, former: Self, now: Timestamp) {
-        let due = self.due;
+        let (due, gives_way_until) = (self.due, self.gives_way_until);
         *self = former;
         (self.last_used, self.is_used, self.due) = (now, true, due);
+        self.gives_way_until = gives_way_until;
     }
 
     /// Corrects a charge. Returns the units that the store has to refund.
@@ -577,16 +593,24 @@ impl<Rule: Syncable> KeyView<Rule> {
         std::mem::take(&mut self.unsynced)
     }
 
-    /// Begins a call of several keys that the store decides. Returns `false` if something has to be
-    /// pushed first.
-    pub(crate) fn begin_in_store(&mut self, now: Timestamp) -> bool {
-        let may_begin = self.in_store > 0 || self.is_settled();
-        if may_begin {
-            self.in_store += 1;
-        } else {
+    /// Returns `true` if the store may decide a call: it knows all that this node has admitted.
+    pub(crate) fn may_begin_in_store(&self) -> bool {
+        self.in_store > 0 || self.unsynced == 0
+    }
+
+    /// Has the key pushed, and holds up other calls until then, for a call that waits to begin in
+    /// the store.
+    pub(crate) fn make_way(&mut self, now: Timestamp, until: Timestamp) {
+        self.gives_way_until = until;
+        if self.unsynced > 0 {
             self.is_due_by(now);
         }
-        may_begin
+    }
+
+    /// Begins a call that the store decides.
+    pub(crate) fn begin_in_store(&mut self) {
+        self.in_store += 1;
+        self.gives_way_until = Timestamp::default();
     }
 
     /// Notes, of a new view, that the store decides so many calls of the key.

@@ -115,7 +115,7 @@ impl<Rule: Syncable, E: ViewEntry<Rule>> Views<Rule, E> {
         now: Timestamp,
         entry: impl FnOnce() -> E,
     ) -> Found<'_, E> {
-        if bound.most == 0 && self.is_left_to_store(fingerprint, bound, now) {
+        if bound.most == 0 && self.is_left_to_store(fingerprint, bound) {
             return Found::Store;
         }
         if self.known.is_full() && !self.known.contains(fingerprint) {
@@ -155,15 +155,18 @@ impl<Rule: Syncable, E: ViewEntry<Rule>> Views<Rule, E> {
     ///
     /// A view is kept: under another rule of the key a node may be ahead, and in an outage it would
     /// take its share of the whole limit if it knew nothing.
-    fn is_left_to_store(&mut self, fingerprint: u64, bound: &Bound, now: Timestamp) -> bool {
+    fn is_left_to_store(&mut self, fingerprint: u64, bound: &Bound) -> bool {
         let Some(entry) = self.known.get(fingerprint) else {
             self.begin_in_store(fingerprint);
             return true;
         };
         let view = entry.view_mut();
         let is_alone = view.is_offline() && !bound.is_closed;
-        let is_pushed = view.unsynced() == 0 && (view.in_store() > 0 || view.is_settled());
-        !is_alone && is_pushed && view.begin_in_store(now)
+        let may_begin = !is_alone && view.unsynced() == 0;
+        if may_begin {
+            view.begin_in_store();
+        }
+        may_begin
     }
 
     /// Removes a key. Calls of it that the store decides are still known.

@@ -211,7 +211,7 @@ where
             Found::Known(known) => known,
             Found::Added(known) => {
                 self.added(known, asked, now, &bound);
-                if is_only && known.begin_in_store(now) {
+                if is_only && known.begin_in_store() {
                     return AskOutcome::Store;
                 }
                 known
@@ -347,28 +347,34 @@ where
         shards: &mut Shards<'_, Shard<Rule>>,
         now: Timestamp,
     ) -> Outcome<S, Rule, C> {
-        let mut begun: SmallVec<[u64; 1]> = SmallVec::new();
+        let may_begin = |known: &mut KeyEntry<Rule>| known.view.may_begin_in_store();
+        let lacks = |asked: &&KeyedAsk<'_, Rule>| {
+            let known = shards.of(asked.fingerprint).get(asked.fingerprint);
+            known.is_some_and(|known| !may_begin(known))
+        };
+        if let Some(lacking) = all.iter().find(lacks) {
+            let until = now.saturating_add(self.config.usual_period());
+            // All of them: none may go on meanwhile and lack room when the others have it.
+            for KeyedAsk { fingerprint, .. } in all {
+                if let Some(known) = shards.of(*fingerprint).get(*fingerprint) {
+                    known.with(*fingerprint, |view| view.make_way(now, until));
+                }
+            }
+            if let Some(known) = shards.of(lacking.fingerprint).get(lacking.fingerprint) {
+                return Outcome::Wait(WaitingCall {
+                    answer: known.wait(),
+                    schedule: Arc::clone(&known.schedule),
+                });
+            }
+        }
         for KeyedAsk { fingerprint, .. } in all {
             let shard = shards.of(*fingerprint);
-            let Some(known) = shard.get(*fingerprint) else {
-                shard.views.begin_in_store(*fingerprint);
-                begun.push(*fingerprint);
-                continue;
-            };
-            let has_begun = known.with(*fingerprint, |view| view.begin_in_store(now));
-            if has_begun {
-                begun.push(*fingerprint);
-                continue;
+            match shard.get(*fingerprint) {
+                Some(known) => known.with(*fingerprint, KeyView::begin_in_store),
+                None => shard.views.begin_in_store(*fingerprint),
             }
-            let waiting = WaitingCall {
-                answer: known.wait(),
-                schedule: Arc::clone(&known.schedule),
-            };
-            for fingerprint in begun {
-                let _ = shards.of(fingerprint).views.end_in_store(fingerprint);
-            }
-            return Outcome::Wait(waiting);
         }
+        let begun = all.iter().map(|asked| asked.fingerprint);
         Outcome::Store(self.in_store(begun))
     }
 

@@ -380,8 +380,13 @@ impl<Rule: Syncable> KeyEntry<Rule> {
     /// Begins the first call of a new key in the store, if another call to it is under way. Returns
     /// `false` if there is none, so that the key may ask for its state.
     #[cold]
-    pub(super) fn begin_in_store(&mut self, now: Timestamp) -> bool {
-        self.schedule.is_syncing() && !self.view.knows() && self.view.begin_in_store(now)
+    pub(super) fn begin_in_store(&mut self) -> bool {
+        let is_busy = self.schedule.is_syncing() && !self.view.knows();
+        let begins = is_busy && self.view.may_begin_in_store();
+        if begins {
+            self.view.begin_in_store();
+        }
+        begins
     }
 
     /// Waits for the store.
