@@ -62,7 +62,8 @@ use crate::{
 ///
 /// `settle` and `reset` through this store and its clones remove the refusals of their keys. A
 /// refund or reset on another node, or one whose future was dropped before the store answered,
-/// takes effect when the refusal ends.
+/// takes effect when the refusal ends. A blocked key asks the store again as often as a call that
+/// can never pass, once a second by default, because `unblock` may come from anywhere.
 ///
 /// # Contents
 ///
@@ -350,6 +351,11 @@ impl<Rule, C: Clock> PendingAsk<Rule, C> {
         // The wait begins now, as it does for the client.
         let now = self.clock.now();
         let wait = decision.retry_after().unwrap_or(self.forever_for);
+        // Blocks are lifted where this cache does not hear of it.
+        let wait = match decision.is_of_block() {
+            true => wait.min(self.forever_for),
+            false => wait,
+        };
         let entry = RefusalEntry {
             key: self.asked,
             cost: self.cost,
@@ -473,8 +479,8 @@ struct CachedRefusal<Rule> {
     at: Timestamp,
     limit: Option<RuleLimit>,
     numbers: Numbers,
-    /// `true` if the request can never pass, as with a cost above the capacity.
-    is_forever: bool,
+    /// `None` if the request can never pass, as with a cost above the capacity.
+    retry_at: Option<Timestamp>,
     /// The end of the block, if there is one. From then on it is the refusal of the limit.
     blocked_until: Option<Timestamp>,
     received_at: Timestamp,
@@ -489,13 +495,13 @@ impl<Rule> CachedRefusal<Rule> {
             at: decision.at(),
             limit: decision.rule_limit(),
             numbers: decision.numbers(),
-            is_forever: decision.retry_after().is_none(),
+            retry_at: decision.retry_after().map(|wait| now.saturating_add(wait)),
             blocked_until: decision.is_of_block().then(until),
             received_at: now,
         }
     }
 
-    /// Returns the refusal of `cost` at `now`, of which `left` is left.
+    /// Returns the refusal of `cost` at `now`. The store is asked again after `left`.
     fn decision(&self, cost: Cost, now: Timestamp, left: Duration) -> Option<Decision> {
         // If the clock stepped back, the refusal would hold for too long.
         if now < self.received_at {
@@ -517,7 +523,8 @@ impl<Rule> CachedRefusal<Rule> {
             .with_reset_after(reset_after.saturating_sub(since))
             // Once `remaining` has grown, the store must be asked for its new value.
             .with_more_after(if has_grown { left } else { grows_after });
-        let retry_after = (!self.is_forever && !is_too_much).then_some(left);
+        let retry_at = self.retry_at.filter(|_| !is_too_much);
+        let retry_after = retry_at.map(|at| at.saturating_since(now));
         let refusal = refusal.with_retry_after(retry_after);
         let is_of_block = self.blocked_until.is_some_and(|until| now < until);
         Some(match is_of_block {

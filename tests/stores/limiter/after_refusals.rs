@@ -312,6 +312,29 @@ async fn a_remembered_refusal_holds_in_an_outage() {
     assert_eq!((blocks.made(), blocks.failed()), (1, 0));
 }
 
+/// A block ends when it is lifted, by whichever program.
+#[tokio::test]
+async fn a_lifted_block_is_not_remembered() {
+    let (store, clock) = local();
+    let blocks = store.with_blocks().clock(clock.clone());
+    let remembering = blocks.clone().remember_refusals().clock(clock.clone());
+    let limiter = Limiter::new(policy(), TokenBucket::per_hour(5), remembering);
+    let hour = 3600 * SECOND;
+    blocks
+        .block(&policy(), "alice", hour)
+        .unwrap()
+        .await
+        .unwrap();
+    for _ in 0..3 {
+        let refused = limiter.check("alice", cost(1)).await;
+        assert_eq!(refused.retry_after(), Some(hour));
+    }
+    assert_eq!(limiter.store().hits(), 2);
+    blocks.unblock(&policy(), "alice").await.unwrap();
+    clock.advance(SECOND);
+    assert!(limiter.check("alice", cost(1)).await.is_admitted());
+}
+
 /// While calls that leave tokens to others are refused, other calls of the key may pass.
 #[tokio::test]
 async fn refusals_under_a_rule_that_keeps_tokens_free_do_not_count() {
