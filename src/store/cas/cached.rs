@@ -120,6 +120,7 @@ impl<V, S> CachedValue<V, S> {
             version,
             frame: change.frame,
             form: ValueForm::Current,
+            source: ValueSource::Before,
             ..self
         })
     }

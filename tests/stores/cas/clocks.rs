@@ -29,6 +29,47 @@ async fn acquire(store: &Driver) -> Decision {
     store.acquire(&ask).await.unwrap().as_slice()[0]
 }
 
+/// A key whose worker never rests, after a swap that was lost with the value that is there: the time
+/// that came with it is not that of all later decisions.
+#[tokio::test(start_paused = true)]
+async fn a_lost_swap_does_not_set_the_time_of_a_busy_key() {
+    let delay = Duration::from_millis(5);
+    let ways = Ways {
+        time: true,
+        versions: true,
+        found: true,
+        delay: Some(delay),
+        ..Ways::default()
+    };
+    let clock = ManualClock::new(Timestamp::from_nanos(1_000_000_000_000));
+    let (memory, own) = (Memory::new(clock.clone(), ways), ManualClock::default());
+    let store = node(&memory, &own);
+    memory
+        .always_loses
+        .store(true, std::sync::atomic::Ordering::Relaxed);
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let store = store.clone();
+        callers.spawn(async move {
+            let mut at = Timestamp::default();
+            for _ in 0..50 {
+                at = at.max(acquire(&store).await.at());
+            }
+            at
+        });
+    }
+    tokio::time::sleep(3 * delay).await;
+    memory
+        .always_loses
+        .store(false, std::sync::atomic::Ordering::Relaxed);
+    for _ in 0..100 {
+        tokio::time::sleep(delay).await;
+        own.advance(SECOND);
+    }
+    let latest = callers.join_all().await.into_iter().max().unwrap();
+    assert!(latest.saturating_since(clock.now()) <= SECOND, "{latest:?}");
+}
+
 /// A host that is ahead spends its lead in advance, once.
 #[tokio::test(start_paused = true)]
 async fn clocks_that_differ_admit_the_refill_of_their_difference_extra() {
