@@ -450,7 +450,7 @@ where
             return ControlFlow::Break(FailureMode::Closed.decisions(asks.len()));
         };
         let asks = asks.iter().zip(&shares);
-        let asks = asks.map(|(ask, rule)| Ask::new(ask.policy(), rule, *ask.key(), ask.cost()));
+        let asks = asks.map(|(ask, rule)| ask.under(rule));
         match operation.run(&self.local, &asks.collect::<SmallVec<[_; 1]>>()) {
             Check::Ready(answer) => ControlFlow::Break(self.local_decisions(answer)),
             Check::Pending(answer) => ControlFlow::Continue(answer),

@@ -176,3 +176,24 @@ async fn refusals_by_looks_count_if_they_decide_a_request() {
         assert_eq!(store.made(), 1);
     }
 }
+
+/// So do those in a store that decides while another one is down.
+#[tokio::test]
+async fn refusals_by_looks_count_in_a_fallback() {
+    let faulty = Faulty::new(local().0);
+    faulty.faults().always(Fault::Unavailable);
+    let blocks = local().0.with_blocks();
+    let blocks = blocks.block_after(3, 60 * SECOND, 600 * SECOND);
+    let layer = RateLimitLayer::new(TokenBucket::per_hour(1))
+        .charge_after(|_: &Response<String>| true)
+        .store(faulty.fall_back_to(blocks.clone()).share(1, 1));
+    let answer = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) };
+    let service = ServiceBuilder::new()
+        .layer(layer)
+        .service(service_fn(answer));
+    for _ in 0..4 {
+        assert_eq!(blocks.made(), 0);
+        let _ = service.clone().oneshot(Request::new(())).await.unwrap();
+    }
+    assert_eq!(blocks.made(), 1);
+}
