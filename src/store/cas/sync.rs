@@ -70,9 +70,11 @@ where
         entry.deltas.push(resolved);
     }
     let has_others = by_kind.len() > 1;
-    let pending: Vec<_> = by_kind
-        .into_iter()
-        .map(|((key, _), KindDeltas { indices, deltas })| {
+    let mut each: Vec<Option<Result<_, StoreError>>> = deltas.iter().map(|_| None).collect();
+    let queue = Arc::clone(queue);
+    // Nothing begins before the future is polled: an open circuit drops it.
+    Box::pin(async move {
+        let ask = |((key, _), KindDeltas { indices, deltas })| {
             let pulled = PulledBytes::default();
             let answer = queue.ask(
                 key,
@@ -83,11 +85,9 @@ where
                 },
             );
             (indices, pulled, answer)
-        })
-        .collect();
-    let mut each: Vec<Option<Result<_, StoreError>>> = deltas.iter().map(|_| None).collect();
-    Box::pin(async move {
+        };
         // All keys are worked on at once, whichever is awaited first.
+        let pending: Vec<_> = by_kind.into_iter().map(ask).collect();
         for (indices, pulled, answer) in pending {
             let answer = match answer {
                 Ok(answer) => receive(answer).await,

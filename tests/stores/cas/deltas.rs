@@ -266,3 +266,19 @@ async fn a_contended_key_fails_alone() {
     }
     assert_eq!((synced.len(), store.stats().contended), (256, 1));
 }
+
+/// An open circuit, for one, asks for a synchronisation that it never awaits.
+#[tokio::test]
+async fn a_synchronisation_that_is_dropped_begins_nothing() {
+    let memory = Memory::new(ManualClock::default(), Ways::default());
+    let store: Swaps = driver(memory.node(1));
+    let (policy, rule) = (Policy::new("api"), RULES[0].parse().unwrap());
+    let batch = Batch { node: 1, number: 1 };
+    let delta = |n| Delta::new(&policy, &rule, key(n), batch, (Duration::ZERO, 1));
+    let deltas: Vec<_> = (0..KEYS).map(delta).collect();
+    drop(store.sync(&deltas).unwrap());
+    tokio::task::yield_now().await;
+    assert_eq!(store.stats().loads, 0);
+    send(&store, &deltas).await;
+    assert_eq!(store.stats().loads, KEYS);
+}
