@@ -110,9 +110,8 @@ fn disguise(client: TcpStream, server: TcpStream, version: &str) -> std::io::Res
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_names_an_old_version_and_can_do_what_is_needed_is_used() {
-    let server = support::servers::Redis::start();
+/// Returns the URL of a server that seems to be an old one.
+fn disguised(server: &support::servers::Redis) -> String {
     let address = server.url().replace("redis://", "");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
@@ -122,6 +121,37 @@ async fn a_server_that_names_an_old_version_and_can_do_what_is_needed_is_used() 
             thread::spawn(move || disguise(client, server, "4.0.0"));
         }
     });
+    url
+}
+
+/// It cannot be tested. Those who are over their limit are refused all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_unknown_abilities_that_takes_no_writes_is_used() {
+    let server = support::servers::Redis::start();
+    let rule = at_once(1);
+    let first = Redis::connect(server.url()).await.unwrap();
+    assert!(
+        acquire(&first, &rule, Key::from(7_u64))
+            .await
+            .unwrap()
+            .is_admitted()
+    );
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let store = Redis::connect(disguised(&server)).await.unwrap();
+    assert!(
+        !acquire(&store, &rule, Key::from(7_u64))
+            .await
+            .unwrap()
+            .is_admitted()
+    );
+    let error = acquire(&store, &rule, Key::from(8_u64)).await.unwrap_err();
+    assert!(error.is_unwritten(), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_names_an_old_version_and_can_do_what_is_needed_is_used() {
+    let server = support::servers::Redis::start();
+    let url = disguised(&server);
     let stores = [
         Redis::connect(&url).await.unwrap(),
         Redis::connect_lazy(url).unwrap(),

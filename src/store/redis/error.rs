@@ -25,6 +25,18 @@ pub(super) fn write_error(text: &str) -> RedisError {
     redis::make_extension_error(code.to_owned(), Some(detail.to_owned()))
 }
 
+/// Returns `true` if the server is full or read-only, so that it takes no writes now.
+pub(super) fn takes_no_writes(error: &RedisError) -> bool {
+    let codes = ["OOM", "READONLY", "MISCONF", "NOREPLICAS"];
+    // Up to Redis 6, an error inside a script has its cause in its text.
+    let is_in_text = |detail: &str| {
+        codes
+            .iter()
+            .any(|code| detail.contains(&format!("-{code} ")))
+    };
+    error.code().is_some_and(|code| codes.contains(&code)) || error.detail().is_some_and(is_in_text)
+}
+
 /// Returns `true` if the server rejects the login, or requires one.
 pub(super) fn is_auth_error(error: &RedisError) -> bool {
     error.kind() == ErrorKind::AuthenticationFailed

@@ -18,7 +18,7 @@ use redis::{
 use tokio::{runtime::Handle, time::timeout};
 
 use super::{
-    error::{connect_error, ends_connection, store_error},
+    error::{connect_error, ends_connection, store_error, takes_no_writes},
     sentinel::Sentinels,
 };
 use crate::{
@@ -369,12 +369,10 @@ async fn probe(connection: &mut impl ConnectionLike, version: &str) -> Result<()
     let probe = probe.arg(PROBE).arg(1).arg("tollgate:probe");
     let error = match probe.query_async::<i64>(connection).await {
         Ok(_) => return Ok(()),
+        // It cannot be tested; calls will report it.
+        Err(error) if takes_no_writes(&error) => return Ok(()),
         Err(error) => store_error(error),
     };
-    // A server that is read-only or full cannot be tested; calls will report it.
-    if error.is_unwritten() {
-        return Ok(());
-    }
     Err(StoreError::other(format!(
         "the Redis server has version {version}, and its scripts cannot write after they have read the clock ({error}): expected Redis {}.{} or \
          later, or a server that can; update it",
