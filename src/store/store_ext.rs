@@ -40,7 +40,8 @@ use super::{
 /// | leases or synchronisation around blocks | refused when a layer or a limiter is built: calls that are admitted from memory would not see a block |
 /// | synchronisation around leases, remembered refusals, or synchronisation | no effect: the inner wrapper takes in no counts, so it decides each call |
 /// | leases around leases | the burst pays for both |
-/// | a deadline or a circuit breaker around leases or synchronisation | calls that are admitted from memory are fast and never fail; others are watched as usual |
+/// | a deadline around leases or synchronisation | calls that are decided from memory take no time; others are watched as usual |
+/// | a circuit breaker around leases, synchronisation or remembered refusals | decisions from memory count as answers of the server, so it may stay closed in an outage; while it is open, they fail like all calls |
 ///
 /// Nodes of one store may have different wrappers, as during a
 /// [roll-out](crate::operations#roll-outs). Then all together keep to the limit, but for the bound
