@@ -260,8 +260,11 @@ impl ChargeHandle {
     /// When the charge was settled before, by this handle or a clone of it, or when the request has
     /// several handles: then select one with [`of`](Self::of).
     pub fn settle(&self, actual: u64) -> Result<Settling, Error> {
-        self.take()?;
-        Ok(self.settle_taken(actual))
+        for candidate in self.take()? {
+            // In the background: it has no effect on the request.
+            drop(candidate.settle_one(actual));
+        }
+        Ok(self.settle_one(actual))
     }
 
     /// Gives back the whole charge.
@@ -280,8 +283,14 @@ impl ChargeHandle {
     ///
     /// Those of [`settle`](Self::settle). Afterwards the charge cannot be settled otherwise.
     pub fn usage(&self) -> Result<Usage, Error> {
-        self.take()?;
-        Ok(Usage::new(self.clone()))
+        let mut taken = Self {
+            candidate: None,
+            ..self.clone()
+        };
+        for candidate in self.take()? {
+            taken.add_candidate(candidate.clone());
+        }
+        Ok(Usage::new(taken))
     }
 
     /// Returns the handle of the limit of this name. If stacked layers have the same name by
@@ -326,15 +335,6 @@ impl ChargeHandle {
         self.charge.cost
     }
 
-    /// Settles a charge that was taken, and those of candidates.
-    pub(super) fn settle_taken(&self, actual: u64) -> Settling {
-        for candidate in self.candidates() {
-            // In the background: it has no effect on the request.
-            drop(candidate.settle_one(actual));
-        }
-        self.settle_one(actual)
-    }
-
     fn settle_one(&self, actual: u64) -> Settling {
         self.layer
             .settle(&self.limit, self.charge.duplicate(), actual)
@@ -363,8 +363,8 @@ impl ChargeHandle {
         std::iter::successors(Some(self), |handle| handle.next.as_deref())
     }
 
-    /// Takes the charge, once, and those of candidates.
-    fn take(&self) -> Result<(), Error> {
+    /// Takes the charge, once, and returns the candidates whose charges nobody has taken.
+    fn take(&self) -> Result<Vec<&Self>, Error> {
         if !self.is_one() {
             return Err(Error::new(format!(
                 "several limits handed over their charges: expected the name of one of {}; select it by `.of(…)`",
@@ -377,10 +377,8 @@ impl ChargeHandle {
                 self.policy()
             )));
         }
-        for candidate in self.candidates() {
-            candidate.settled.take();
-        }
-        Ok(())
+        let candidates = self.candidates();
+        Ok(candidates.filter(|own| own.settled.take()).collect())
     }
 }
 
@@ -566,7 +564,9 @@ impl Drop for SharedCount {
     fn drop(&mut self) {
         let actual = *self.units.get_mut();
         // Settles in the background: nobody is left to await it.
-        drop(self.handle.settle_taken(actual));
+        for taken in std::iter::once(&self.handle).chain(self.handle.candidates()) {
+            drop(taken.settle_one(actual));
+        }
     }
 }
 

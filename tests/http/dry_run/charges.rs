@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use http::{Request, Response};
-use tollgate::{ChargeHandle, Limit, RateLimitLayer, time::ManualClock};
+use tollgate::{ChargeHandle, Cost, Limit, Policy, RateLimitLayer, time::ManualClock};
 use tower::service_fn;
 
 use super::{ByClient, Call, call, client, local, rule};
@@ -84,6 +84,60 @@ fn a_candidate_charges_by_the_condition_of_the_live_limit() {
         assert_counts_failures!(by_response.candidate("next", next_rule()), next, Some(live));
         let after = layer().charge_after(is_failure as fn(&Response<String>) -> bool);
         assert_counts_failures!(after.candidate("next", next_rule()), next, Some(live));
+    }
+}
+
+/// A dry run that comes first is settled once, although the limit that it is compared with knows it.
+#[test]
+fn a_dry_run_before_its_limit_is_settled_once() {
+    let clock = ManualClock::default();
+    for (live, next) in [(5, 2), (2, 5)] {
+        let limit = |name: &str, burst: u64| {
+            let limit = Limit::new(rule(&format!("token-bucket 1/1d burst={burst}")));
+            let limit = limit.named(name).key(ByClient);
+            limit.charge_if(is_failure as fn(&Response<String>) -> bool)
+        };
+        let dry = limit("next", next).dry_run();
+        let layer = RateLimitLayer::from(dry.compared_with(Policy::new("live")));
+        let layer = layer.store(local(&clock)).also(limit("live", live));
+        assert_counts_failures!(layer, next, Some(live));
+    }
+}
+
+/// The handler settles both, by handles of their own.
+#[test]
+fn handles_settle_a_compared_dry_run_once() {
+    let clock = ManualClock::default();
+    for names in [["next", "live"], ["live", "next"]] {
+        let limit = |name: &str, burst: u64| {
+            let limit = Limit::new(rule(&format!("token-bucket 1/1d burst={burst}")));
+            limit
+                .named(name)
+                .key(ByClient)
+                .cost(Cost::new(5).unwrap())
+                .charge_handle()
+        };
+        let dry = limit("next", 30)
+            .dry_run()
+            .compared_with(Policy::new("live"));
+        let layer = RateLimitLayer::from(limit("live", 1000))
+            .store(local(&clock))
+            .also(dry);
+        let inner = service_fn(move |request: Request<Call>| async move {
+            let handle = request.extensions().get::<ChargeHandle>().unwrap();
+            for name in names {
+                // There is none of a dry run that refuses, and the limit may have settled it.
+                let _ = handle.of(name).and_then(|handle| handle.settle(3));
+            }
+            Ok::<_, Infallible>(Response::new(String::new()))
+        });
+        let mut service = tower::util::BoxCloneService::new(tower::Layer::layer(&layer, inner));
+        for _ in 0..20 {
+            assert!(call(&mut service, client(7)).status().is_success());
+        }
+        // Three of 30 each time, of which five must be there.
+        let report = layer.dry_run_report("next").unwrap();
+        assert_eq!(report.admitted, 9, "{names:?}");
     }
 }
 
