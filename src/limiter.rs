@@ -320,7 +320,8 @@ impl<Rule: Algorithm, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
     ///
     /// The [table](Self#grants) has the effect under each rule. The store looks at the key,
     /// settles, and looks again; a [`SlidingLog`](crate::SlidingLog) does that for each call that
-    /// it refunds. Calls that a log gets meanwhile may be refunded, too.
+    /// it refunds. Calls that a log gets meanwhile may be refunded, too; those above its limit
+    /// count as one unit each. A log of a blocked key gets nothing.
     ///
     /// Nothing is granted if the decision is [undecided](crate::Decision::is_undecided).
     ///
@@ -407,8 +408,8 @@ pub struct Grant<Rule, S> {
     rule: Rule,
     key: Key,
     units: u64,
-    /// The remaining units before the settlement.
-    before: Option<u64>,
+    /// The remaining units and the entry of the last look, before its settlement.
+    before: Option<(u64, Option<Timestamp>)>,
 }
 
 impl<Rule: Algorithm, S: Store<Rule>> Grant<Rule, S> {
@@ -439,12 +440,14 @@ impl<Rule: Algorithm, S: Store<Rule>> Grant<Rule, S> {
             return Progress::Finished(Ok(look));
         }
         let rule = &self.rule;
-        let at = rule.grant_at(&look);
-        if let Some(before) = self.before {
-            // A log refunds one entry at a time.
-            let given = remaining.saturating_sub(before);
+        // While a key is blocked, a look does not show its log.
+        let entry = rule.grant_at(&look).filter(|_| !look.is_of_block());
+        if let Some((before, refunded)) = self.before {
+            // A log refunds one entry at a time. Above its limit a look does not show its units.
+            let is_whole = entry != refunded;
+            let given = remaining.saturating_sub(before).max(u64::from(is_whole));
             self.units = self.units.saturating_sub(given);
-            if given == 0 || at == look.at() {
+            if given == 0 || entry.is_none() {
                 self.units = 0;
             }
         }
@@ -452,8 +455,9 @@ impl<Rule: Algorithm, S: Store<Rule>> Grant<Rule, S> {
         if units == 0 || remaining >= limit && look.reset_after().is_zero() {
             return Progress::Finished(Ok(look));
         }
-        self.before = Some(remaining);
+        self.before = Some((remaining, entry));
         let slack = rule.grant_slack().unwrap_or(0);
+        let at = entry.unwrap_or(look.at());
         let charge = Charge::new(at, units.saturating_add(slack));
         let settlement = Settlement::new(self.limiter.policy(), rule, self.key, charge, slack);
         match settlement {

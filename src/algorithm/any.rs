@@ -221,7 +221,7 @@ impl Algorithm for AnyRule {
         each!(self, rule => rule.state_kind())
     }
 
-    fn grant_at(&self, look: &Decision) -> Timestamp {
+    fn grant_at(&self, look: &Decision) -> Option<Timestamp> {
         each!(self, rule => rule.grant_at(look))
     }
 

@@ -164,7 +164,7 @@ impl<Rule: Algorithm> Algorithm for Blockable<Rule> {
         }
     }
 
-    fn grant_at(&self, look: &Decision) -> Timestamp {
+    fn grant_at(&self, look: &Decision) -> Option<Timestamp> {
         match self {
             Self::Rule(rule) => rule.grant_at(look),
             Self::Block(block) => block.grant_at(look),

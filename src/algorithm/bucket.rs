@@ -27,7 +27,7 @@
 //!
 //! # Grants by an operator
 //!
-//! A grant is a settlement of a charge that is made up (`Algorithm::grant_at`, `grant_slack`), so
+//! A grant is a settlement of a charge that is made up (`Algorithm::grant_slack`), so
 //! stores need no function for grants. The charge exceeds the grant by a minute's tokens, because a
 //! bucket refunds no more of a charge than what refill cannot have restored since.
 

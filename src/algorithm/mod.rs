@@ -284,14 +284,14 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Returns the instant of the charge that a [grant](crate::Limiter::grant) refunds, from a look
-    /// at the key.
+    /// Returns the instant of the entry that a [grant](crate::Limiter::grant) refunds, from a look
+    /// at the key; `None`, the default, for a rule that keeps no entries.
     ///
-    /// A grant belongs to no call, so it settles a charge that was never made. The default is the
-    /// instant of the look. A log returns the instant of its newest entry, because it refunds
-    /// entries.
-    fn grant_at(&self, look: &Decision) -> Timestamp {
-        look.at()
+    /// A grant belongs to no call, so it settles a charge that was never made: one of the instant
+    /// of the look. A log refunds one entry after the other, the newest first.
+    fn grant_at(&self, look: &Decision) -> Option<Timestamp> {
+        let _ = look;
+        None
     }
 
     /// Returns the slack of a [grant](crate::Limiter::grant) in units; `None` for a rule that

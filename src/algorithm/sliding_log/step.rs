@@ -342,12 +342,10 @@ impl Algorithm for SlidingLog {
     }
 
     /// Returns the instant of the newest entry, which leaves last.
-    fn grant_at(&self, look: &Decision) -> Timestamp {
+    fn grant_at(&self, look: &Decision) -> Option<Timestamp> {
         let newest_leaves = look.at().saturating_add(look.reset_after()).as_nanos();
-        match newest_leaves.checked_sub(self.quota.period_nanos()) {
-            Some(newest) if !look.reset_after().is_zero() => Timestamp::from_nanos(newest),
-            _ => look.at(),
-        }
+        let newest = newest_leaves.checked_sub(self.quota.period_nanos())?;
+        (!look.reset_after().is_zero()).then_some(Timestamp::from_nanos(newest))
     }
 
     /// Each unit can have an entry: its units, and the time since the entry before, for which equal

@@ -484,7 +484,7 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
             let quota = terms.limit.and_then(|limit| limit.quota);
             let period = quota.map_or(Duration::ZERO, |quota| quota.period());
             let look = tightened.look(None, at).with_reset_after(period);
-            let charge = Charge::new(tightened.grant_at(&look), cost);
+            let charge = Charge::new(tightened.grant_at(&look).unwrap_or(look.at()), cost);
             return Settlement {
                 charge,
                 ..settlement

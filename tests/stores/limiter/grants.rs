@@ -6,7 +6,7 @@ use support::Random;
 use tollgate::{
     AnyRule, Cascade, FixedWindow, Limiter, Quota, SlidingLog, ThreeColor, TokenBucket, Verdict,
     algorithm::Algorithm,
-    store::{Local, Store},
+    store::{Local, Store, StoreExt},
     time::{Clock, ManualClock},
 };
 
@@ -203,6 +203,55 @@ fn a_grant_equals_a_smaller_call() {
                 "{text}: {granted} of {last}"
             );
         }
+    }
+}
+
+/// A log can be above its limit: after settlements to more, and under a smaller rule.
+#[test]
+fn a_log_above_its_limit_gets_what_is_asked_for() {
+    for (calls, more, limit) in [(10, 1, 5), (10, 1, 10), (4, 3, 10), (4, 3, 12), (6, 2, 4)] {
+        let all = calls * more;
+        for granted in 0..=all + 1 {
+            let (store, clock) = local();
+            let limiter = |limit| {
+                let rule = SlidingLog::new(Quota::new(limit, 60 * SECOND));
+                Limiter::new(policy(), rule, store.clone())
+            };
+            for _ in 0..calls {
+                clock.advance(SECOND);
+                let mut decision = limiter(20).check("alice", cost(1)).at_once();
+                let charge = decision.take_charge().unwrap();
+                limiter(20).settle("alice", charge, more).unwrap().at_once();
+            }
+            let used = || 30 - limiter(30).look("alice").at_once().remaining().unwrap();
+            assert_eq!(used(), all);
+            let stands = limiter(limit).grant("alice", granted).at_once();
+            assert_eq!(stands.remaining(), Some(limit.saturating_sub(used())));
+            let refunded = all - used();
+            // Calls above the limit count as one unit each, and those that end the excess.
+            let above = (all.saturating_sub(limit)).div_ceil(more);
+            let most = granted + (more - 1) * above;
+            assert!(
+                (granted.min(all)..=most.min(all)).contains(&refunded),
+                "{refunded} for {granted} of {calls} calls of {more}, limit {limit}"
+            );
+        }
+    }
+}
+
+/// A look does not show the log, so nothing tells when there was enough.
+#[test]
+fn a_grant_to_a_blocked_log_ends() {
+    let (store, clock) = local();
+    let rule = SlidingLog::new(Quota::new(5, 60 * SECOND));
+    let limiter = Limiter::new(policy(), rule, store.with_blocks().clock(clock));
+    for _ in 0..5 {
+        assert!(limiter.check("mallory", cost(1)).at_once().is_admitted());
+    }
+    let _ = limiter.block("mallory", 3600 * SECOND).unwrap().at_once();
+    for units in [1, u64::MAX] {
+        let stands = limiter.grant("mallory", units).at_once();
+        assert_eq!(stands.retry_after(), Some(3600 * SECOND));
     }
 }
 

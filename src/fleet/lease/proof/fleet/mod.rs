@@ -212,7 +212,10 @@ impl<'r, R: Leasable> Fleet<'r, R> {
                 let now = self.store_now();
                 let look = self.tightened.look(self.state.as_ref(), now);
                 let slack = self.tightened.grant_slack().unwrap_or(0);
-                let charge = Charge::new(self.tightened.grant_at(&look), units + slack);
+                let charge = Charge::new(
+                    self.tightened.grant_at(&look).unwrap_or(look.at()),
+                    units + slack,
+                );
                 self.tightened.settle(&mut self.state, &charge, now, slack);
             }
             Event::Reset => self.state = None,

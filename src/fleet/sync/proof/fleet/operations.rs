@@ -190,7 +190,7 @@ impl<R: Syncable> Fleet<'_, R> {
             return;
         }
         let (units, slack) = (units.min(limit), rule.grant_slack().unwrap_or(0));
-        let charge = Charge::new(rule.grant_at(&look), units + slack);
+        let charge = Charge::new(look.at(), units + slack);
         self.counts(Operation::Grant);
         let spared = self.spared(Operation::Grant);
         self.keys[key].allowance.add(units - spared);
