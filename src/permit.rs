@@ -143,11 +143,15 @@ impl HeldCharge {
             self.keeper = (timing.renewal).and_then(|renewal| keep(layer, limit, charge, renewal));
             self.watch = (timing.over_in).and_then(|over_in| watch(layer, limit, charge, over_in));
         }
-        if timing.renewal.is_some() && !self.is_kept() {
-            // Stores that answer at once need no runtime, and renew at once.
-            let moved = self.charge.duplicate().with_delay(Some(UNRENEWED));
+        if let Some(renewal) = timing.renewal.filter(|_| !self.is_kept()) {
+            // Stores that answer at once need no runtime, and renew at once, beyond the lease.
+            let most = renewal
+                .max_hold
+                .map(|hold| hold.saturating_sub(renewal.lease));
+            let more = most.map_or(UNRENEWED, |most| most.min(UNRENEWED));
+            let moved = self.charge.duplicate().with_delay(Some(more));
             drop(layer.renew(&self.limit, moved));
-            self.charge.at = self.charge.at.saturating_add(UNRENEWED);
+            self.charge.at = self.charge.at.saturating_add(more);
         }
     }
 

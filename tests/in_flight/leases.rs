@@ -289,6 +289,29 @@ fn calls_outside_of_a_runtime_hold_their_units_until_they_end() {
     assert!(take().is_some());
 }
 
+/// … but with their maximal hold.
+#[test]
+fn a_maximal_hold_ends_outside_of_a_runtime() {
+    let clock = ManualClock::default();
+    let store = LocalBuilder::new().clock(clock.clone()).build();
+    let rule = rule("in-flight 1 max-hold=50s lease=10s");
+    let limiter = Limiter::new(Policy::new("exports"), rule, store);
+    let take = || limiter.permit("alice", Cost::ONE).at_once().ok();
+    let first = take().unwrap();
+    clock.advance(Duration::from_secs(49));
+    assert!(take().is_none());
+    // Ends are rounded up to a 64th of the lease.
+    clock.advance(Duration::from_secs(3));
+    let second = take().unwrap();
+    drop(first);
+    assert!(
+        take().is_none(),
+        "the first one gave back what it no longer holds"
+    );
+    drop(second);
+    assert!(take().is_some());
+}
+
 /// The runtime in which a call began may end before the call.
 #[test]
 fn calls_that_outlive_their_runtime_give_back_once() {

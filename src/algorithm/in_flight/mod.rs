@@ -102,7 +102,7 @@ use crate::{
 ///
 /// Renewals need a runtime of tokio where the call begins, with its timer, and count real time,
 /// also where a test moves the time. Elsewhere, in `Local` and other stores that answer at once, a
-/// call holds its units until it ends, or a day is over.
+/// call holds its units until it ends, or its maximal hold is over, and its lease, or a day.
 ///
 /// # With other settings
 ///
