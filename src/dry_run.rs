@@ -71,6 +71,11 @@ impl DryRun {
         }
     }
 
+    /// Returns `true` if decisions about some keys have effect.
+    pub(crate) fn has_effect(&self) -> bool {
+        self.enforced_percent > 0
+    }
+
     /// Returns `true` if a request without a key proceeds: no percentage selects it.
     pub(crate) fn spares_missing_keys(&self) -> bool {
         self.enforced_percent < 100

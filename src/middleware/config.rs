@@ -36,8 +36,8 @@ pub struct LimitSettings<Rule> {
     pub(super) rule: OwnRule<Rule>,
     /// Set if no other rule is selected for a request.
     pub(super) is_fixed: bool,
-    /// Set if calls may wait for their turn under the rule of the limit.
-    pub(super) waits: bool,
+    /// Returns `true` if calls may wait for their turn under a rule of the limit.
+    pub(super) waits: fn(&Rule) -> bool,
     pub(super) when: When,
     /// `None` if all decisions have effect.
     pub(super) dry_run: Option<DryRun>,
@@ -100,9 +100,15 @@ impl<Rule> LimitSettings<Rule> {
         self.when != When::AtOnce
     }
 
+    /// Returns `true` if decisions about some keys have effect.
+    pub(super) fn is_enforced(&self) -> bool {
+        self.dry_run.as_ref().is_none_or(DryRun::has_effect)
+    }
+
     /// Returns `true` if calls may wait for their turn. The rule of a request may be any.
     fn may_wait(&self) -> bool {
-        cfg!(feature = "tokio") && (self.waits || !self.is_fixed || self.rule.fixed().is_none())
+        let by_own = || self.rule.fixed().is_none_or(self.waits);
+        cfg!(feature = "tokio") && (!self.is_fixed || by_own())
     }
 
     /// Returns the policy of the limit that this one is compared with, if it is on a dry run.

@@ -506,7 +506,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     }
 }
 
-impl<Rule, K, C, P, T, S, R> RateLimitLayer<Limit<Rule, By<K, C, P>, T>, S, R> {
+impl<Rule: 'static, K, C, P, T, S, R> RateLimitLayer<Limit<Rule, By<K, C, P>, T>, S, R> {
     /// Adds a candidate for the limit's rule, on a [dry run](Limit::dry_run): a limit named `name`
     /// with the same key and cost, whose decisions are [compared](Limit::compared_with) with those
     /// of this one.

@@ -110,10 +110,8 @@ impl<Rule: Algorithm> Limit<Rule> {
         Self {
             settings: LimitSettings {
                 policy: Policy::default(),
-                waits: rule
-                    .fixed()
-                    .is_some_and(|rule| rule.waits_for_turn().is_some()),
                 rule,
+                waits: |rule| rule.waits_for_turn().is_some(),
                 is_fixed: true,
                 when: When::AtOnce,
                 dry_run: None,
@@ -373,7 +371,7 @@ impl<Rule, K, C, P, T> Limit<Rule, By<K, C, P>, T> {
                 rule: OwnRule::Fixed(rule),
                 is_fixed: true,
                 // A dry run never does.
-                waits: false,
+                waits: |_| false,
                 // On a dry run, looks are reservations.
                 when: self.settings.when,
                 dry_run: Some(DryRun::default()),

@@ -57,7 +57,7 @@ use crate::{
 /// ```
 pub trait Limits {
     /// The type of all rules.
-    type Rule;
+    type Rule: 'static;
 
     /// The parts that read responses.
     type Settle;
@@ -71,7 +71,7 @@ pub trait Limits {
     fn list<'a>(&'a self, list: &mut Vec<&'a LimitSettings<Self::Rule>>);
 }
 
-impl<Rule, B, T> Limits for Limit<Rule, B, T> {
+impl<Rule: 'static, B, T> Limits for Limit<Rule, B, T> {
     type Rule = Rule;
     type Settle = T;
 
@@ -125,7 +125,7 @@ pub trait SettleEach<Req, Res>: Limits {
     fn hand_over(&self, req: &mut Req, handle: ChargeHandle) -> Option<ChargeHandle>;
 }
 
-impl<Req, Res, Rule, B, T: Settle<Req, Res>> SettleEach<Req, Res> for Limit<Rule, B, T> {
+impl<Req, Res, Rule: 'static, B, T: Settle<Req, Res>> SettleEach<Req, Res> for Limit<Rule, B, T> {
     fn is_charged(&self, policy: &Policy, res: &Res) -> Option<bool> {
         let found = self.find(policy);
         found.map(|_| self.settle.is_charged(res))
@@ -444,31 +444,36 @@ where
     limits.list(&mut list);
     let mut watches = Vec::new();
     for limit in list {
-        let policy = &limit.policy;
+        let waits = match limit.is_enforced() {
+            true => limit.waits,
+            false => |_: &_| false,
+        };
+        let (limited, store) = ((limit.policy.clone(), waits), store.clone());
+        let check = move |rule: &L::Rule| check_rule(&limited, rule, &store);
         match &limit.rule {
-            OwnRule::Fixed(rule) => {
-                check_rule(policy, rule, store)?;
-                if limit.waits && store.lines().is_none() {
-                    return Err(Error::new(format!(
-                        "calls wait for their turn under the limit `{policy}`, of which the store does not know: expected `Local`, or \
-                         a wrapper of it that passes all methods of `Backend` on; use it, or leave `wait-at-most` out"
-                    )));
-                }
-            }
-            OwnRule::Live { rule, .. } => {
-                let (policy, store) = (policy.clone(), store.clone());
-                watches.push(rule.watch(move |rule| check_rule(&policy, rule, &store))?);
-            }
+            OwnRule::Fixed(rule) => check(rule)?,
+            OwnRule::Live { rule, .. } => watches.push(rule.watch(check)?),
         }
     }
     Ok(watches)
 }
 
-fn check_rule<Rule>(policy: &Policy, rule: &Rule, store: &impl Store<Rule>) -> Result<(), Error> {
+fn check_rule<Rule>(
+    (policy, waits): &(Policy, fn(&Rule) -> bool),
+    rule: &Rule,
+    store: &impl Store<Rule>,
+) -> Result<(), Error> {
     store.fits(rule).map_err(|error| {
         Error::new(format!(
             "the store cannot run the rule of the limit `{policy}`: expected a rule that fits the store: {error}; or use another \
              store"
         ))
-    })
+    })?;
+    if waits(rule) && store.lines().is_none() {
+        return Err(Error::new(format!(
+            "calls wait for their turn under the limit `{policy}`, of which the store does not know: expected `Local`, or \
+             a wrapper of it that passes all methods of `Backend` on; use it, or leave `wait-at-most` out"
+        )));
+    }
+    Ok(())
 }

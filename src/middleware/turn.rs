@@ -156,7 +156,7 @@ impl Turn {
         match self.last {
             Some(LastAsk::IsRefused(index)) if decisions.is_admitted() => {
                 give_back(config, asks, &decisions, |decision| !decision.is_dry_run());
-                return Some(Begun::Decided(refused(asks, &decisions, index)));
+                return Some(Begun::Decided(refused(config, asks, &decisions, index)));
             }
             Some(_) => return Some(Begun::Decided(decisions)),
             None if decisions.is_admitted() => return Some(Begun::Decided(decisions)),
@@ -424,16 +424,30 @@ fn give_back<L, S, R>(
     }
 }
 
-/// Returns decisions that were undone, of which the one with this index refuses. Those of dry runs
-/// stand, as they do if another limit refuses.
-fn refused<Rule>(asks: &[Ask<'_, Rule>], decisions: &Decisions, index: usize) -> Decisions {
-    let decisions = decisions.as_slice().iter().enumerate();
-    let changed = |(n, decision): (usize, &Decision)| {
+/// Returns decisions that were undone, of which the one with this index refuses, and those of the
+/// other limits are looks. Those of dry runs stand, as they do if another limit refuses.
+fn refused<L, S, R>(
+    config: &Config<L, S, R>,
+    asks: &[Ask<'_, L::Rule>],
+    decisions: &Decisions,
+    index: usize,
+) -> Decisions
+where
+    L: Limits<Rule: Algorithm>,
+    S: Store<L::Rule, Error: NeverFails>,
+{
+    // A late answer would have to be awaited. Without it, the numbers are those of the charge.
+    let looks = match config.store.look(asks) {
+        Check::Ready(Ok(looks)) => looks,
+        Check::Ready(Err(_)) | Check::Pending(_) => decisions.clone(),
+    };
+    let both = decisions.as_slice().iter().zip(looks.as_slice());
+    let changed = |(n, (decision, look)): (usize, (&Decision, &Decision))| {
         if decision.is_dry_run() {
             return *decision;
         }
         if n != index {
-            return decision.without_charge();
+            return look.without_charge();
         }
         let wait = decision.more_after();
         Decision::new(Verdict::Refuse, decision.at(), asks[n].cost().get())
@@ -442,5 +456,5 @@ fn refused<Rule>(asks: &[Ask<'_, Rule>], decisions: &Decisions, index: usize) ->
             .with_reset_after(wait)
             .with_more_after(wait)
     };
-    decisions.map(changed).collect()
+    both.enumerate().map(changed).collect()
 }

@@ -13,7 +13,7 @@ use std::{
 use http::{Request, StatusCode};
 use support::Random;
 use tollgate::{
-    AnyRule, InFlight, Limit, Policy, RateLimitLayer,
+    AnyRule, InFlight, Limit, LiveRule, Policy, RateLimitLayer,
     key::Key,
     observe::{Event, Observer},
     store::{
@@ -665,8 +665,54 @@ fn a_store_that_knows_no_lines_is_refused() {
     }
     let layer = |rule| RateLimitLayer::new(rule).try_store(Plain(Local::new()));
     assert!(layer(InFlight::at_most(1)).is_ok());
-    let error = layer(InFlight::at_most(1).wait_at_most(SECOND)).unwrap_err();
+    let waiting = InFlight::at_most(1).wait_at_most(SECOND);
+    let error = layer(waiting).unwrap_err();
     assert!(error.to_string().contains("expected `Local`"), "{error}");
+    let live = LiveRule::new(waiting);
+    let layer = |live| RateLimitLayer::from(Limit::live(live)).try_store(Plain(Local::new()));
+    let error = layer(&live).unwrap_err();
+    assert!(error.to_string().contains("expected `Local`"), "{error}");
+    let live = LiveRule::new(InFlight::at_most(1));
+    let _layer = layer(&live).unwrap();
+    let error = live.set(waiting).unwrap_err();
+    assert!(error.to_string().contains("expected `Local`"), "{error}");
+    assert_eq!(live.get(), InFlight::at_most(1));
+    // A dry run never waits.
+    let dry = Limit::live(&LiveRule::new(waiting)).dry_run();
+    assert!(
+        RateLimitLayer::from(dry)
+            .try_store(Plain(Local::new()))
+            .is_ok()
+    );
+}
+
+/// A call whose wait ends behind another one, at the instant at which there is room, is refused and
+/// has spent nothing: its answer says so.
+#[tokio::test(start_paused = true)]
+async fn the_answer_to_a_wait_that_is_over_shows_nothing_spent() {
+    let store = Local::new();
+    let bucket = Limit::new(rule("token-bucket 10/1h"))
+        .named("bucket")
+        .key(by_key);
+    let layer = RateLimitLayer::new(rule("in-flight 2 wait-at-most=1s"))
+        .named("held")
+        .key(by_key)
+        .also(bucket)
+        .store(store.clone());
+    let mut calls = Calls::new(layer.layer(handler()));
+    let (open, _other) = (calls.begin(0), calls.begin(0));
+    let (_first, mut second) = (calls.begin(0), calls.begin(0));
+    tokio::time::advance(SECOND).await;
+    drop(open);
+    let std::task::Poll::Ready(Ok(response)) = second.poll() else {
+        panic!("its wait is over");
+    };
+    assert_eq!(Some(response.status()), REFUSED);
+    let fields = response.headers().get_all("ratelimit").iter();
+    let fields: Vec<_> = fields.map(|field| field.to_str().unwrap()).collect();
+    let fields = fields.join(", ");
+    // The first two have spent one each.
+    assert!(fields.contains("\"bucket\";r=8"), "{fields}");
 }
 
 #[tokio::test(start_paused = true)]
