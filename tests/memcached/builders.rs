@@ -17,8 +17,8 @@ use tollgate::{
 };
 
 use super::{
-    acquire, admitted, at_once, connect, in_time, items, key, look, servers, stat, swaps, url,
-    window,
+    acquire, admitted, at_once, connect, counters, in_time, items, key, look, servers, stat, swaps,
+    url, window,
 };
 
 const RESPONSE: Duration = Duration::from_millis(300);
@@ -217,4 +217,36 @@ async fn a_builder_makes_several_stores() {
     // Both kinds are separate: a bucket under another prefix is full.
     let other = swaps(&connect(&server).await);
     assert_eq!(admitted(&other, &at_once(5), key(), 6).await, 5);
+}
+
+/// The connection was made by a runtime that nobody drives any more.
+#[test]
+fn a_connection_of_a_runtime_that_stands_still_is_replaced() {
+    let server = servers::Memcached::start();
+    let runtime = || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().unwrap()
+    };
+    let (first, second) = (runtime(), runtime());
+    let connecting = to(&server).response_timeout(RESPONSE).connect();
+    let connection = first.block_on(connecting).unwrap();
+    let store = counters(&connection);
+    let rule = window(1);
+    second.block_on(async {
+        let error = look(&store, &rule, key()).await.unwrap_err();
+        assert!(error.is_timeout(), "nobody reads the response: {error}");
+        look(&store, &rule, key()).await.unwrap();
+    });
+    // Callers that give up sooner see it by the age of what they have sent.
+    let connecting = to(&server).response_timeout(RESPONSE).connect();
+    let store = counters(&first.block_on(connecting).unwrap());
+    second.block_on(async {
+        let mut answers = 0;
+        for _ in 0..40 {
+            let looking = tokio::time::timeout(RESPONSE / 10, look(&store, &rule, key()));
+            answers += u32::from(looking.await.is_ok_and(|look| look.is_ok()));
+        }
+        assert!(answers > 0);
+    });
+    drop(first);
 }

@@ -23,7 +23,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
     sync::oneshot,
-    time::{Sleep, sleep},
+    time::{Sleep, sleep, timeout},
 };
 
 use super::protocol::{Commands, NOT_A_NUMBER, Response, TOO_LARGE, is_out_of_memory};
@@ -40,6 +40,9 @@ pub(super) struct Pipeline {
     pub(super) id: u64,
     clock: TokioClock,
     server_time: Mutex<ServerTime>,
+    /// The time after which commands that have no response, or were not taken by the driver, show
+    /// that its runtime does not run it.
+    patience: Duration,
     /// The item size limit of the server in bytes.
     pub(super) max_item_size: u64,
 }
@@ -64,6 +67,7 @@ impl Pipeline {
                 seconds: 0,
                 at: clock.now(),
             }),
+            patience: response_timeout.saturating_mul(2),
             max_item_size: u64::MAX,
         }
     }
@@ -117,6 +121,13 @@ impl Pipeline {
         let server_now = || self.latest_server_time();
         let idle = {
             let mut queue = self.state.queue();
+            let oldest = queue.calls.front();
+            if oldest.is_some_and(|call| since.saturating_since(call.since) > self.patience) {
+                drop(queue);
+                // The next connection is one of the runtime of its first caller.
+                self.state.close();
+                return Err(PipelineError::NotSent);
+            }
             if queue.is_closed {
                 return Err(PipelineError::NotSent);
             }
@@ -137,7 +148,15 @@ impl Pipeline {
         let driver_gone = || {
             PipelineError::Ended("the runtime of the memcached connection has shut down".to_owned())
         };
-        responses.await.unwrap_or_else(|_| Err(driver_gone()))
+        // The driver has a timeout of its own, unless nobody drives it.
+        match timeout(self.patience, responses).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(driver_gone()),
+            Err(_) => {
+                self.state.close();
+                Err(PipelineError::Timeout)
+            }
+        }
     }
 }
 
