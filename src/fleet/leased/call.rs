@@ -8,13 +8,8 @@
 //! ask the store for the rest, and give back after a refusal; views are locked until all asks are
 //! decided here, so that they can be put back as they were.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::sync::Arc;
 
-use pin_project_lite::pin_project;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -69,22 +64,6 @@ where
     inner: Arc<LeasedParts<S, Rule, C>>,
     asks: OwnedAsks<Rule>,
     parts: SmallVec<[LeasedAsk<Rule>; 1]>,
-}
-
-/// A request that no call waits for.
-struct Prefetch<S, Rule: Leasable, C> {
-    inner: Arc<LeasedParts<S, Rule, C>>,
-    asks: OwnedAsks<Rule>,
-    /// `None` once it was answered.
-    asked: Option<Box<LeaseRequest<Rule>>>,
-}
-
-impl<S, Rule: Leasable, C> Drop for Prefetch<S, Rule, C> {
-    fn drop(&mut self) {
-        if let Some(asked) = &self.asked {
-            self.inner.keys.failed(asked, &Ok(()));
-        }
-    }
 }
 
 impl<S, Rule: Leasable, C: Clock> LeasedParts<S, Rule, C> {
@@ -155,43 +134,17 @@ where
         ask: &Ask<'_, Rule>,
         prefetch: Box<LeaseRequest<Rule>>,
     ) {
-        let asks = OwnedAsks::new(&[*ask]);
         let Ok(runtime) = runtime() else {
             // Without a runtime nothing can go on behind this call. The next call that lacks units
             // asks.
             self.keys.failed(&prefetch, &Ok(()));
             return;
         };
-        self.nodes.count(ask.policy(), &self.store);
-        sweep(self);
-        // If the task ends without an answer, with its runtime or by a panic of the store, others
-        // can ask.
-        let mut prefetch = Prefetch {
-            inner: Arc::clone(self),
-            asks,
-            asked: Some(prefetch),
-        };
+        let mut in_flight = self.in_flight(ask, *prefetch);
         runtime.spawn(async move {
-            let Prefetch { inner, asks, asked } = &mut prefetch;
-            for ask in asks.iter() {
-                let Some(request) = asked.as_ref() else {
-                    return;
-                };
-                let answer = inner.store.acquire(&[request.ask(&ask)]);
-                let answer = answer.await;
-                let now = inner.now();
-                let answer = answer.map(|decisions| decisions.as_slice().first().copied());
-                let Some(asked) = asked.take() else { return };
-                let owner = (ask.policy(), ask.key());
-                match answer {
-                    Ok(Some(answer)) => {
-                        inner.nodes.note_answer(&answer);
-                        inner.keys.answered(&asked, owner, answer, now);
-                    }
-                    Ok(None) => inner.keys.failed(&asked, &Ok(())),
-                    Err(error) => inner.keys.failed(&asked, &Err(error)),
-                }
-            }
+            let answer = in_flight.send();
+            // Nobody waits for the decision.
+            let _ = in_flight.answered(answer.await);
         });
     }
 }
@@ -356,7 +309,7 @@ where
         let answer = {
             let asks = self.asks.iter().zip(&self.parts);
             let lacking = asks.filter_map(|(ask, part)| match part {
-                LeasedAsk::Ask(asked) => Some(asked.ask(&ask)),
+                LeasedAsk::Ask(asked) => Some(asked.ask(ask.policy(), ask.key())),
                 LeasedAsk::Decided(..) | LeasedAsk::Wait(_) => None,
             });
             let lacking: SmallVec<[_; 1]> = lacking.collect();
@@ -509,22 +462,13 @@ where
     }
 }
 
-/// A request of one call for its cost alone. When it is dropped without an answer, others can ask.
+/// A request under way. If it ends without an answer, with its caller or runtime or by a panic of
+/// the store, others can ask.
 struct InFlight<S, Rule: Leasable, C> {
     inner: Arc<LeasedParts<S, Rule, C>>,
     asked: LeaseRequest<Rule>,
     is_answered: bool,
     owner: (Policy, Key),
-}
-
-pin_project! {
-    /// The answer of such a call. Most keys that are called rarely pay for no more than this and
-    /// the store's own future.
-    struct Exact<F, S, Rule: Leasable, C> {
-        #[pin]
-        answer: F,
-        in_flight: InFlight<S, Rule, C>,
-    }
 }
 
 impl<S, Rule: Leasable, C> Drop for InFlight<S, Rule, C> {
@@ -556,18 +500,15 @@ impl<S, Rule: Leasable, C: Clock> InFlight<S, Rule, C> {
     }
 }
 
-impl<F, S, Rule, C> Future for Exact<F, S, Rule, C>
+impl<S, Rule, C> InFlight<S, Rule, C>
 where
-    F: Future<Output = Result<Decisions, StoreError>>,
+    S: InnerStore<Rule, Answer: Send + 'static>,
     Rule: Leasable,
-    C: Clock,
+    C: Clock + Send + Sync + 'static,
 {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let answer = ready!(this.answer.poll(context));
-        Poll::Ready(this.in_flight.answered(answer))
+    fn send(&self) -> Check<S::Answer> {
+        let (policy, key) = &self.owner;
+        self.inner.store.acquire(&[self.asked.ask(policy, key)])
     }
 }
 
@@ -577,23 +518,33 @@ where
     Rule: Leasable,
     C: Clock + Send + Sync + 'static,
 {
+    fn in_flight(
+        self: &Arc<Self>,
+        ask: &Ask<'_, Rule>,
+        asked: LeaseRequest<Rule>,
+    ) -> InFlight<S, Rule, C> {
+        self.nodes.count(ask.policy(), &self.store);
+        sweep(self);
+        InFlight {
+            inner: Arc::clone(self),
+            asked,
+            is_answered: false,
+            owner: (ask.policy().clone(), *ask.key()),
+        }
+    }
+
     /// Asks the store for the cost of a call.
     pub(super) fn ask_exactly(
         self: &Arc<Self>,
         ask: &Ask<'_, Rule>,
         asked: LeaseRequest<Rule>,
     ) -> Check<BoxFuture<Result<Decisions, StoreError>>> {
-        self.nodes.count(ask.policy(), &self.store);
-        sweep(self);
-        let mut in_flight = InFlight {
-            inner: Arc::clone(self),
-            asked,
-            is_answered: false,
-            owner: (ask.policy().clone(), *ask.key()),
-        };
-        match self.store.acquire(&[in_flight.asked.ask(ask)]) {
+        let mut in_flight = self.in_flight(ask, asked);
+        match in_flight.send() {
             Check::Ready(answer) => Check::Ready(in_flight.answered(answer)),
-            Check::Pending(answer) => Check::Pending(Box::pin(Exact { answer, in_flight })),
+            Check::Pending(answer) => {
+                Check::Pending(Box::pin(async move { in_flight.answered(answer.await) }))
+            }
         }
     }
 }

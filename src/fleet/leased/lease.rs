@@ -106,9 +106,9 @@ impl<Rule: PartialEq> LeaseRequest<Rule> {
 
 impl<Rule> LeaseRequest<Rule> {
     /// Returns the request as an ask of the store.
-    pub(super) fn ask<'a>(&'a self, ask: &Ask<'a, Rule>) -> Ask<'a, Rule> {
+    pub(super) fn ask<'a>(&'a self, policy: &'a Policy, key: &Key) -> Ask<'a, Rule> {
         let Request { cost, up_to, .. } = self.request;
-        Ask::new(ask.policy(), &self.rule.tightened, *ask.key(), cost).up_to(up_to)
+        Ask::new(policy, &self.rule.tightened, *key, cost).up_to(up_to)
     }
 }
 
