@@ -25,7 +25,7 @@ use ipnet::IpNet;
 ///
 /// let file: LimitsFile = r#"
 ///     [limits]
-///     login = { rule = "sliding-log 5/15m", key = "peer-ip", charge = "status 401" }
+///     login = { rule = "sliding-log 5/15m", key = "peer-ip", charge-if = "status 401" }
 ///
 ///     [[routes]]
 ///     match = "POST /login"

@@ -55,7 +55,7 @@ type RouteConfig<B, S, R, Out> = Arc<Config<Vec<AnyLimit<B, Out>>, S, R>>;
 ///
 /// let text = r#"
 ///     [limits]
-///     login   = { rule = "sliding-log 5/15m", key = "peer-ip", charge = "status 401" }
+///     login   = { rule = "sliding-log 5/15m", key = "peer-ip", charge-if = "status 401" }
 ///     address = { rule = "token-bucket 20/1s", key = "peer-ip" }
 ///
 ///     [[routes]]

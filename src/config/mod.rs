@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! [limits]
-//! login   = { rule = "sliding-log 5/15m", key = "peer-ip", charge = "status 401" }
+//! login   = { rule = "sliding-log 5/15m", key = "peer-ip", charge-if = "status 401" }
 //! api     = { rule = "token-bucket 100/1m", key = "header x-api-key", exempt = ["/health"] }
 //! address = { rule = "token-bucket 20/1s", key = "peer-ip", exempt = ["10.0.0.0/8"] }
 //! next    = { rule = "token-bucket 50/1m", key = "header x-api-key", dry-run = true }
@@ -33,8 +33,8 @@
 //! | `rule` | a rule, as [`AnyRule`](crate::AnyRule) lists them | `Limit::new` | |
 //! | `key` | a key, as [`AnyKey`](crate::key::AnyKey) lists them | [`key`](crate::Limit::key) | `"global"` |
 //! | `cost` | units of a request | [`cost`](crate::Limit::cost) | 1 |
-//! | `charge` | `"status 401"`, `"status 401 403 5xx"`, `"not status 2xx"`: only these, after the response | [`charge_after`](crate::Limit::charge_after) | all requests |
-//! | `charge-if` | the same, but reserved before and refunded after | [`charge_if`](crate::Limit::charge_if) | |
+//! | `charge` | `"status 401"`, `"status 401 403 5xx"`, `"not status 2xx"`: only these, after the response: a burst is handled as a whole | [`charge_after`](crate::Limit::charge_after) | all requests |
+//! | `charge-if` | the same, but reserved before and refunded after, as guesses must be | [`charge_if`](crate::Limit::charge_if) | |
 //! | `exempt` | paths, as they are sent, and networks of clients | [`exempt_paths`](crate::key::KeyExtractorExt::exempt_paths), [`exempt_networks`](crate::key::PeerIp::exempt_networks) | `[]` |
 //! | `dry-run` | `true` | [`dry_run`](crate::Limit::dry_run) | `false` |
 //! | `enforce-for` | a percentage of the keys | [`enforce_for`](crate::Limit::enforce_for) | 100 |

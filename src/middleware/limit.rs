@@ -488,7 +488,8 @@ settings! { [B] B, ():
     /// **Reserve, then settle.** The cost is charged when the request is admitted, and refunded
     /// if the response does not fulfil the condition. So requests in progress count against the
     /// limit: of ten concurrent logins under "3 failures", seven are refused although no login
-    /// failed. Use [`charge_after`](Self::charge_after) where that is wrong.
+    /// failed, and of ten guesses three are tried. Use [`charge_after`](Self::charge_after) where
+    /// that is wrong.
     ///
     /// A request without a response stays charged: its handler panicked or returned an error, or
     /// its client went away.
@@ -515,8 +516,9 @@ settings! { [B] B, ():
     /// under "3 failures" all pass. If the response fulfils the condition, the limit is charged; if
     /// it refuses by then, because concurrent requests have exhausted it, the response is dropped
     /// and the client gets the refusal instead. So no client gets more such responses than the
-    /// limit admits, however many requests it sends at once. It may still have that many *handled*
-    /// at once; bound them by a concurrency limit if that matters.
+    /// limit admits, however many requests it sends at once. But all of these are *handled*, and
+    /// those that are not charged are answered: of a burst of guessed passwords, the right one. Use
+    /// [`charge_if`](Self::charge_if) where the attempts must be bounded.
     ///
     /// A request without a response is charged when it ends: its handler panicked or returned an
     /// error, or its client went away. A store on a server makes that charge in the background.
@@ -532,30 +534,31 @@ settings! { [B] B, ():
     /// use tower::{ServiceBuilder, ServiceExt, service_fn};
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
-    /// // Three failed logins an hour. Logins that succeed are free.
+    /// // Three invalid numbers an hour. Valid ones are free, however many are in progress.
     /// let limit = RateLimitLayer::new(TokenBucket::per_hour(3));
-    /// let login = ServiceBuilder::new()
+    /// let square = ServiceBuilder::new()
     ///     .layer(limit.charge_after(|response: &Response<String>| {
-    ///         response.status() == StatusCode::UNAUTHORIZED
+    ///         response.status() == StatusCode::BAD_REQUEST
     ///     }))
-    ///     .service(service_fn(async |password: Request<&str>| {
+    ///     .service(service_fn(async |number: Request<&str>| {
     ///         let mut response = Response::new(String::new());
-    ///         if *password.body() != "secret" {
-    ///             *response.status_mut() = StatusCode::UNAUTHORIZED;
+    ///         match number.body().parse::<u32>() {
+    ///             Ok(number) => *response.body_mut() = u64::from(number).pow(2).to_string(),
+    ///             Err(_) => *response.status_mut() = StatusCode::BAD_REQUEST,
     ///         }
     ///         Ok::<_, Infallible>(response)
     ///     }));
     ///
-    /// let status = async |password| {
-    ///     login.clone().oneshot(Request::new(password)).await.unwrap().status()
+    /// let status = async |number| {
+    ///     square.clone().oneshot(Request::new(number)).await.unwrap().status()
     /// };
     /// for _ in 0..10 {
-    ///     assert_eq!(status("secret").await, StatusCode::OK);
+    ///     assert_eq!(status("7").await, StatusCode::OK);
     /// }
     /// for _ in 0..3 {
-    ///     assert_eq!(status("guess").await, StatusCode::UNAUTHORIZED);
+    ///     assert_eq!(status("seven").await, StatusCode::BAD_REQUEST);
     /// }
-    /// assert_eq!(status("guess").await, StatusCode::TOO_MANY_REQUESTS);
+    /// assert_eq!(status("seven").await, StatusCode::TOO_MANY_REQUESTS);
     /// # Ok(()) }
     /// ```
     fn charge_after<F>(self, condition: F) -> [B, LookFirst<F>] {

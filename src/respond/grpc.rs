@@ -82,7 +82,7 @@ impl Grpc {
     ///
     /// // Charges calls that failed with `UNAUTHENTICATED`.
     /// let limit = Limit::new(TokenBucket::per_hour(3))
-    ///     .charge_after(|response: &Response<()>| Grpc::code(response) == Some(16));
+    ///     .charge_if(|response: &Response<()>| Grpc::code(response) == Some(16));
     ///
     /// let failed = Response::builder().header("grpc-status", "16").body(()).unwrap();
     /// assert_eq!(Grpc::code(&failed), Some(16));
