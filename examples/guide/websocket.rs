@@ -1,14 +1,17 @@
 //! Limit the messages of a connection.
 
 // Copy from here.
-use std::net::SocketAddr;
-
 use axum::{
     Router,
-    extract::{ConnectInfo, State},
+    extract::{Request, State},
+    http::StatusCode,
     routing::get,
 };
-use tollgate::{Limiter, prelude::*};
+use tollgate::{
+    Limiter,
+    key::{Extracted, KeyExtractor},
+    prelude::*,
+};
 
 type Messages = Limiter<TokenBucket, Local<TokenBucket>>;
 
@@ -25,11 +28,12 @@ async fn on_message(messages: &Messages, key: Key, message: &str) -> String {
     }
 }
 
-async fn connect(
-    State(messages): State<Messages>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-) -> String {
-    on_message(&messages, peer.ip().into(), "hello").await
+async fn connect(messages: State<Messages>, request: Request) -> Result<String, StatusCode> {
+    // By the layer's extractor: it takes all addresses of an IPv6 client for one.
+    match PeerIp::new().extract(&request) {
+        Ok(Extracted::Key(key)) => Ok(on_message(&messages, key, "hello").await),
+        _ => Err(StatusCode::INTERNAL_SERVER_ERROR),
+    }
 }
 
 fn app() -> Result<(Router, Messages), tollgate::Error> {
@@ -44,19 +48,34 @@ fn app() -> Result<(Router, Messages), tollgate::Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use axum::extract::ConnectInfo;
+
     use super::*;
     use crate::client;
 
-    #[tokio::test]
-    async fn a_connection_and_its_messages_share_a_budget() {
-        let (app, messages) = app().unwrap();
-        let peer = SocketAddr::from(([127, 0, 0, 1], 4711));
+    async fn say_hello(app: &Router, peer: &str) -> String {
+        let peer: SocketAddr = peer.parse().unwrap();
         let mut request = client::get("/ws", "");
         request.extensions_mut().insert(ConnectInfo(peer));
-        // The request and its first message.
-        assert_eq!(client::status(&app, request).await, 200);
-        let say = async |message| on_message(&messages, peer.ip().into(), message).await;
-        assert_eq!(say("hi").await, "you said hi");
-        assert_eq!(say("hi").await, "slow down for 1200 s");
+        client::text(app, request).await
+    }
+
+    /// Before, messages were charged to the address as it is, which is another key than that of the
+    /// layer.
+    #[tokio::test]
+    async fn a_connection_and_its_messages_share_a_budget() {
+        for (peer, same_client) in [
+            ("127.0.0.1:1", "127.0.0.1:1"),
+            ("127.0.0.1:1", "[::ffff:127.0.0.1]:2"),
+            ("[2001:db8::1]:1", "[2001:db8::2]:2"),
+        ] {
+            let (app, _) = app().unwrap();
+            // The request and its first message, and another request.
+            assert_eq!(say_hello(&app, peer).await, "you said hello");
+            let answer = say_hello(&app, same_client).await;
+            assert_eq!(answer, "slow down for 1200 s", "{same_client}");
+        }
     }
 }
