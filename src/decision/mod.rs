@@ -401,9 +401,9 @@ impl Decision {
 
     /// Returns the least wait after which the same call would pass if nobody else spends.
     ///
-    /// It is zero for an admission, and `None` if the call can never pass. For a look it is
-    /// the wait for one unit. Saturates at [`Duration::MAX`]. A guess for calls [in
-    /// flight](Self::is_in_flight), as the other waits are.
+    /// It is zero for an admission, and `None` if the call [can never pass](Self::is_oversized) or
+    /// no wait is known. For a look it is the wait for one unit. Saturates at [`Duration::MAX`]. A
+    /// guess for calls [in flight](Self::is_in_flight), as the other waits are.
     #[inline]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.kind {

@@ -26,14 +26,15 @@ use crate::{outcome::Outcome, permit::Permit};
 ///
 /// | | `grpc-status` | |
 /// |---|---|---|
-/// | a limit was reached | 8 `RESOURCE_EXHAUSTED` | `RetryInfo` and `QuotaFailure` in `grpc-status-details-bin` |
+/// | a limit was reached | 8 `RESOURCE_EXHAUSTED` | `RetryInfo`, if the wait is known, and `QuotaFailure` in `grpc-status-details-bin` |
 /// | the call [can never pass](Refusal::is_oversized) | [3](Self::oversized_code) `INVALID_ARGUMENT` | `QuotaFailure`; `grpc-retry-pushback-ms: -1` |
 /// | the store could not decide | 14 `UNAVAILABLE` | `RetryInfo`, if the wait is known |
 /// | the store [does not support](crate::store::StoreError::unsupported) the call | 13 `INTERNAL` | |
 /// | no key | 3 `INVALID_ARGUMENT`, 16 `UNAUTHENTICATED` for 401, 7 `PERMISSION_DENIED` for 403, 13 `INTERNAL` for 5xx | |
 ///
 /// `grpc-retry-pushback-ms` (gRFC A6) contains the wait before a retry, or -1 if the client should
-/// not retry. The fields of [`Headers`] and `Cache-Control: no-store` are sent too.
+/// not retry. It is omitted if no wait is known. The fields of [`Headers`] and
+/// `Cache-Control: no-store` are sent too.
 ///
 /// [`Http`](super::Http) answers POST requests with a content type of gRPC in the same way.
 ///
@@ -187,7 +188,7 @@ pub(super) fn write(
     let wait = settings.retry_after(refusal);
     let pushback = match wait {
         Some(wait) => milliseconds(wait).and_then(value::number),
-        None if refusal.is_forever() => Some(HeaderValue::from_static("-1")),
+        None if refusal.is_oversized() => Some(HeaderValue::from_static("-1")),
         None => None,
     };
     let details = match refusal.cause() {
@@ -308,14 +309,13 @@ fn retry_info(wait: Duration) -> Vec<u8> {
 fn quota_failure(outcome: &Outcome) -> Vec<u8> {
     let mut failure = Vec::new();
     for (policy, decision) in outcome.refusals() {
-        let description = match (decision.quota(), decision.retry_after()) {
-            (Some(quota), Some(_)) => format!("the quota of {quota} is exhausted"),
-            (Some(_), None) => "the request costs more than could ever pass".to_owned(),
-            (None, Some(_)) if decision.is_in_flight() => "too many calls in flight".to_owned(),
-            (None, None) if decision.is_in_flight() => {
+        let description = match decision.quota() {
+            _ if decision.is_oversized() => {
                 "the request costs more than could ever pass".to_owned()
             }
-            (None, _) => "the quota is exhausted".to_owned(),
+            Some(quota) => format!("the quota of {quota} is exhausted"),
+            None if decision.is_in_flight() => "too many calls in flight".to_owned(),
+            None => "the quota is exhausted".to_owned(),
         };
         let mut violation = Vec::new();
         push_bytes(&mut violation, 1, policy.name().as_bytes());

@@ -141,15 +141,6 @@ impl Refusal {
         self.outcome
     }
 
-    /// Returns `true` if the same request can never pass, however long its client waits.
-    pub(super) fn is_forever(&self) -> bool {
-        matches!(self.cause, Cause::Limit)
-            && self
-                .outcome
-                .refusals()
-                .any(|(_, decision)| decision.retry_after().is_none())
-    }
-
     /// Returns `true` if the request costs more than one of the limits can ever admit, so that it
     /// must not be sent again as it is.
     ///
@@ -207,7 +198,8 @@ impl fmt::Display for Refusal {
                 }
                 match self.retry_after() {
                     Some(wait) => write!(f, "; retry after {}", WaitText(wait)),
-                    None => f.write_str("; this request can never pass"),
+                    None if self.is_oversized() => f.write_str("; this request can never pass"),
+                    None => Ok(()),
                 }
             }
             Cause::Undecided => f.write_str("the rate limit could not be checked"),

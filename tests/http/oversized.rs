@@ -327,6 +327,41 @@ fn a_block_is_not_mistaken_for_it() {
     assert!(check("alice", 6).is_oversized());
 }
 
+/// A node's share of a limit ends with the outage, and the call passes then. Before, clients over
+/// gRPC were told not to retry.
+#[cfg(feature = "test-util")]
+#[tokio::test]
+async fn a_share_during_an_outage_is_not_mistaken_for_it() {
+    use tollgate::testing::{Fault, Faulty};
+
+    let faulty = Faulty::new(Local::new());
+    let faults = faulty.faults();
+    let layer = RateLimitLayer::new(TokenBucket::per_minute(100))
+        .named("api")
+        .cost(cost(50))
+        .store(faulty.fall_back_to(Local::new()).share(1, 4));
+    faults.always(Fault::Unavailable);
+    let over_grpc = BoxCloneService::new(layer.clone().respond(Grpc::new()).layer(hello()));
+    let over_http = BoxCloneService::new(layer.layer(hello()));
+    let answer = over_grpc.clone().oneshot(grpc()).await.unwrap();
+    assert!(!answer.headers().contains_key("grpc-retry-pushback-ms"));
+    let status = tonic::Status::from_header_map(answer.headers()).unwrap();
+    assert_eq!(
+        (status.code(), status.message()),
+        (tonic::Code::ResourceExhausted, "rate limit exceeded: api")
+    );
+    let violations = status.get_details_quota_failure().unwrap().violations;
+    let described: Vec<_> = violations.iter().map(|one| &*one.description).collect();
+    assert_eq!(described, ["the quota of 25/1m is exhausted"]);
+    let answer = over_http.clone().oneshot(get()).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(!answer.headers().contains_key("retry-after"));
+
+    faults.none();
+    let answer = over_grpc.oneshot(grpc()).await.unwrap();
+    assert!(!answer.headers().contains_key("grpc-status"));
+}
+
 /// A service that is called again is refused again: nothing was spent.
 #[test]
 fn a_request_that_fits_passes_beside_it() {

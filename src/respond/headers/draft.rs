@@ -82,8 +82,8 @@ fn push_partition(buffer: &mut ValueBuffer, policy: &Policy) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AvailableQuota {
     units: u64,
-    /// The window in seconds; 0 if the request can never pass, and of calls in flight, which end
-    /// at no known time.
+    /// The window in seconds; 0 if no wait is known, and of calls in flight, which end at no known
+    /// time.
     window: u64,
 }
 
