@@ -33,9 +33,10 @@ use crate::{
 /// | the store [does not support](crate::store::StoreError::unsupported) the call | 500 |
 /// | no key | [that of the `MissingKey`](crate::key::MissingKey::status), 400 by default |
 ///
-/// A refusal carries `Retry-After` in whole seconds (RFC 9110 §10.2.3), rounded up, unless the
-/// request can never pass. It also carries `Cache-Control: no-store`. HEAD gets the same fields
-/// without the body.
+/// A refusal carries `Retry-After` in whole seconds (RFC 9110 §10.2.3), rounded up, if [its
+/// wait](Refusal::retry_after) is known. It is not if the request can never pass or has no key, nor
+/// under `fail_closed` if the store could not decide. A refusal also carries
+/// `Cache-Control: no-store`. HEAD gets the same fields without the body.
 ///
 /// POST requests with a content type of gRPC or gRPC-Web are answered as [`Grpc`](super::Grpc)
 /// does, so one layer serves both on one port. gRPC uses no other method, so all others are
