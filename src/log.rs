@@ -93,12 +93,8 @@ pub(crate) fn missing_key_on_dry_run(policy: &Policy, help: &OperatorHelp) {
 
 /// Logs that requests are refused because nothing can delay them, once for each policy.
 #[cold]
-pub(crate) fn nothing_can_wait(policy: &Policy) {
-    let help = OperatorHelp::new(
-        "a rule delayed a request, and nothing could hold it: the request was refused, and its charge refunded; enable tollgate's \
-         feature `tokio`, and call the service within a runtime of tokio",
-    );
-    once(policy.name(), &help, |cause| {
+pub(crate) fn nothing_can_wait(policy: &Policy, help: &OperatorHelp) {
+    once(policy.name(), help, |cause| {
         tracing::error!(
             policy = policy.name(),
             "{cause} (logged once for each policy, counted in `RateLimitLayer::misconfigured`)"

@@ -420,8 +420,12 @@ impl<L, S, R> Config<L, S, R> {
     where
         R: Respond<Req, Res, Err>,
     {
-        if refusal.help().is_some() {
+        if let Some(help) = refusal.help() {
             self.counts.count_misconfigured();
+            // A missing key has been written where its limit is known.
+            if let Some(policy) = refusal.unsupported_policy() {
+                help.write_if_unheard(policy);
+            }
         }
         self.respond.refuse(req, refusal)
     }

@@ -23,11 +23,18 @@ use super::{
 };
 use crate::{
     decision::Decision,
+    key::OperatorHelp,
     permit::Permit,
     respond::{Refusal, Respond},
     store::{Ask, Decisions, NeverFails, OwnedAsks, Store},
     trace::DecisionSpan,
 };
+
+/// The help for a delay that nothing can hold.
+static NOTHING_CAN_WAIT: OperatorHelp = OperatorHelp::of_static(
+    "a rule delayed a request, and nothing could hold it: the request was refused, and its charge refunded; enable tollgate's \
+     feature `tokio`, and call the service within a runtime of tokio",
+);
 
 /// Without the feature `tokio` nothing can wait.
 #[cfg(not(feature = "tokio"))]
@@ -344,10 +351,11 @@ where
             drop(service);
             settle_back(this.config, this.asks, &decisions);
             this.config.counts.count_misconfigured();
-            #[cfg(feature = "tracing")]
-            this.asks
-                .parts()
-                .for_each(|(policy, ..)| crate::log::nothing_can_wait(policy));
+            for (policy, ..) in this.asks.parts() {
+                #[cfg(feature = "tracing")]
+                crate::log::nothing_can_wait(policy, &NOTHING_CAN_WAIT);
+                NOTHING_CAN_WAIT.write_if_unheard(policy);
+            }
             let decisions = decisions.as_slice().iter();
             let refused = decisions.map(|decision| decision.without_delay()).collect();
             let outcome = this.config.outcome(this.asks.parts(), &refused);

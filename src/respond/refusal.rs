@@ -7,6 +7,7 @@ use crate::{
     decision::{Decision, Decisions, Verdict},
     key::{MissingKey, OperatorHelp},
     outcome::Outcome,
+    policy::Policy,
 };
 
 /// The reason why a request was refused, and the decisions of its limits.
@@ -120,6 +121,13 @@ impl Refusal {
             Cause::Unsupported => Some(&UNSUPPORTED),
             Cause::Limit | Cause::Undecided => None,
         }
+    }
+
+    /// Returns the policy whose store does not support the call.
+    pub(crate) fn unsupported_policy(&self) -> Option<&Policy> {
+        let mut decisions = self.outcome.iter();
+        let unsupported = decisions.find(|(_, decision)| decision.is_unsupported());
+        unsupported.map(|(policy, _)| policy)
     }
 
     /// Returns the decisions of all limits.

@@ -1,10 +1,25 @@
 //! A server that lacks what a key needs: no combinator of extractors hides it.
 
+use std::{convert::Infallible, future::Ready};
+
+#[cfg(feature = "tokio")]
+use futures_util::FutureExt as _;
 use http::{Request, StatusCode};
-use tollgate::key::{
-    BearerToken, Extension, Extracted, Forwarded, ForwardedFor, Global, Header, Key, KeyExtractor,
-    KeyExtractorExt, MissingKey, PeerIp, from_fn,
+#[cfg(feature = "tokio")]
+use tollgate::LeakyBucket;
+use tollgate::{
+    Policy, RateLimitLayer, TokenBucket,
+    key::{
+        BearerToken, Extension, Extracted, Forwarded, ForwardedFor, Global, Header, Key,
+        KeyExtractor, KeyExtractorExt, MissingKey, PeerIp, from_fn,
+    },
+    respond::Http,
+    store::{
+        Backend, Store, StoreError, StoreExt as _,
+        driver::{Ask, Check, Decisions, Settlement},
+    },
 };
+use tower::{Layer as _, ServiceExt as _, service_fn};
 
 /// Passes an extractor under every combinator to a function, with the combinator's name.
 macro_rules! under_every_combinator {
@@ -152,8 +167,6 @@ fn users_who_are_not_logged_in_may_have_a_key_of_their_own() {
 #[tokio::test]
 async fn a_layer_counts_the_fault_and_admits_nobody() {
     use axum::{Router, body::Body, routing::get};
-    use tollgate::{RateLimitLayer, TokenBucket};
-    use tower::ServiceExt;
 
     let exempt = RateLimitLayer::new(TokenBucket::per_hour(1)).key(PeerIp::new().or_exempt());
     let shared =
@@ -180,10 +193,6 @@ const CHILD: &str = "TOLLGATE_UNHEARD";
 /// The program that the process of the next test runs.
 #[tokio::test]
 async fn unheard_server() {
-    use std::convert::Infallible;
-    use tollgate::{RateLimitLayer, TokenBucket, respond::Http};
-    use tower::{Layer, ServiceExt, service_fn};
-
     if std::env::var_os(CHILD).is_none() {
         return;
     }
@@ -198,10 +207,13 @@ async fn unheard_server() {
         .named("visitors")
         .key(by_user)
         .respond(Http::empty());
-    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(http::Response::new(())));
-    let answer = dry.layer(inner).oneshot(Request::new(())).await.unwrap();
+    let dry_service = dry.layer(service_fn(hello));
+    let answer = dry_service.oneshot(Request::new(())).await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
-    let answer = visitors.layer(inner).oneshot(Request::new(())).await;
+    let answer = visitors
+        .layer(service_fn(hello))
+        .oneshot(Request::new(()))
+        .await;
     assert_eq!(answer.unwrap().status(), StatusCode::UNAUTHORIZED);
     assert_eq!((dry.misconfigured(), visitors.misconfigured()), (0, 0));
     for name in ["first", "second"] {
@@ -209,9 +221,7 @@ async fn unheard_server() {
             .named(name)
             .key(PeerIp::new())
             .respond(Http::empty());
-        let service = layer.layer(service_fn(async |_: Request<()>| {
-            Ok::<_, Infallible>(http::Response::new(()))
-        }));
+        let service = layer.layer(service_fn(hello));
         for _ in 0..3 {
             let response = service.clone().oneshot(Request::new(())).await.unwrap();
             assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
@@ -219,10 +229,85 @@ async fn unheard_server() {
     }
 }
 
+/// A store that can run no rule.
+#[derive(Clone)]
+struct NoStore;
+
+impl Backend for NoStore {
+    type Error = StoreError;
+}
+
+impl Store<TokenBucket> for NoStore {
+    type Answer = Ready<Result<Decisions, StoreError>>;
+    type Done = Ready<Result<(), StoreError>>;
+
+    fn acquire(&self, _: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
+        Check::Ready(Err(StoreError::unsupported("no rule runs here")))
+    }
+
+    fn look(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
+        self.acquire(asks)
+    }
+
+    fn settle(&self, _: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> {
+        Check::Ready(Ok(()))
+    }
+
+    fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {
+        Check::Ready(Ok(()))
+    }
+}
+
+/// The program that the process of a test below runs.
+#[tokio::test]
+async fn unheard_store() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    for name in ["first", "second"] {
+        let layer = RateLimitLayer::new(TokenBucket::per_hour(1))
+            .named(name)
+            .respond(Http::empty())
+            .store(NoStore.fail_open());
+        for _ in 0..3 {
+            let answer = layer.layer(service_fn(hello)).oneshot(Request::new(()));
+            assert_eq!(answer.await.unwrap().status(), 500);
+        }
+        assert_eq!(layer.misconfigured(), 3);
+    }
+}
+
+/// The program that the process of a test below runs: without a runtime nothing can be delayed.
+#[cfg(feature = "tokio")]
 #[test]
-fn a_fault_that_no_log_hears_is_written_to_standard_error_once() {
+fn unheard_delay() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    for name in ["first", "second"] {
+        let layer = RateLimitLayer::new(LeakyBucket::per_hour(1))
+            .named(name)
+            .respond(Http::empty());
+        let statuses = [200, 429, 429].map(|_| {
+            let answer = layer.layer(service_fn(hello)).oneshot(Request::new(()));
+            answer.now_or_never().unwrap().unwrap().status().as_u16()
+        });
+        assert_eq!((statuses, layer.misconfigured()), ([200, 429, 429], 2));
+    }
+}
+
+async fn hello(_: Request<()>) -> Result<http::Response<()>, Infallible> {
+    Ok(http::Response::new(()))
+}
+
+/// Runs one of the programs above, and returns the only line that it writes.
+fn line_of(program: &str) -> String {
     let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["server_faults::unheard_server", "--exact", "--nocapture"])
+        .args([
+            &format!("server_faults::{program}"),
+            "--exact",
+            "--nocapture",
+        ])
         .env(CHILD, "1")
         .output()
         .unwrap();
@@ -237,8 +322,28 @@ fn a_fault_that_no_log_hears_is_written_to_standard_error_once() {
         written[0].contains("the limit `first` refuses requests as the server's fault"),
         "{errors}"
     );
+    written[0].to_owned()
+}
+
+#[test]
+fn a_fault_that_no_log_hears_is_written_to_standard_error_once() {
+    let line = line_of("unheard_server");
     assert!(
-        written[0].contains("into_make_service_with_connect_info"),
-        "{errors}"
+        line.contains("into_make_service_with_connect_info"),
+        "{line}"
     );
+}
+
+/// Before, only missing keys were written.
+#[test]
+fn a_store_that_does_not_support_a_call_is_written_too() {
+    let line = line_of("unheard_store");
+    assert!(line.contains("take another rule or store"), "{line}");
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn a_delay_that_nothing_can_hold_is_written_too() {
+    let line = line_of("unheard_delay");
+    assert!(line.contains("within a runtime of tokio"), "{line}");
 }
