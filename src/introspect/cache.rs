@@ -21,7 +21,10 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use quick_cache::sync::Cache;
@@ -66,6 +69,9 @@ pub(super) struct TokenCache {
     active: Cache<TokenDigest, CachedToken>,
     inactive: Cache<TokenDigest, CachedToken>,
     in_flight: Mutex<LookUpsInFlight>,
+    /// Set if the last renewal of an active token failed: an outage, which nobody can feign who has
+    /// no such token.
+    renewals_fail: AtomicBool,
     /// Limits the rate of look-ups of tokens that are not cached as active.
     unknown: Pacer<TokenBucket>,
     pub(super) counters: IntrospectCounters,
@@ -124,6 +130,7 @@ impl TokenCache {
             active: cache(),
             inactive: cache(),
             in_flight: Mutex::default(),
+            renewals_fail: AtomicBool::new(false),
             unknown: Pacer::new(settings.max_rate),
             counters: IntrospectCounters::default(),
             #[cfg(feature = "tracing")]
@@ -230,8 +237,13 @@ impl TokenCache {
     /// ones pass for a limited time.
     fn over_capacity(&self, cached: Option<CachedToken>, now: Timestamp) -> TokenAnswer {
         self.counters.crowded.add(1);
+        let until = |cached: &CachedToken| match self.renewals_fail.load(Ordering::Relaxed) {
+            // Look-ups that wait for a silent server take all the room.
+            true => cached.over_capacity_until.max(cached.stale_until),
+            false => cached.over_capacity_until,
+        };
         match cached {
-            Some(cached) if now < cached.over_capacity_until.max(cached.stale_until) => {
+            Some(cached) if now < until(&cached) => {
                 self.counters.stale.add(1);
                 TokenAnswer::of(cached.status, true)
             }
@@ -297,6 +309,14 @@ impl TokenCache {
         outcome: &LookUpOutcome,
     ) {
         let settings = &self.settings;
+        if cached
+            .as_ref()
+            .is_some_and(|cached| cached.status.is_some())
+        {
+            // Relaxed: a mark of its own, which a request may as well see a little later.
+            self.renewals_fail
+                .store(outcome.is_none(), Ordering::Relaxed);
+        }
         let Some(status) = outcome else {
             // Cached tokens are answered from the cache until the next look-up. Failures of unknown
             // tokens are not stored: there may be any number of them.

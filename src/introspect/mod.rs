@@ -212,7 +212,8 @@ impl<L: LookUp, R> IntrospectBuilder<L, R> {
     /// Sets the time for which an answer is used beyond its lifetime while look-ups fail, 0 s to a
     /// day. Default: 0 s.
     ///
-    /// It is never used after the token has expired.
+    /// It is never used after the token has expired. While the renewals of other tokens fail, one
+    /// that finds no room counts as failed.
     pub fn serve_stale(mut self, time: Duration) -> Self {
         self.settings.serve_stale = time;
         self

@@ -168,6 +168,56 @@ async fn a_flood_opens_no_gate() {
     }
 }
 
+/// Many renewals at once are no outage either, so `serve_stale` prolongs no token; before, it did.
+/// In an outage it does, also for tokens that are not looked up because those that fail take all
+/// the room.
+#[tokio::test(flavor = "current_thread")]
+async fn stale_answers_are_for_outages() {
+    for outage in [false, true] {
+        let clock = ManualClock::default();
+        let (look_up, gate, _) = gated();
+        let layer = Introspect::builder(look_up)
+            .max_lookups(8)
+            .max_age(Duration::from_secs(60))
+            .serve_stale(Duration::from_secs(600))
+            .deadline(Duration::from_secs(86_400))
+            .clock(clock.clone())
+            .build()
+            .unwrap();
+        let subject = around(&layer);
+        let known: Vec<_> = (0..20).map(|n| format!("ann{n}")).collect();
+        for token in &known {
+            gate.add_permits(1);
+            assert_eq!(ask(&subject, token).await, *token);
+        }
+        clock.advance(Duration::from_secs(60));
+        if outage {
+            // The server is silent until the deadline.
+            tokio::time::pause();
+            assert_eq!(ask(&subject, &known[19]).await, "ann19 stale");
+            tokio::time::resume();
+        }
+        let mut waiting = tokio::task::JoinSet::new();
+        for token in &known[..8] {
+            let (subject, token) = (subject.clone(), token.clone());
+            waiting.spawn(async move { ask(&subject, &token).await });
+        }
+        settle().await;
+        for (seconds, crowded, in_outage) in [
+            (59, "ann8 stale", "ann8 stale"),
+            (1, "503", "ann8 stale"),
+            (539, "503", "ann8 stale"),
+            (1, "503", "503"),
+        ] {
+            clock.advance(Duration::from_secs(seconds));
+            let expected = if outage { in_outage } else { crowded };
+            assert_eq!(ask(&subject, &known[8]).await, expected);
+        }
+        gate.add_permits(100);
+        while waiting.join_next().await.is_some() {}
+    }
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn look_ups_of_unknown_tokens_have_a_rate() {
     let clock = ManualClock::default();
