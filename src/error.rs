@@ -108,6 +108,18 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
+/// Returns the value, or panics with the error's text at the caller's line, for settings that are
+/// meant for literals.
+///
+/// A closure that panics would name its own line: an attribute of its function does not reach it.
+#[track_caller]
+pub(crate) fn or_panic<T>(result: Result<T, impl fmt::Display>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{error}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Error;

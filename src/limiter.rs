@@ -14,7 +14,7 @@ use pin_project_lite::pin_project;
 use crate::{
     algorithm::{Algorithm, Blockable},
     decision::{Charge, Cost, Decision, Decisions},
-    error::Error,
+    error::{Error, or_panic},
     key::Key,
     live_rule::{LiveRule, OwnRule, RequestRule},
     policy::Policy,
@@ -137,10 +137,7 @@ impl<Rule, S: Store<Rule>> Limiter<Rule, S> {
     /// When the rule does not [fit](Store::fits) the store; see [`try_new`](Self::try_new).
     #[track_caller]
     pub fn new(policy: Policy, rule: Rule, store: S) -> Self {
-        match Self::try_new(policy, rule, store) {
-            Ok(limiter) => limiter,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(Self::try_new(policy, rule, store))
     }
 
     /// Creates a limiter, for rules from configuration.
@@ -165,10 +162,7 @@ impl<Rule, S: Store<Rule>> Limiter<Rule, S> {
     where
         S: Clone + Send + Sync + 'static,
     {
-        match Self::try_live(policy, rule, store) {
-            Ok(limiter) => limiter,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(Self::try_live(policy, rule, store))
     }
 
     /// Creates a limiter of a rule from configuration that may change at any time.

@@ -5,7 +5,10 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::{error::Error, key::Key};
+use crate::{
+    error::{Error, or_panic},
+    key::Key,
+};
 
 /// The name of a limit, in headers, in outcomes, and in a store's keys.
 ///
@@ -65,10 +68,7 @@ impl Policy {
     /// When [`try_new`](Self::try_new) fails.
     #[track_caller]
     pub fn new(name: &str) -> Self {
-        match Self::try_new(name) {
-            Ok(policy) => policy,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(Self::try_new(name))
     }
 
     /// Returns a policy of this name.

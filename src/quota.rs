@@ -106,6 +106,7 @@ impl Quota {
     /// # Panics
     ///
     /// When [`try_new`](Self::try_new) fails; meant for literals.
+    #[track_caller]
     pub const fn new(amount: u64, period: Duration) -> Self {
         let nanos = period.as_nanos();
         let nanos = if nanos > u64::MAX as u128 {
@@ -116,6 +117,7 @@ impl Quota {
         Self::literal(amount, nanos)
     }
 
+    #[track_caller]
     const fn literal(amount: u64, nanos: u64) -> Self {
         match Self::from_nanos(amount, nanos) {
             Ok(quota) => quota,
@@ -128,6 +130,7 @@ impl Quota {
     /// # Panics
     ///
     /// When the amount is 0 or above 2⁴⁰.
+    #[track_caller]
     pub const fn per_second(amount: u64) -> Self {
         Self::literal(amount, SECOND)
     }
@@ -137,6 +140,7 @@ impl Quota {
     /// # Panics
     ///
     /// When the amount is 0 or above 2⁴⁰.
+    #[track_caller]
     pub const fn per_minute(amount: u64) -> Self {
         Self::literal(amount, 60 * SECOND)
     }
@@ -146,6 +150,7 @@ impl Quota {
     /// # Panics
     ///
     /// When the amount is 0 or above 2⁴⁰.
+    #[track_caller]
     pub const fn per_hour(amount: u64) -> Self {
         Self::literal(amount, 3600 * SECOND)
     }
@@ -155,6 +160,7 @@ impl Quota {
     /// # Panics
     ///
     /// When the amount is 0 or above 2⁴⁰.
+    #[track_caller]
     pub const fn per_day(amount: u64) -> Self {
         Self::literal(amount, 86_400 * SECOND)
     }

@@ -8,7 +8,7 @@ use http::{
 };
 
 use super::{Extracted, Key, KeyExtractor, MissingKey};
-use crate::error::Error;
+use crate::error::{Error, or_panic};
 
 /// Limits by the value of a header, such as an API key.
 ///
@@ -49,10 +49,7 @@ impl Header {
     /// [`try_new`](Self::try_new).
     #[track_caller]
     pub fn new(name: &str) -> Self {
-        match Self::try_new(name) {
-            Ok(header) => header,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(Self::try_new(name))
     }
 
     /// Creates an extractor for the header of this name, which is not case-sensitive.
@@ -205,10 +202,7 @@ impl Cookie {
     /// [`try_new`](Self::try_new).
     #[track_caller]
     pub fn new(name: &str) -> Self {
-        match Self::try_new(name) {
-            Ok(cookie) => cookie,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(Self::try_new(name))
     }
 
     /// Creates an extractor for the cookie of this name, which is case-sensitive.

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     dry_run::{DryRun, DryRunReport},
-    error::Error,
+    error::{Error, or_panic},
     limiter::Limiter,
     live_rule::{OwnRule, Watch},
     observe::Observer,
@@ -148,10 +148,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
         T: Backend<Error: NeverFails> + Store<L::Rule> + Clone + Send + Sync + 'static,
         L: Limits,
     {
-        match self.try_store(store) {
-            Ok(layer) => layer,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(self.try_store(store))
     }
 
     /// Keeps the state in another store, for rules from configuration.
@@ -321,10 +318,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
         L: Limits,
         S: Store<L::Rule> + Clone + Send + Sync + 'static,
     {
-        match self.try_also(limit) {
-            Ok(layer) => layer,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(self.try_also(limit))
     }
 
     /// Adds a limit from configuration, as [`also`](Self::also) does.
@@ -558,10 +552,7 @@ impl<Rule: 'static, K, C, P, T, S, R> RateLimitLayer<Limit<Rule, By<K, C, P>, T>
         T: Clone,
         S: Store<Rule> + Clone + Send + Sync + 'static,
     {
-        match self.try_candidate(name, rule) {
-            Ok(layer) => layer,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(self.try_candidate(name, rule))
     }
 
     /// Adds a candidate from configuration, as [`candidate`](Self::candidate) does.

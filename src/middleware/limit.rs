@@ -16,7 +16,7 @@ use crate::{
     charging::{HandOver, LookFirst, Reserve, Settle},
     decision::Cost,
     dry_run::DryRun,
-    error::Error,
+    error::{Error, or_panic},
     key::Global,
     live_rule::{LiveRule, OwnRule, check_rule},
     policy::Policy,
@@ -66,7 +66,7 @@ impl<Rule: Algorithm> Limit<Rule> {
     /// When [`try_new`](Self::try_new) fails: never with the feature `tokio`.
     #[track_caller]
     pub fn new(rule: Rule) -> Self {
-        Self::try_new(rule).unwrap_or_else(|error| panic!("{error}"))
+        or_panic(Self::try_new(rule))
     }
 
     /// Returns a limit by a `rule` from configuration, named `default`, with one key for all
@@ -89,7 +89,7 @@ impl<Rule: Algorithm> Limit<Rule> {
     /// When [`try_live`](Self::try_live) fails: never with the feature `tokio`.
     #[track_caller]
     pub fn live(rule: &LiveRule<Rule>) -> Self {
-        Self::try_live(rule).unwrap_or_else(|error| panic!("{error}"))
+        or_panic(Self::try_live(rule))
     }
 
     /// Returns a limit by a rule from configuration that may change at any time, named `default`,
@@ -313,10 +313,7 @@ settings! { [B, T] B, T:
     #[doc(alias("roll-out", "canary"))]
     #[track_caller]
     fn enforce_for(self, percent: u8) -> [B, T] {
-        match self.try_enforce_for(percent) {
-            Ok(limit) => limit,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(self.try_enforce_for(percent))
     }
 
     /// Shows the decisions of a [dry run](Self::dry_run) in response headers, under the limit's

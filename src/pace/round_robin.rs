@@ -3,7 +3,7 @@
 use std::{num::NonZeroU64, time::Duration};
 
 use crate::{
-    error::Error,
+    error::{Error, or_panic},
     quota::{Quota, Written},
     time::Timestamp,
 };
@@ -101,7 +101,7 @@ impl RoundRobin {
     /// Panics if [`try_new`](Self::try_new) returns an error.
     #[track_caller]
     pub fn new(period: Duration, senders: usize) -> Self {
-        Self::try_new(period, senders).unwrap_or_else(|error| panic!("{error}"))
+        or_panic(Self::try_new(period, senders))
     }
 
     /// Returns the period in which each sender has one slice.

@@ -12,6 +12,7 @@ mod clock;
 mod errors;
 #[cfg(feature = "test-util")]
 mod extend;
+mod literals;
 mod operations;
 mod pace;
 #[cfg(feature = "serde")]

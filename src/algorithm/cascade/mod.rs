@@ -7,7 +7,10 @@ use std::{fmt, num::NonZeroU64, str::FromStr, time::Duration};
 
 pub(super) use self::step::CascadeState;
 use super::{arithmetic::gcd, rule::RuleWords, token_bucket::TokenBucket};
-use crate::{error::Error, quota::Quota};
+use crate::{
+    error::{Error, or_panic},
+    quota::Quota,
+};
 
 /// The greatest number of buckets; their positions are classes of three bits.
 const MOST: usize = 8;
@@ -100,8 +103,7 @@ impl Cascade {
     #[must_use]
     #[track_caller]
     pub fn then(self, next: TokenBucket) -> Self {
-        self.try_then(next)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_then(next))
     }
 
     /// Adds a bucket for costs that those before cannot pay.

@@ -12,7 +12,7 @@ use super::{
     ticks::PER_NANO,
 };
 use crate::{
-    error::Error,
+    error::{Error, or_panic},
     quota::{Quota, Written, fmt_duration},
 };
 
@@ -145,8 +145,7 @@ impl FixedWindow {
     #[must_use]
     #[track_caller]
     pub fn offset(self, offset: Duration) -> Self {
-        self.try_offset(offset)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_offset(offset))
     }
 
     /// Begins windows `offset` later than those of the calendar.
@@ -180,7 +179,7 @@ impl FixedWindow {
     #[must_use]
     #[track_caller]
     pub fn spread(self) -> Self {
-        self.try_spread().unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_spread())
     }
 
     /// Begins windows for each key at an [offset of its own](Self::spread).
@@ -200,8 +199,7 @@ impl FixedWindow {
     #[must_use]
     #[track_caller]
     pub fn from_first_call(self) -> Self {
-        self.try_from_first_call()
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_from_first_call())
     }
 
     /// Begins each window at the key's first call after the previous one has ended.

@@ -25,7 +25,7 @@ use super::{
     rule::{RuleWords, text},
 };
 use crate::{
-    error::Error,
+    error::{Error, or_panic},
     quota::{Quota, fmt_duration},
     time::Timestamp,
 };
@@ -161,7 +161,7 @@ impl InFlight {
     #[must_use]
     #[track_caller]
     pub fn at_most(units: u64) -> Self {
-        Self::try_at_most(units).unwrap_or_else(|error| panic!("{error}"))
+        or_panic(Self::try_at_most(units))
     }
 
     /// Creates a limit of `units` that are held at once.
@@ -203,8 +203,7 @@ impl InFlight {
     #[must_use]
     #[track_caller]
     pub fn max_hold(self, time: Duration) -> Self {
-        self.try_max_hold(time)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_max_hold(time))
     }
 
     /// Sets the longest time for which a call holds its units, as [`max_hold`](Self::max_hold)
@@ -239,8 +238,7 @@ impl InFlight {
     #[must_use]
     #[track_caller]
     pub fn lease(self, time: Duration) -> Self {
-        self.try_lease(time)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_lease(time))
     }
 
     /// Sets the time after which the units of a call come back whose node has died, as
@@ -302,8 +300,7 @@ impl InFlight {
     #[must_use]
     #[track_caller]
     pub fn wait_at_most(self, time: Duration) -> Self {
-        self.try_wait_at_most(time)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_wait_at_most(time))
     }
 
     /// Lets a call of a layer that finds no room wait, as [`wait_at_most`](Self::wait_at_most)

@@ -15,7 +15,7 @@ use super::{
     rule::{RuleWords, of_quota, text},
 };
 use crate::{
-    error::Error,
+    error::{Error, or_panic},
     quota::{Quota, fmt_duration},
 };
 
@@ -166,8 +166,7 @@ impl LeakyBucket {
     #[must_use]
     #[track_caller]
     pub fn queue(self, units: u64) -> Self {
-        self.try_queue(units)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_queue(units))
     }
 
     /// Sets how many units may wait.
@@ -201,8 +200,7 @@ impl LeakyBucket {
     #[must_use]
     #[track_caller]
     pub fn max_wait(self, wait: Duration) -> Self {
-        self.try_max_wait(wait)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_max_wait(wait))
     }
 
     /// Refuses calls at once that would wait longer than `wait`.

@@ -10,7 +10,10 @@ use std::{fmt, num::NonZeroU64};
 pub(super) use self::step::SlidingWindowState;
 use self::{packed::bits_of, slices::Slices};
 use super::rule::{RuleWords, of_quota, text};
-use crate::{error::Error, quota::Quota};
+use crate::{
+    error::{Error, or_panic},
+    quota::Quota,
+};
 
 /// A sliding window: counts calls in slices of the calendar, and weights the oldest slice by the
 /// part of it that lies in the window.
@@ -133,8 +136,7 @@ impl SlidingWindow {
     #[must_use]
     #[track_caller]
     pub fn slices(self, count: u64) -> Self {
-        self.try_slices(count)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_slices(count))
     }
 
     /// Cuts the window into `count` slices, 1 to 60.

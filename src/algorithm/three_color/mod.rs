@@ -10,7 +10,10 @@ use super::{
     rule::{RuleWords, text},
     token_bucket::TokenBucket,
 };
-use crate::{error::Error, quota::Quota};
+use crate::{
+    error::{Error, or_panic},
+    quota::Quota,
+};
 
 /// The two-rate three-colour marker of RFC 2698: green within a committed rate, yellow within a
 /// peak rate, red above.
@@ -131,7 +134,7 @@ impl ThreeColor {
     /// When [`try_new`](Self::try_new) fails; meant for literals.
     #[track_caller]
     pub fn new(committed: Quota, peak: Quota) -> Self {
-        Self::try_new(committed, peak).unwrap_or_else(|error| panic!("{error}"))
+        or_panic(Self::try_new(committed, peak))
     }
 
     /// Creates a marker of these rates that ignores colours given before; each bucket holds its
@@ -163,8 +166,7 @@ impl ThreeColor {
     #[must_use]
     #[track_caller]
     pub fn burst(self, tokens: u64) -> Self {
-        self.try_burst(tokens)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_burst(tokens))
     }
 
     /// Sets the capacity of the committed bucket, in tokens.
@@ -185,8 +187,7 @@ impl ThreeColor {
     #[must_use]
     #[track_caller]
     pub fn peak_burst(self, tokens: u64) -> Self {
-        self.try_peak_burst(tokens)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_peak_burst(tokens))
     }
 
     /// Sets the capacity of the peak bucket, in tokens.

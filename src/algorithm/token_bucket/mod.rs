@@ -14,7 +14,7 @@ use super::{
     ticks::PER_NANO,
 };
 use crate::{
-    error::Error,
+    error::{Error, or_panic},
     quota::{Quota, fmt_duration},
 };
 
@@ -245,8 +245,7 @@ impl TokenBucket {
     #[must_use]
     #[track_caller]
     pub fn burst(self, tokens: u64) -> Self {
-        self.try_burst(tokens)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_burst(tokens))
     }
 
     /// Sets the capacity and the initial fill of the bucket, in tokens.
@@ -278,8 +277,7 @@ impl TokenBucket {
     #[track_caller]
     #[doc(alias("reserve", "priority", "headroom"))]
     pub fn keep_free(self, tokens: u64) -> Self {
-        self.try_keep_free(tokens)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_keep_free(tokens))
     }
 
     /// Keeps some tokens [free](#tokens-kept-free).
@@ -308,8 +306,7 @@ impl TokenBucket {
     #[must_use]
     #[track_caller]
     pub fn initial(self, tokens: u64) -> Self {
-        self.try_initial(tokens)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_initial(tokens))
     }
 
     /// Sets the initial fill of a new key's bucket, in tokens.
@@ -428,8 +425,7 @@ impl TokenBucket {
     #[must_use]
     #[track_caller]
     pub fn scaled(self, numerator: u64, denominator: u64) -> Self {
-        self.try_scaled(numerator, denominator)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_scaled(numerator, denominator))
     }
 
     /// Scales the bucket by `numerator / denominator`, as [`scaled`](Self::scaled) does.

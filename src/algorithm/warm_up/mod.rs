@@ -13,7 +13,7 @@ use super::{
     warmth::{COLD, Factor, OVER, Span, WarmthCurve, built_over, checked_cold, cold_of},
 };
 use crate::{
-    error::Error,
+    error::{Error, or_panic},
     quota::{Quota, Written},
 };
 
@@ -102,7 +102,7 @@ impl WarmUp {
     /// When [`try_new`](Self::try_new) fails; meant for literals.
     #[track_caller]
     pub fn new(quota: Quota) -> Self {
-        Self::try_new(quota).unwrap_or_else(|error| panic!("{error}"))
+        or_panic(Self::try_new(quota))
     }
 
     /// Returns a warm-up to `quota` over 10 s, beginning at a third of it.
@@ -155,8 +155,7 @@ impl WarmUp {
     #[must_use]
     #[track_caller]
     pub fn over(self, time: Duration) -> Self {
-        self.try_over(time)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_over(time))
     }
 
     /// Sets the time from cold to warm.
@@ -177,8 +176,7 @@ impl WarmUp {
     #[must_use]
     #[track_caller]
     pub fn cold(self, factor: u32) -> Self {
-        self.try_cold(factor)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_cold(factor))
     }
 
     /// Sets how many times slower a cold key is.

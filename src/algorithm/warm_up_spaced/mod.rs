@@ -12,7 +12,7 @@ use super::{
     warmth::{COLD, LONGEST, OVER, WarmthCurve, built_over, cold_of},
 };
 use crate::{
-    error::Error,
+    error::{Error, or_panic},
     quota::{Quota, Written, fmt_duration},
 };
 
@@ -161,8 +161,7 @@ impl WarmUpSpaced {
     #[must_use]
     #[track_caller]
     pub fn over(self, time: Duration) -> Self {
-        self.try_over(time)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_over(time))
     }
 
     /// Sets the time from cold to warm, and the maximum wait unless that is set.
@@ -189,8 +188,7 @@ impl WarmUpSpaced {
     #[must_use]
     #[track_caller]
     pub fn cold(self, factor: u32) -> Self {
-        self.try_cold(factor)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_cold(factor))
     }
 
     /// Sets how many times longer the distance is for a cold key.
@@ -222,8 +220,7 @@ impl WarmUpSpaced {
     #[must_use]
     #[track_caller]
     pub fn max_wait(self, wait: Duration) -> Self {
-        self.try_max_wait(wait)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_max_wait(wait))
     }
 
     /// Sets the maximum wait: a call that would wait longer is refused at once.

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use super::{Networks, address_settings, elements, peer::PeerIp};
 use crate::{
-    error::Error,
+    error::{Error, or_panic},
     key::{Extracted, KeyExtractor, MissingKey, header},
 };
 
@@ -191,10 +191,7 @@ impl ForwardedFor {
     #[must_use]
     #[track_caller]
     pub fn in_header(self, name: &str) -> Self {
-        match self.try_in_header(name) {
-            Ok(this) => this,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(self.try_in_header(name))
     }
 
     /// Reads another header instead, as [`in_header`](Self::in_header) does.

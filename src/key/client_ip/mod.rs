@@ -36,10 +36,7 @@ macro_rules! address_settings {
         #[must_use]
         #[track_caller]
         pub fn ipv6_prefix(self, bits: u8) -> Self {
-            match self.try_ipv6_prefix(bits) {
-                Ok(this) => this,
-                Err(error) => panic!("{error}"),
-            }
+            $crate::error::or_panic(self.try_ipv6_prefix(bits))
         }
 
         /// Sets the length of the prefix that identifies an IPv6 client: 1 to 128 bits.
@@ -65,10 +62,7 @@ macro_rules! address_settings {
         #[must_use]
         #[track_caller]
         pub fn ipv4_prefix(self, bits: u8) -> Self {
-            match self.try_ipv4_prefix(bits) {
-                Ok(this) => this,
-                Err(error) => panic!("{error}"),
-            }
+            $crate::error::or_panic(self.try_ipv4_prefix(bits))
         }
 
         /// Sets the length of the prefix that identifies an IPv4 client: 1 to 32 bits. Default: 32,

@@ -20,6 +20,7 @@ use smallvec::SmallVec;
 
 use crate::{
     algorithm::Shareable,
+    error::or_panic,
     key::Key,
     policy::Policy,
     stats::Counter,
@@ -233,8 +234,7 @@ impl<S, L> FallbackBuilder<S, L> {
         L: Store<Rule, Error: NeverFails>,
         Rule: Shareable,
     {
-        self.try_share(numerator, denominator)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_share(numerator, denominator))
     }
 
     /// Creates the store; this node may admit `numerator / denominator` of each rule on its own.

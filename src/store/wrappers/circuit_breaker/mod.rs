@@ -16,6 +16,7 @@ use pin_project_lite::pin_project;
 use self::circuit::{CallGuard, CircuitLimits, CircuitOpen, Circuits};
 use crate::{
     algorithm::Algorithm,
+    error::or_panic,
     key::Key,
     policy::Policy,
     quota::Written,
@@ -265,8 +266,7 @@ impl<C> CircuitBreakerConfig<C> {
     /// When [`try_failures`](Self::try_failures) fails; for literals.
     #[track_caller]
     pub fn failures(self, in_a_row: u32) -> Self {
-        self.try_failures(in_a_row)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_failures(in_a_row))
     }
 
     /// Sets the number of failures that open the circuit: one after the other, without an answer
@@ -294,8 +294,7 @@ impl<C> CircuitBreakerConfig<C> {
     /// When [`try_open_for`](Self::try_open_for) fails; for literals.
     #[track_caller]
     pub fn open_for(self, first: Duration, longest: Duration) -> Self {
-        self.try_open_for(first, longest)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_open_for(first, longest))
     }
 
     /// Sets the longest first pause; it doubles after each probe that fails, up to `longest`.
