@@ -89,7 +89,10 @@ pub trait KeyExtractorExt: Sized {
     /// ```
     #[doc(alias = "fallback")]
     fn or<T>(self, other: T) -> Or<Self, T> {
-        Or::new(self, other)
+        Or {
+            first: self,
+            second: other,
+        }
     }
 
     /// Limits all requests without a key together, under a key of this name that no client can
@@ -103,8 +106,11 @@ pub trait KeyExtractorExt: Sized {
     /// assert_eq!(key.extract(&Request::new(())), Ok(Extracted::Key(Key::shared("anonymous"))));
     /// ```
     #[doc(alias = "anonymous")]
-    fn or_shared(self, name: &str) -> OrShared<Self> {
-        OrShared::new(self, Key::shared(name))
+    fn or_shared(self, name: &str) -> IfMissing<Self> {
+        IfMissing {
+            inner: self,
+            answer: Ok(Extracted::Key(Key::shared(name))),
+        }
     }
 
     /// Exempts requests without a key from the limit.
@@ -117,8 +123,11 @@ pub trait KeyExtractorExt: Sized {
     /// assert_eq!(key.extract(&Request::new(())), Ok(Extracted::Exempt));
     /// ```
     #[doc(alias("whitelist", "allowlist", "skip", "unlimited"))]
-    fn or_exempt(self) -> OrExempt<Self> {
-        OrExempt::new(self)
+    fn or_exempt(self) -> IfMissing<Self> {
+        IfMissing {
+            inner: self,
+            answer: Ok(Extracted::Exempt),
+        }
     }
 
     /// Refuses requests without a key with this status instead of 400.
@@ -131,8 +140,11 @@ pub trait KeyExtractorExt: Sized {
     /// assert_eq!(key.extract(&Request::new(())).unwrap_err().status(), StatusCode::FORBIDDEN);
     /// ```
     #[doc(alias = "reject")]
-    fn or_refuse(self, status: StatusCode) -> OrRefuse<Self> {
-        OrRefuse::new(self, status)
+    fn or_refuse(self, status: StatusCode) -> IfMissing<Self> {
+        IfMissing {
+            inner: self,
+            answer: Err(status),
+        }
     }
 
     /// Exempts the requests that `predicate` selects from the limit, with or without a key.
@@ -148,7 +160,10 @@ pub trait KeyExtractorExt: Sized {
     /// ```
     #[doc(alias("whitelist", "allowlist", "skip", "exempt", "unlimited", "bypass"))]
     fn exempt_if<P>(self, predicate: P) -> ExemptIf<Self, P> {
-        ExemptIf::new(self, predicate)
+        ExemptIf {
+            inner: self,
+            predicate,
+        }
     }
 
     /// Exempts requests to these paths from the limit.
@@ -171,7 +186,10 @@ pub trait KeyExtractorExt: Sized {
         I: IntoIterator<Item: Into<String>>,
     {
         let paths = paths.into_iter().map(Into::into).collect();
-        ExemptIf::new(self, Paths { paths })
+        ExemptIf {
+            inner: self,
+            predicate: Paths { paths },
+        }
     }
 
     /// Exempts CORS preflights from the limit, by which browsers check if they may send the real
@@ -196,7 +214,10 @@ pub trait KeyExtractorExt: Sized {
     /// ```
     #[doc(alias = "OPTIONS")]
     fn exempt_cors_preflight(self) -> ExemptIf<Self, CorsPreflight> {
-        ExemptIf::new(self, CorsPreflight)
+        ExemptIf {
+            inner: self,
+            predicate: CorsPreflight,
+        }
     }
 
     /// Allows the keys to be printed and stored in readable form, as [`Key::labelled`] does.
@@ -210,7 +231,7 @@ pub trait KeyExtractorExt: Sized {
     /// assert_eq!(format!("{key:?}"), "Ok(Key(Key(text /search)))");
     /// ```
     fn labelled(self) -> Labelled<Self> {
-        Labelled::new(self)
+        Labelled { inner: self }
     }
 
     /// Puts a name in front of the keys, so that they never equal keys of another source.
@@ -225,7 +246,10 @@ pub trait KeyExtractorExt: Sized {
     /// ```
     #[doc(alias("prefix", "namespace"))]
     fn tagged(self, name: &str) -> Tagged<Self> {
-        Tagged::new(self, Key::shared(name))
+        Tagged {
+            inner: self,
+            tag: Key::shared(name),
+        }
     }
 }
 
@@ -247,9 +271,7 @@ impl<T, F> KeyExtractorExt for Extension<T, F> {}
 impl<F> KeyExtractorExt for FromFn<F> {}
 
 impl<A, B> KeyExtractorExt for Or<A, B> {}
-impl<E> KeyExtractorExt for OrShared<E> {}
-impl<E> KeyExtractorExt for OrExempt<E> {}
-impl<E> KeyExtractorExt for OrRefuse<E> {}
+impl<E> KeyExtractorExt for IfMissing<E> {}
 impl<E, P> KeyExtractorExt for ExemptIf<E, P> {}
 impl<E> KeyExtractorExt for Labelled<E> {}
 impl<E> KeyExtractorExt for Tagged<E> {}
@@ -295,12 +317,6 @@ pub struct Or<A, B> {
     second: B,
 }
 
-impl<A, B> Or<A, B> {
-    fn new(first: A, second: B) -> Self {
-        Self { first, second }
-    }
-}
-
 impl<Req, A, B> KeyExtractor<Req> for Or<A, B>
 where
     Req: ?Sized,
@@ -317,63 +333,20 @@ where
     }
 }
 
-/// An extractor with a shared key for requests without one: made by
-/// [`or_shared`](KeyExtractorExt::or_shared).
-#[derive(Clone, Copy, Debug)]
-pub struct OrShared<E> {
-    inner: E,
-    shared: Key,
-}
-
-impl<E> OrShared<E> {
-    fn new(inner: E, shared: Key) -> Self {
-        Self { inner, shared }
-    }
-}
-
-impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrShared<E> {
-    fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
-        replaced(self.inner.extract(req), |_| Ok(Extracted::Key(self.shared)))
-    }
-}
-
-/// An extractor that exempts requests without a key: made by
-/// [`or_exempt`](KeyExtractorExt::or_exempt).
-#[derive(Clone, Copy, Debug)]
-pub struct OrExempt<E> {
-    inner: E,
-}
-
-impl<E> OrExempt<E> {
-    fn new(inner: E) -> Self {
-        Self { inner }
-    }
-}
-
-impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrExempt<E> {
-    fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
-        replaced(self.inner.extract(req), |_| Ok(Extracted::Exempt))
-    }
-}
-
-/// An extractor with a status for requests without a key: made by
+/// An extractor with an answer for requests without a key: made by
+/// [`or_shared`](KeyExtractorExt::or_shared), [`or_exempt`](KeyExtractorExt::or_exempt) and
 /// [`or_refuse`](KeyExtractorExt::or_refuse).
 #[derive(Clone, Copy, Debug)]
-pub struct OrRefuse<E> {
+pub struct IfMissing<E> {
     inner: E,
-    status: StatusCode,
+    answer: Result<Extracted, StatusCode>,
 }
 
-impl<E> OrRefuse<E> {
-    fn new(inner: E, status: StatusCode) -> Self {
-        Self { inner, status }
-    }
-}
-
-impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrRefuse<E> {
+impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for IfMissing<E> {
     fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
         replaced(self.inner.extract(req), |missing| {
-            Err(missing.combined().with_status(self.status))
+            let refusal = |status| missing.combined().with_status(status);
+            self.answer.map_err(refusal)
         })
     }
 }
@@ -382,12 +355,6 @@ impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for OrRefuse<E> {
 #[derive(Clone, Copy, Debug)]
 pub struct Labelled<E> {
     inner: E,
-}
-
-impl<E> Labelled<E> {
-    fn new(inner: E) -> Self {
-        Self { inner }
-    }
 }
 
 impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for Labelled<E> {
@@ -404,12 +371,6 @@ impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for Labelled<E> {
 pub struct Tagged<E> {
     inner: E,
     tag: Key,
-}
-
-impl<E> Tagged<E> {
-    fn new(inner: E, tag: Key) -> Self {
-        Self { inner, tag }
-    }
 }
 
 impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for Tagged<E> {
@@ -473,12 +434,6 @@ impl<B> Predicate<Request<B>> for Paths {
 pub struct ExemptIf<E, P> {
     inner: E,
     predicate: P,
-}
-
-impl<E, P> ExemptIf<E, P> {
-    pub(super) fn new(inner: E, predicate: P) -> Self {
-        Self { inner, predicate }
-    }
 }
 
 impl<Req, E, P> KeyExtractor<Req> for ExemptIf<E, P>
