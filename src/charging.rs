@@ -396,14 +396,11 @@ impl Clone for ChargeHandle {
     }
 }
 
-impl fmt::Debug for ChargeHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChargeHandle")
-            .field("policy", self.policy())
-            .field("charged", &self.charged())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(
+    ChargeHandle,
+    |it| policy = it.policy(),
+    charged = it.charged()
+);
 
 /// Carries a [`ChargeHandle`] from the layer to the handler of the request.
 ///
@@ -570,11 +567,8 @@ impl Drop for SharedCount {
     }
 }
 
-impl fmt::Debug for Usage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Usage")
-            .field("policy", self.0.handle.policy())
-            .field("units", &self.units())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(
+    Usage,
+    |it| policy = it.0.handle.policy(),
+    units = it.units()
+);

@@ -189,6 +189,10 @@
 // For the crate itself, not for its tests.
 #![cfg_attr(not(test), warn(clippy::float_arithmetic, clippy::unwrap_used))]
 
+// First, because its macro is known below it alone.
+#[macro_use]
+mod debug;
+
 pub mod algorithm;
 pub mod backoff;
 mod charging;

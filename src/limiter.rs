@@ -1,7 +1,6 @@
 //! Budgets without requests: the state of a limit for anything that is not a request of a layer.
 
 use std::{
-    fmt,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -120,14 +119,9 @@ impl<Rule, S> Clone for Limiter<Rule, S> {
     }
 }
 
-impl<Rule: fmt::Debug, S> fmt::Debug for Limiter<Rule, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limiter")
-            .field("policy", &self.0.policy)
-            .field("rule", &self.0.rule)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([Rule: std::fmt::Debug, S] Limiter<Rule, S>, |it|
+    policy = it.0.policy, rule = it.0.rule
+);
 
 impl<Rule, S: Store<Rule>> Limiter<Rule, S> {
     /// Creates a limiter of a rule, whose states a store keeps under a policy.
@@ -465,11 +459,7 @@ impl<Rule: Algorithm, S: Store<Rule>> Grant<Rule, S> {
     }
 }
 
-impl<Rule, S> fmt::Debug for Grant<Rule, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grant").finish_non_exhaustive()
-    }
-}
+impl_debug!(Grant<Rule, S>);
 
 impl<Rule: Algorithm, S: Store<Rule>> Steps for Grant<Rule, S> {
     type Answer = S::Answer;
@@ -515,11 +505,7 @@ pin_project! {
     }
 }
 
-impl<F> fmt::Debug for LimiterFuture<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LimiterFuture").finish_non_exhaustive()
-    }
-}
+impl_debug!(LimiterFuture<F>);
 
 /// A result of a store, which a limiter returns as another type.
 pub trait Plain {

@@ -5,7 +5,6 @@
 //! gives the units back exactly once, with the last clone, also while a panic unwinds.
 
 use std::{
-    fmt,
     future::{Future, ready},
     pin::Pin,
     sync::{Arc, LazyLock, Weak},
@@ -314,11 +313,7 @@ impl Drop for Held {
     }
 }
 
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").finish_non_exhaustive()
-    }
-}
+impl_debug!(Permit);
 
 impl<Rule: Algorithm, S> Limiter<Rule, S>
 where
@@ -496,8 +491,4 @@ where
     }
 }
 
-impl<Rule, S: Store<Rule>> fmt::Debug for PermitFuture<Rule, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PermitFuture").finish_non_exhaustive()
-    }
-}
+impl_debug!([Rule, S: Store<Rule>] PermitFuture<Rule, S>);

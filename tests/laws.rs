@@ -419,6 +419,7 @@ const RINGS: [(&str, &[&str]); 5] = [
         "core",
         &[
             "algorithm",
+            "debug",
             "decision",
             "error",
             "key",

@@ -496,11 +496,7 @@ impl<B, S, R, Out> fmt::Debug for RouteLimits<B, S, R, Out> {
     }
 }
 
-impl<B, S, R, Out> fmt::Debug for RouteLimitsBuilder<B, S, R, Out> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RouteLimitsBuilder").finish_non_exhaustive()
-    }
-}
+impl_debug!(RouteLimitsBuilder<B, S, R, Out>);
 
 impl<Svc, B, S, R, Out> Layer<Svc> for RouteLimits<B, S, R, Out> {
     type Service = RouteLimit<Svc, B, S, R, Out>;

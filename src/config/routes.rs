@@ -5,7 +5,7 @@
 //! route matches is then tried in its plain form: servers differ in what they make of `//`, `%41`,
 //! `/./` and a slash at the end, and a client must not walk around a limit by writing them.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
 use http::Method;
 use matchit::{InsertError, Router};
@@ -75,11 +75,7 @@ impl RouteTable {
     }
 }
 
-impl fmt::Debug for RouteTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RouteTable").finish_non_exhaustive()
-    }
-}
+impl_debug!(RouteTable);
 
 /// Tries the plain form of a path, and that with or without a slash at the end.
 #[cold]

@@ -6,7 +6,7 @@
 //! bring a second HTTP stack of settings for one POST. Redirects are not followed, since they would
 //! carry tokens elsewhere.
 
-use std::{fmt, future::Future, sync::Arc};
+use std::{future::Future, sync::Arc};
 
 use bytes::Bytes;
 use form_urlencoded::byte_serialize;
@@ -300,10 +300,4 @@ fn claims(body: &[u8], plan_claim: &str) -> Result<Option<Claims>, InvalidAnswer
     Ok(Some(claims))
 }
 
-impl<C> fmt::Debug for Endpoint<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint")
-            .field("uri", &self.uri)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(Endpoint<C>, |it| uri = it.uri);

@@ -191,12 +191,9 @@ impl Claims {
     }
 }
 
-impl fmt::Debug for Claims {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Claims")
-            .field("plan", &self.plan)
-            .field("scope", &self.scope)
-            .field("expiry", &self.expiry)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(
+    Claims,
+    |it| plan = it.plan,
+    scope = it.scope,
+    expiry = it.expiry
+);

@@ -305,11 +305,7 @@ impl<L: LookUp, R> IntrospectBuilder<L, R> {
     }
 }
 
-impl<L, R> fmt::Debug for IntrospectBuilder<L, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IntrospectBuilder").finish_non_exhaustive()
-    }
-}
+impl_debug!(IntrospectBuilder<L, R>);
 
 /// The settings of a layer. The setters of [`IntrospectBuilder`] describe them.
 struct IntrospectSettings {

@@ -1,7 +1,6 @@
 //! The service, which looks tokens up before it calls the inner service.
 
 use std::{
-    fmt,
     future::Future,
     mem,
     pin::Pin,
@@ -48,14 +47,9 @@ impl<S, R> IntrospectService<S, R> {
     }
 }
 
-impl<S: fmt::Debug, R> fmt::Debug for IntrospectService<S, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IntrospectService")
-            .field("inner", &self.inner)
-            .field("stats", &self.shared)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([S: std::fmt::Debug, R] IntrospectService<S, R>, |it|
+    inner = it.inner, stats = it.shared
+);
 
 impl<S, B, R> Service<Request<B>> for IntrospectService<S, R>
 where
@@ -275,8 +269,4 @@ where
     }
 }
 
-impl<S: Service<Request<B>>, B, R> fmt::Debug for IntrospectFuture<S, B, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IntrospectFuture").finish_non_exhaustive()
-    }
-}
+impl_debug!([S: Service<Request<B>>, B, R] IntrospectFuture<S, B, R>);

@@ -1,6 +1,6 @@
 //! Methods that combine extractors, the extractors that they return, and requests that are exempt.
 
-use std::{collections::BTreeSet, fmt};
+use std::collections::BTreeSet;
 
 use http::{
     Request, StatusCode,
@@ -450,10 +450,4 @@ where
     }
 }
 
-impl<E: fmt::Debug, P> fmt::Debug for ExemptIf<E, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExemptIf")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([E: std::fmt::Debug, P] ExemptIf<E, P>, |it| inner = it.inner);

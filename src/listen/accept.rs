@@ -432,11 +432,6 @@ where
     }
 }
 
-impl<L: Listen + fmt::Debug, Io> fmt::Debug for GuardedListener<L, Io> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GuardedListener")
-            .field("listener", &self.listener)
-            .field("bounds", &self.gate.bounds)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([L: Listen + fmt::Debug, Io] GuardedListener<L, Io>, |it|
+    listener = it.listener, bounds = it.gate.bounds
+);

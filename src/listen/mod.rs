@@ -574,10 +574,4 @@ where
     })
 }
 
-impl<L: Listen + fmt::Debug, Io> fmt::Debug for Guarded<L, Io> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guarded")
-            .field("listener", &self.listener)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([L: Listen + fmt::Debug, Io] Guarded<L, Io>, |it| listener = it.listener);

@@ -1,6 +1,6 @@
 //! The creation of layers: of one limit, and of limits in boxes, whose types can be written down.
 
-use std::{convert::Infallible, fmt, sync::Arc};
+use std::{convert::Infallible, sync::Arc};
 
 #[cfg(feature = "config")]
 use super::{
@@ -194,17 +194,9 @@ impl<Req, Res> Clone for BoxSettle<Req, Res> {
     }
 }
 
-impl<Req, Rule> fmt::Debug for BoxBy<Req, Rule> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoxBy").finish_non_exhaustive()
-    }
-}
+impl_debug!(BoxBy<Req, Rule>);
 
-impl<Req, Res> fmt::Debug for BoxSettle<Req, Res> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoxSettle").finish_non_exhaustive()
-    }
-}
+impl_debug!(BoxSettle<Req, Res>);
 
 impl<Req, Rule> ReadRequest<Req, Rule> for BoxBy<Req, Rule> {
     fn read_at_hand(&self, req: &Req, rule: &mut Option<Rule>) -> Option<(Key, Cost)> {

@@ -1,7 +1,6 @@
 //! Settings of limits, and what all clones of a service share: settings and counts.
 
 use std::{
-    fmt,
     future::ready,
     sync::{
         Arc,
@@ -171,11 +170,7 @@ impl Counts {
     }
 }
 
-impl<L, S, R> fmt::Debug for Config<L, S, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config").finish_non_exhaustive()
-    }
-}
+impl_debug!(Config<L, S, R>);
 
 impl<L: Limits, S: Backend, R> Config<L, S, R> {
     pub(super) fn new(layer: RateLimitLayer<L, S, R>) -> Self {

@@ -1,6 +1,6 @@
 //! The layer: it adds limits to a service.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use tower_layer::Layer;
 
@@ -594,11 +594,6 @@ where
     }
 }
 
-impl<L: fmt::Debug, S: fmt::Debug, R> fmt::Debug for RateLimitLayer<L, S, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateLimitLayer")
-            .field("limits", &self.limits)
-            .field("store", &self.store)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([L: std::fmt::Debug, S: std::fmt::Debug, R] RateLimitLayer<L, S, R>, |it|
+    limits = it.limits, store = it.store
+);

@@ -3,7 +3,7 @@
 //! It has a type parameter for the parts that read a request ([`By`]), and one for those that read
 //! its response. All else are values, in [`LimitSettings`]: branches for the layers that use them.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     boxed::{BoxBy, BoxLimit, BoxSettle},
@@ -590,11 +590,6 @@ settings! { [B] B, HandOver:
     }
 }
 
-impl<Rule: fmt::Debug, B, T> fmt::Debug for Limit<Rule, B, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limit")
-            .field("policy", &self.settings.policy)
-            .field("rule", &self.settings.rule)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([Rule: std::fmt::Debug, B, T] Limit<Rule, B, T>, |it|
+    policy = it.settings.policy, rule = it.settings.rule
+);

@@ -1,7 +1,7 @@
 //! The service: it decides in `call`.
 
 use std::{
-    fmt, mem,
+    mem,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -73,13 +73,7 @@ impl<Svc: Clone, L, S, R> Clone for RateLimit<Svc, L, S, R> {
     }
 }
 
-impl<Svc: fmt::Debug, L, S, R> fmt::Debug for RateLimit<Svc, L, S, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateLimit")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([Svc: std::fmt::Debug, L, S, R] RateLimit<Svc, L, S, R>, |it| inner = it.inner);
 
 impl<Svc, Req, L, S, R> Service<Req> for RateLimit<Svc, L, S, R>
 where

@@ -1,7 +1,6 @@
 //! An estimate of the number of distinct keys, in bounded memory.
 
 use std::{
-    fmt,
     hash::BuildHasher,
     sync::{
         Mutex, MutexGuard,
@@ -152,10 +151,4 @@ impl Default for DistinctKeys {
     }
 }
 
-impl fmt::Debug for DistinctKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DistinctKeys")
-            .field("estimate", &self.estimate())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(DistinctKeys, |it| estimate = it.estimate());

@@ -1,11 +1,8 @@
 //! An observer that logs a sample of refusals.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use super::{Event, Observer};
@@ -183,13 +180,7 @@ impl<C: Clock> Observer for RefusalLog<C> {
     }
 }
 
-impl<C> fmt::Debug for RefusalLog<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RefusalLog")
-            .field("per_second", &self.per_second)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(RefusalLog<C>, |it| per_second = it.per_second);
 
 /// The bits of [`Sampler::current`] that count samples. Seconds need 35 of the others.
 const COUNT_BITS: u32 = 24;

@@ -48,7 +48,6 @@ mod round_robin;
 mod waiting;
 
 use std::{
-    fmt,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -230,10 +229,4 @@ impl<A: Algorithm, C> Clone for Pacer<A, C> {
     }
 }
 
-impl<A: Algorithm, C> fmt::Debug for Pacer<A, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pacer")
-            .field("rule", &self.shared.rule)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([A: Algorithm, C] Pacer<A, C>, |it| rule = it.shared.rule);

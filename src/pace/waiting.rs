@@ -318,13 +318,9 @@ where
     }
 }
 
-impl<S: Stream, A: Algorithm, C, F> fmt::Debug for PacedStreamBy<S, A, C, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PacedStreamBy")
-            .field("holds_an_item", &self.held.is_some())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([S: Stream, A: Algorithm, C, F] PacedStreamBy<S, A, C, F>, |it|
+    holds_an_item = it.held.is_some()
+);
 
 pin_project! {
     /// A stream paced by a [`Pacer`], with one unit for each item: made by [`Pacer::stream`].
@@ -406,13 +402,7 @@ where
     }
 }
 
-impl<S: Stream, A: Algorithm, C> fmt::Debug for PacedStream<S, A, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PacedStream")
-            .field("paced", &self.paced)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([S: Stream, A: Algorithm, C] PacedStream<S, A, C>, |it| paced = it.paced);
 
 /// The turns of a [`RoundRobin`] one after the other, for a task that serves all senders.
 ///

@@ -1,6 +1,6 @@
 //! The bodies of refusals: problem documents (RFC 9457), none, or those of a closure.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 use http::{
     HeaderValue, StatusCode,
@@ -112,11 +112,7 @@ where
     }
 }
 
-impl<F> fmt::Debug for BodyFn<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BodyFn").finish_non_exhaustive()
-    }
-}
+impl_debug!(BodyFn<F>);
 
 impl<B: From<Cow<'static, str>>> MakeBody<B> for ProblemBody {
     fn make(&self, form: BodyForm, refusal: &Refusal, parts: &mut Parts) -> B {

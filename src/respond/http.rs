@@ -1,6 +1,6 @@
 //! The responder for HTTP, and for gRPC on the same port.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use http::{
     HeaderValue, Method, Request, Response, StatusCode,
@@ -124,13 +124,7 @@ impl<B> Http<B> {
     }
 }
 
-impl<B> fmt::Debug for Http<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Http")
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(Http<B>, |it| settings = it.settings);
 
 #[diagnostic::do_not_recommend]
 impl<BIn, BOut, E, M> Respond<Request<BIn>, Response<BOut>, E> for Http<M>

@@ -2,7 +2,6 @@
 
 use std::{
     borrow::Cow,
-    fmt,
     future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -202,11 +201,7 @@ where
     }
 }
 
-impl<F> fmt::Debug for SettleByBodyFuture<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SettleByBodyFuture").finish_non_exhaustive()
-    }
-}
+impl_debug!(SettleByBodyFuture<F>);
 
 /// The unit in which a [`MeteredBody`] counts.
 ///
@@ -366,11 +361,4 @@ impl<B: Body> Body for MeteredBody<B> {
     }
 }
 
-impl<B> fmt::Debug for MeteredBody<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MeteredBody")
-            .field("usage", &self.usage)
-            .field("unit", &self.unit)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(MeteredBody<B>, |it| usage = it.usage, unit = it.unit);

@@ -1,6 +1,6 @@
 //! A store behind a trait object.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{future::Future, pin::Pin, sync::Arc};
 
 use super::{Ask, Backend, Check, Decisions, Settlement, Store, delegate};
 use crate::{key::Key, policy::Policy};
@@ -53,11 +53,7 @@ impl<Rule, E> Clone for BoxStore<Rule, E> {
     }
 }
 
-impl<Rule, E> fmt::Debug for BoxStore<Rule, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoxStore").finish_non_exhaustive()
-    }
-}
+impl_debug!(BoxStore<Rule, E>);
 
 /// Boxes the future of a check.
 pub(crate) fn boxed<T, F>(check: Check<F>) -> Check<BoxFuture<T>>

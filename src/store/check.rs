@@ -102,11 +102,7 @@ pin_project! {
     }
 }
 
-impl<F: Future> fmt::Debug for CheckFuture<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CheckFuture").finish_non_exhaustive()
-    }
-}
+impl_debug!([F: Future] CheckFuture<F>);
 
 impl<F: Future> Future for CheckFuture<F> {
     type Output = F::Output;

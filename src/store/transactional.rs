@@ -202,11 +202,7 @@ impl<T, K> Clone for Transactional<T, K> {
     }
 }
 
-impl<T, K> fmt::Debug for Transactional<T, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transactional").finish_non_exhaustive()
-    }
-}
+impl_debug!(Transactional<T, K>);
 
 impl<T: Backend, K> Backend for Transactional<T, K> {
     type Error = T::Error;

@@ -461,11 +461,7 @@ impl<F: Future> FaultyFuture<F> {
     }
 }
 
-impl<F: Future> fmt::Debug for FaultyFuture<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FaultyFuture").finish_non_exhaustive()
-    }
-}
+impl_debug!([F: Future] FaultyFuture<F>);
 
 impl<F, T, E> Future for FaultyFuture<F>
 where

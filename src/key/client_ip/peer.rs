@@ -180,13 +180,7 @@ impl<B> KeyExtractor<Request<B>> for PeerIp {
     }
 }
 
-impl fmt::Debug for PeerIp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PeerIp")
-            .field("prefixes", &self.prefixes)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(PeerIp, |it| prefixes = it.prefixes);
 
 /// The well-known prefix 64:ff9b::/96 of translated IPv4 addresses (RFC 6052 §2.1), shifted right
 /// by 32 bits.

@@ -12,7 +12,6 @@ pub use self::publish::Publish;
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    fmt,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -198,11 +197,7 @@ impl Default for Metrics {
     }
 }
 
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
-    }
-}
+impl_debug!(Metrics);
 
 impl Observer for Metrics {
     #[inline]

@@ -1,6 +1,6 @@
 //! The settings of a store.
 
-use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use super::{
     CounterStore, Increment,
@@ -122,11 +122,4 @@ impl<I: Clone, Rule, K: Clone> Clone for CounterStoreBuilder<I, Rule, K> {
     }
 }
 
-impl<I, Rule, K> fmt::Debug for CounterStoreBuilder<I, Rule, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CounterStoreBuilder")
-            .field("prefix", &self.prefix)
-            .field("clocks_apart", &self.apart)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(CounterStoreBuilder<I, Rule, K>, |it| prefix = it.prefix, clocks_apart = it.apart);

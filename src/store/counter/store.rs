@@ -1,7 +1,6 @@
 //! The store and its counters.
 
 use std::{
-    fmt,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -283,17 +282,9 @@ impl<I, Rule, K> Clone for CounterStore<I, Rule, K> {
     }
 }
 
-impl<I, Rule, K> fmt::Debug for CounterStore<I, Rule, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CounterStore")
-            .field("prefix", &self.driver.prefix)
-            .field(
-                "stats",
-                &self.driver.counts.read(self.driver.unsettled.count()),
-            )
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(CounterStore<I, Rule, K>, |it|
+    prefix = it.driver.prefix, stats = it.driver.counts.read(it.driver.unsettled.count())
+);
 
 stats! {
     /// Counters of a [`CounterStore`] and its clones since it was built.
@@ -513,8 +504,4 @@ impl Drop for CounterStoreFuture {
     }
 }
 
-impl fmt::Debug for CounterStoreFuture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CounterStoreFuture").finish_non_exhaustive()
-    }
-}
+impl_debug!(CounterStoreFuture);

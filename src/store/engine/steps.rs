@@ -85,11 +85,7 @@ fn advance<M: Steps>(
     }
 }
 
-impl<M: Steps> fmt::Debug for StepsFuture<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StepsFuture").finish_non_exhaustive()
-    }
-}
+impl_debug!([M: Steps] StepsFuture<M>);
 
 impl<M: Steps> Future for StepsFuture<M> {
     type Output = M::Output;

@@ -1,7 +1,6 @@
 //! Several connections to one server, and the checks of a new one.
 
 use std::{
-    fmt,
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -46,14 +45,11 @@ struct PooledConnection {
     connecting: SingleFlight,
 }
 
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool")
-            .field("address", &self.server.address)
-            .field("connections", &self.connections.len())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(
+    Pool,
+    |it| address = it.server.address,
+    connections = it.connections.len()
+);
 
 impl Pool {
     /// Creates a pool whose connections are made by the first calls.

@@ -4,7 +4,7 @@
 //! that is down, too old, or rejects the user gives one kind of answer, whenever it is noticed.
 //! Certificates are checked when the store is made.
 
-use std::{fmt, marker::PhantomData, time::Duration};
+use std::{marker::PhantomData, time::Duration};
 
 use redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, RedisError};
 
@@ -71,15 +71,12 @@ impl<Rule> Clone for RedisBuilder<Rule> {
     }
 }
 
-impl<Rule> fmt::Debug for RedisBuilder<Rule> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL may contain a password, and a certificate comes with its key.
-        f.debug_struct("RedisBuilder")
-            .field("prefix", &self.prefix)
-            .field("response_timeout", &self.settings.response_timeout)
-            .finish_non_exhaustive()
-    }
-}
+// The URL may contain a password, and a certificate comes with its key.
+impl_debug!(
+    RedisBuilder<Rule>,
+    |it| prefix = it.prefix,
+    response_timeout = it.settings.response_timeout
+);
 
 impl<Rule> RedisBuilder<Rule> {
     pub(super) fn new(url: String) -> Self {

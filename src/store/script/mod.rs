@@ -44,7 +44,7 @@ mod queue;
 mod request;
 mod settle;
 
-use std::{fmt, future::Future, sync::Arc};
+use std::{future::Future, sync::Arc};
 
 #[cfg(feature = "test-util")]
 use self::answer::decided;
@@ -159,13 +159,7 @@ impl<E, Rule> Clone for ScriptStore<E, Rule> {
     }
 }
 
-impl<E, Rule> fmt::Debug for ScriptStore<E, Rule> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScriptStore")
-            .field("prefix", &self.prefix)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(ScriptStore<E, Rule>, |it| prefix = it.prefix);
 
 /// Runs a program beside the data.
 ///

@@ -7,7 +7,6 @@
 
 use std::{
     convert::Infallible,
-    fmt,
     future::{Future, ready},
     ops::ControlFlow,
     pin::Pin,
@@ -305,15 +304,9 @@ impl<S, L, Rule> Clone for Fallback<S, L, Rule> {
     }
 }
 
-impl<S: fmt::Debug, L: fmt::Debug, Rule> fmt::Debug for Fallback<S, L, Rule> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fallback")
-            .field("remote", &self.stores.remote)
-            .field("local", &self.stores.local)
-            .field("decided", &self.decided())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([S: std::fmt::Debug, L: std::fmt::Debug, Rule] Fallback<S, L, Rule>, |it|
+    remote = it.stores.remote, local = it.stores.local, decided = it.decided()
+);
 
 impl<S: Backend, L, Rule> Backend for Fallback<S, L, Rule> {
     type Error = Infallible;
@@ -555,11 +548,7 @@ where
     }
 }
 
-impl<S: Store<Rule>, L: Store<Rule>, Rule> fmt::Debug for FallbackFuture<S, L, Rule> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FallbackFuture").finish_non_exhaustive()
-    }
-}
+impl_debug!([S: Store<Rule>, L: Store<Rule>, Rule] FallbackFuture<S, L, Rule>);
 
 pin_project! {
     /// The future of `settle` and `reset` of a [`Fallback`]. It polls both stores concurrently.
@@ -620,11 +609,7 @@ fn is_done<F: Future>(mut future: Pin<&mut Option<F>>, cx: &mut Context<'_>) -> 
     true
 }
 
-impl<R, L> fmt::Debug for FallbackDone<R, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FallbackDone").finish_non_exhaustive()
-    }
-}
+impl_debug!(FallbackDone<R, L>);
 
 #[cfg(all(test, feature = "tracing"))]
 impl<S, L, Rule> Fallback<S, L, Rule> {

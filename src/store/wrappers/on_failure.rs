@@ -2,7 +2,6 @@
 
 use std::{
     convert::Infallible,
-    fmt,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -366,11 +365,7 @@ impl<F> OnFailureFuture<F> {
     }
 }
 
-impl<F> fmt::Debug for OnFailureFuture<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OnFailureFuture").finish_non_exhaustive()
-    }
-}
+impl_debug!(OnFailureFuture<F>);
 
 impl<F, V, E> Future for OnFailureFuture<F>
 where

@@ -1,7 +1,6 @@
 //! Caches refusals, and refuses locally while one of them holds.
 
 use std::{
-    fmt,
     future::Future,
     hash::BuildHasher,
     pin::Pin,
@@ -180,16 +179,9 @@ impl<S: Clone, Rule, C: Clone> Clone for RememberRefusals<S, Rule, C> {
     }
 }
 
-impl<S: fmt::Debug, Rule, C> fmt::Debug for RememberRefusals<S, Rule, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RememberRefusals")
-            .field("store", &self.store)
-            .field("hits", &self.hits())
-            .field("remembered", &self.remembered())
-            .field("evicted", &self.evicted())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([S: std::fmt::Debug, Rule, C] RememberRefusals<S, Rule, C>, |it|
+    store = it.store, hits = it.hits(), remembered = it.remembered(), evicted = it.evicted()
+);
 
 impl<S: Backend, Rule, C> Backend for RememberRefusals<S, Rule, C> {
     type Error = S::Error;
@@ -409,11 +401,7 @@ impl<F, Rule, C> RememberFuture<F, Rule, C> {
     }
 }
 
-impl<F, Rule, C> fmt::Debug for RememberFuture<F, Rule, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RememberFuture").finish_non_exhaustive()
-    }
-}
+impl_debug!(RememberFuture<F, Rule, C>);
 
 impl<F, E, Rule, C: Clock> Future for RememberFuture<F, Rule, C>
 where
@@ -448,11 +436,7 @@ impl<F, Rule> ForgetFuture<F, Rule> {
     }
 }
 
-impl<F, Rule> fmt::Debug for ForgetFuture<F, Rule> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ForgetFuture").finish_non_exhaustive()
-    }
-}
+impl_debug!(ForgetFuture<F, Rule>);
 
 impl<F: Future, Rule> Future for ForgetFuture<F, Rule> {
     type Output = F::Output;

@@ -1,7 +1,6 @@
 //! A store with a deadline for each answer.
 
 use std::{
-    fmt,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -142,11 +141,7 @@ pin_project! {
     }
 }
 
-impl<F> fmt::Debug for TimeoutFuture<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TimeoutFuture").finish_non_exhaustive()
-    }
-}
+impl_debug!(TimeoutFuture<F>);
 
 impl<F, T> Future for TimeoutFuture<F>
 where

@@ -284,15 +284,12 @@ impl SharedCircuit {
     }
 }
 
-impl<C> fmt::Debug for Circuits<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Circuits")
-            .field("opened", &self.opened())
-            .field("rejected", &self.rejected())
-            .field("probes", &self.probes())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(
+    Circuits<C>,
+    |it| opened = it.opened(),
+    rejected = it.rejected(),
+    probes = it.probes()
+);
 
 impl<C> Circuits<C> {
     pub(super) fn new(config: CircuitBreakerConfig<C>, address: Option<&str>) -> Self {

@@ -3,7 +3,6 @@
 mod circuit;
 
 use std::{
-    fmt,
     future::{self, Future},
     pin::Pin,
     sync::Arc,
@@ -445,12 +444,7 @@ impl<F, C> CircuitBreakerFuture<F, C> {
     }
 }
 
-impl<F, C> fmt::Debug for CircuitBreakerFuture<F, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CircuitBreakerFuture")
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(CircuitBreakerFuture<F, C>);
 
 impl<F, T, C: Clock> Future for CircuitBreakerFuture<F, C>
 where
