@@ -23,7 +23,12 @@ use std::{
 };
 
 use crate::{
-    decision::Charge, error::Error, key::Key, outcome::Taken, policy::Policy, store::BoxFuture,
+    decision::Charge,
+    error::Error,
+    key::Key,
+    outcome::Taken,
+    policy::Policy,
+    store::{BoxFuture, Settlement},
 };
 
 /// Charges each request that is admitted, and refunds by its response. Made by
@@ -488,6 +493,26 @@ pub(crate) struct ChargedLimit {
     pub(crate) key: Key,
     /// The rule that was selected for the request; `None` for the limit's own.
     pub(crate) selected: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl ChargedLimit {
+    /// Returns the settlement of a charge to `actual` units; `own` is the limit's own rule.
+    pub(crate) fn settlement<'a, Rule: 'static>(
+        &'a self,
+        own: Option<&'a Rule>,
+        charge: Charge,
+        actual: u64,
+    ) -> Option<Settlement<'a, Rule>> {
+        let selected = self.selected.as_deref();
+        Some(Settlement {
+            policy: &self.policy,
+            rule: selected.and_then(|rule| rule.downcast_ref()).or(own)?,
+            key: self.key,
+            charge,
+            actual,
+            is_grant: false,
+        })
+    }
 }
 
 /// The actual cost of a request, counted while the work is done. Made by

@@ -25,7 +25,7 @@ use crate::{
     live_rule::RequestRule,
     outcome::{Outcome, StateHash},
     respond::{Refusal, Refused},
-    store::{BoxFuture, Check, MayFail, NeverWaits, Renewed, Settlement, Store},
+    store::{BoxFuture, Check, MayFail, NeverWaits, Renewed, Store},
     time::Timestamp,
 };
 
@@ -412,16 +412,14 @@ where
     }
 
     fn give_back(&self, limit: &ChargedLimit, charge: Charge) {
-        let Some(settlement) = self.settlement(limit, charge, 0) else {
-            return;
-        };
         // Remote stores settle in the background, and count what fails.
-        drop(self.store.settle_one(settlement));
+        let settlement = limit.settlement(self.rule.fixed(), charge, 0);
+        drop(settlement.map(|settlement| self.store.settle_one(settlement)));
     }
 
     fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<Renewed> {
         let units = charge.cost;
-        match self.settlement(limit, charge, units) {
+        match limit.settlement(self.rule.fixed(), charge, units) {
             Some(renewal) => self.store.renew(renewal),
             None => Box::pin(ready(Renewed::NotMade)),
         }
@@ -429,28 +427,6 @@ where
 
     /// A limiter has no observer.
     fn outlasted(&self, _: &ChargedLimit, _: u64) {}
-}
-
-impl<Rule: Algorithm, S> LimiterParts<Rule, S> {
-    fn settlement<'a>(
-        &'a self,
-        limit: &'a ChargedLimit,
-        charge: Charge,
-        actual: u64,
-    ) -> Option<Settlement<'a, Rule>> {
-        let rule = match limit.selected.as_deref() {
-            Some(rule) => rule.downcast_ref()?,
-            None => self.rule.fixed()?,
-        };
-        Some(Settlement {
-            policy: &limit.policy,
-            rule,
-            key: limit.key,
-            charge,
-            actual,
-            is_grant: false,
-        })
-    }
 }
 
 pin_project! {

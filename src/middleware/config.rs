@@ -23,7 +23,7 @@ use crate::{
     respond::{Refusal, Respond},
     store::{
         AskParts, Backend, BoxFuture, Check, Decisions, Lines, NeverFails, OwnedAsks, Renewed,
-        Settlement, Store,
+        Store,
     },
 };
 
@@ -473,7 +473,7 @@ where
 
     fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<Renewed> {
         let units = charge.cost;
-        match self.settlement(limit, charge, units) {
+        match limit.settlement(self.own_rule(limit), charge, units) {
             Some(renewal) => self.store.renew(renewal),
             None => Box::pin(ready(Renewed::NotMade)),
         }
@@ -492,29 +492,14 @@ where
     L: Limits<Rule: 'static> + Send + Sync,
     S: Store<L::Rule, Error: NeverFails> + Send + Sync,
 {
-    /// Returns the settlement of a charge of this layer to `actual` units.
-    fn settlement<'a>(
-        &'a self,
-        limit: &'a ChargedLimit,
-        charge: Charge,
-        actual: u64,
-    ) -> Option<Settlement<'a, L::Rule>> {
-        let selected = limit.selected.as_deref();
-        let selected = selected.and_then(|rule| rule.downcast_ref());
-        let own = || self.limits.find(&limit.policy)?.rule.fixed();
-        Some(Settlement {
-            policy: &limit.policy,
-            rule: selected.or_else(own)?,
-            key: limit.key,
-            charge,
-            actual,
-            is_grant: false,
-        })
+    /// Returns the own rule of a limit, unless it may change.
+    fn own_rule(&self, limit: &ChargedLimit) -> Option<&L::Rule> {
+        self.limits.find(&limit.policy)?.rule.fixed()
     }
 
     /// Corrects a charge of this layer to `actual` units.
     fn correct(&self, limit: &ChargedLimit, charge: Charge, actual: u64) -> Settling {
-        let Some(settlement) = self.settlement(limit, charge, actual) else {
+        let Some(settlement) = limit.settlement(self.own_rule(limit), charge, actual) else {
             return Settling::done();
         };
         match self.store.settle_one(settlement) {
