@@ -16,16 +16,14 @@
 //! selection is independent of shards by `digest() % n`. The name of the limit is left out: several
 //! limits at one percentage are enforced for the same clients.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
 
 use crate::{
     decision::{Decision, Verdict},
     error::Error,
     key::Key,
     observe::DistinctKeys,
+    stats::Counter,
     striped::Striped,
 };
 
@@ -157,20 +155,19 @@ pub struct DryRunReport {
 #[derive(Debug, Default)]
 struct DryRunCounters {
     decisions: Striped<DecisionCounters>,
-    missing_key: AtomicU64,
+    missing_key: Counter,
     refused_keys: DistinctKeys,
     refused_alone_keys: DistinctKeys,
 }
 
 /// The counters of decisions.
-// Relaxed throughout: counts that are read for a report order nothing.
 #[derive(Debug, Default)]
 struct DecisionCounters {
     /// By the decision of the other limit: none, admitted, refused.
-    admitted: [AtomicU64; 3],
-    refused: [AtomicU64; 3],
-    delayed: AtomicU64,
-    undecided: AtomicU64,
+    admitted: [Counter; 3],
+    refused: [Counter; 3],
+    delayed: Counter,
+    undecided: Counter,
 }
 
 /// Indices by the decision of the other limit.
@@ -189,15 +186,15 @@ impl DryRunCounters {
             Some(true) => REFUSED,
         };
         match refuses(decision) {
-            None => add(&counters.undecided),
+            None => counters.undecided.add(1),
             Some(false) => {
-                add(&counters.admitted[live]);
+                counters.admitted[live].add(1);
                 if decision.would_delay() {
-                    add(&counters.delayed);
+                    counters.delayed.add(1);
                 }
             }
             Some(true) => {
-                add(&counters.refused[live]);
+                counters.refused[live].add(1);
                 self.add_refused_key(key, live == ADMITTED);
             }
         }
@@ -213,11 +210,11 @@ impl DryRunCounters {
     }
 
     fn count_missing_key(&self) {
-        add(&self.missing_key);
+        self.missing_key.add(1);
     }
 
     fn report(&self) -> DryRunReport {
-        let sum = |counter: fn(&DecisionCounters) -> &AtomicU64| self.decisions.sum(counter);
+        let sum = |counter: fn(&DecisionCounters) -> &Counter| self.decisions.sum(counter);
         let both_admitted = sum(|counters| &counters.admitted[ADMITTED]);
         let admitted_alone = sum(|counters| &counters.admitted[REFUSED]);
         let both_refused = sum(|counters| &counters.refused[REFUSED]);
@@ -228,7 +225,7 @@ impl DryRunCounters {
             refused: sum(|counters| &counters.refused[NONE]) + both_refused + refused_alone,
             refused_keys: self.refused_keys.estimate(),
             undecided: sum(|counters| &counters.undecided),
-            missing_key: self.missing_key.load(Ordering::Relaxed),
+            missing_key: self.missing_key.get(),
             both_admitted,
             both_refused,
             admitted_alone,
@@ -247,8 +244,4 @@ fn refuses(decision: &Decision) -> Option<bool> {
         Verdict::DryRun { admitted } => Some(!admitted),
         Verdict::Undecided { .. } => None,
     }
-}
-
-fn add(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
 }

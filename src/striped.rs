@@ -8,10 +8,12 @@ use std::{
     iter,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     thread::available_parallelism,
 };
+
+use crate::stats::Counter;
 
 /// Counters in copies on different cache lines, so that threads do not contend for one line. Clones
 /// share them.
@@ -41,10 +43,8 @@ impl<T> Striped<T> {
     }
 
     /// Returns the sum of one counter over all threads.
-    pub(crate) fn sum(&self, counter: impl Fn(&T) -> &AtomicU64) -> u64 {
-        // Relaxed: counts are for reports and order nothing.
-        let counts = self.stripes.iter().map(|stripe| counter(&stripe.0));
-        let counts = counts.map(|count| count.load(Ordering::Relaxed));
+    pub(crate) fn sum(&self, counter: impl Fn(&T) -> &Counter) -> u64 {
+        let counts = self.stripes.iter().map(|stripe| counter(&stripe.0).get());
         counts.fold(0, u64::wrapping_add)
     }
 }

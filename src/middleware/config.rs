@@ -1,12 +1,6 @@
 //! Settings of limits, and what all clones of a service share: settings and counts.
 
-use std::{
-    future::ready,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{future::ready, sync::Arc};
 
 use super::{layer::RateLimitLayer, limits::Limits, same_state::SameState};
 use crate::{
@@ -21,6 +15,7 @@ use crate::{
     permit::Release,
     policy::Policy,
     respond::{Refusal, Respond},
+    stats::Counter,
     store::{
         AskParts, Backend, BoxFuture, Check, Decisions, Lines, NeverFails, OwnedAsks, Renewed,
         Store,
@@ -143,31 +138,12 @@ pub struct Config<L, S, R> {
 pub(crate) type BoxObserver = Arc<dyn Observer + Send + Sync>;
 
 /// Counts of a layer, over all services that it made.
-// Relaxed throughout: counts that are read for a report order nothing.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    cancelled: AtomicU64,
-    misconfigured: AtomicU64,
-}
-
-impl Counts {
-    /// Counts a delayed request that was dropped before its turn.
-    pub(super) fn count_cancelled(&self) {
-        self.cancelled.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts a request that was refused, or decided twice, because the server is set up wrongly.
-    pub(super) fn count_misconfigured(&self) {
-        self.misconfigured.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn cancelled(&self) -> u64 {
-        self.cancelled.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn misconfigured(&self) -> u64 {
-        self.misconfigured.load(Ordering::Relaxed)
-    }
+    /// Delayed requests that were dropped before their turn.
+    pub(super) cancelled: Counter,
+    /// Requests that were refused, or decided twice, because the server is set up wrongly.
+    pub(super) misconfigured: Counter,
 }
 
 impl_debug!(Config<L, S, R>);
@@ -384,7 +360,7 @@ impl<L, S, R> Config<L, S, R> {
         };
         let is_noted = self.same_state.is_decided_by(outer, asked);
         if is_noted {
-            self.counts.count_misconfigured();
+            self.counts.misconfigured.add(1);
         }
         is_noted
     }
@@ -416,7 +392,7 @@ impl<L, S, R> Config<L, S, R> {
         R: Respond<Req, Res, Err>,
     {
         if let Some(help) = refusal.help() {
-            self.counts.count_misconfigured();
+            self.counts.misconfigured.add(1);
             // A missing key has been written where its limit is known.
             if let Some(policy) = refusal.unsupported_policy() {
                 help.write_if_unheard(policy);

@@ -347,7 +347,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// Returns the number of requests that were dropped before their turn: delayed ones, whose
     /// charges were refunded, and those that [waited](crate::InFlight#waiting).
     pub fn cancelled(&self) -> u64 {
-        self.counts.cancelled()
+        self.counts.cancelled.get()
     }
 
     /// Returns the number of requests that were refused or decided twice because the server is set
@@ -374,7 +374,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// A request without a key for a [dry run](Self::dry_run) is not refused, and not counted here
     /// but in [`DryRunReport::missing_key`](crate::DryRunReport::missing_key).
     pub fn misconfigured(&self) -> u64 {
-        self.counts.misconfigured()
+        self.counts.misconfigured.get()
     }
 
     /// Returns the number of limits that share the states of this layer's limit by mistake now:

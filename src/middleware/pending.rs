@@ -74,11 +74,11 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
             if this.turn.as_ref().is_some_and(Turn::is_waiting) {
-                this.config.counts.count_cancelled();
+                this.config.counts.cancelled.add(1);
             }
             match (this.call, this.stage.project()) {
                 (Some(_), StageProj::Delayed { decisions, .. }) => {
-                    this.config.counts.count_cancelled();
+                    this.config.counts.cancelled.add(1);
                     settle_back(this.config, this.asks, decisions);
                 }
                 (Some(_), StageProj::Asking { answer, .. }) => {
@@ -350,7 +350,7 @@ where
             let (service, req) = taken(this.call);
             drop(service);
             settle_back(this.config, this.asks, &decisions);
-            this.config.counts.count_misconfigured();
+            this.config.counts.misconfigured.add(1);
             for (policy, ..) in this.asks.parts() {
                 #[cfg(feature = "tracing")]
                 crate::log::nothing_can_wait(policy, &NOTHING_CAN_WAIT);

@@ -4,16 +4,14 @@
 //! receives an event for each limit, because operators count by policy. A limit that would have
 //! admitted a request which another one refuses has no event: it spent nothing.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 use super::{Event, Observer};
 use crate::{
     decision::Verdict,
     key::{Key, MissingKey},
     policy::Policy,
+    stats::Counter,
     striped::Striped,
 };
 
@@ -47,7 +45,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 #[must_use = "counters count nothing until a layer reports to them"]
 pub struct EventCounters {
-    counters: Striped<[AtomicU64; EVENT_KINDS]>,
+    counters: Striped<[Counter; EVENT_KINDS]>,
 }
 
 /// Declares the snapshot, and the kind of event of each of its fields.
@@ -141,8 +139,7 @@ impl EventCounters {
 
     #[inline]
     fn count(&self, kind: EventKind) {
-        // Relaxed: counts are for reports and order nothing.
-        self.counters.of_this_thread()[kind as usize].fetch_add(1, Ordering::Relaxed);
+        self.counters.of_this_thread()[kind as usize].add(1);
     }
 }
 

@@ -1,28 +1,25 @@
 //! The count of settlements that failed.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
 
 #[cfg(feature = "tokio")]
 use super::spawn_detached;
+use crate::stats::Counter;
 #[cfg(feature = "tokio")]
 use crate::store::{BoxFuture, Check, StoreError};
 
 /// A counter of settlements that failed or may have failed. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(in crate::store) struct Unsettled(Arc<AtomicU64>);
+pub(in crate::store) struct Unsettled(Arc<Counter>);
 
 impl Unsettled {
-    // Relaxed throughout: the count is for reports and orders nothing.
     pub(in crate::store) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.get()
     }
 
     /// Counts settlements that were made, but refunded nothing.
     pub(in crate::store) fn add(&self, settlements: u64) {
-        self.0.fetch_add(settlements, Ordering::Relaxed);
+        self.0.add(settlements);
     }
 
     /// Returns a guard for a number of settlements that begin now.
@@ -82,6 +79,6 @@ impl SettlementGuard {
 
 impl Drop for SettlementGuard {
     fn drop(&mut self) {
-        self.count.0.fetch_add(self.left, Ordering::Relaxed);
+        self.count.add(self.left);
     }
 }

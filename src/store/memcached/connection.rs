@@ -4,10 +4,7 @@
 //! value above the item size is never sent: memcached 1.6 removes the old value when it refuses a
 //! new one.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use super::{
     MemcachedConnectionBuilder,
@@ -76,7 +73,7 @@ impl MemcachedConnection {
     /// Returns the number of counters whose value was not a number and was removed. Clones share
     /// the count.
     pub fn healed(&self) -> u64 {
-        self.pool.healed.load(Ordering::Relaxed)
+        self.pool.healed.get()
     }
 }
 
@@ -338,7 +335,7 @@ async fn heal(pool: &Pool, key: &[u8]) -> Result<(), StoreError> {
     let removed = pipeline.send(|commands| _ = commands.delete(key, Precondition::Unchanged(cas)));
     match removed.await?.first() {
         Some(Response::Done { .. }) => {
-            pool.healed.fetch_add(1, Ordering::Relaxed);
+            pool.healed.add(1);
             Ok(())
         }
         Some(Response::Conflict | Response::Absent) => Ok(()),

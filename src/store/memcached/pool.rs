@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     locks::lock,
+    stats::Counter,
     store::{StoreError, engine::SingleFlight},
     time::Timestamp,
 };
@@ -36,7 +37,7 @@ pub(super) struct Pool {
     connections: Vec<Arc<PooledConnection>>,
     next: AtomicUsize,
     /// Number of values that were not numbers and were removed.
-    pub(super) healed: AtomicU64,
+    pub(super) healed: Counter,
 }
 
 struct PooledConnection {
@@ -68,7 +69,7 @@ impl Pool {
             server,
             connections,
             next: AtomicUsize::new(0),
-            healed: AtomicU64::new(0),
+            healed: Counter::default(),
         }
     }
 
