@@ -1,13 +1,6 @@
 //! The store and its counters.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
-
-use tokio::runtime::Handle;
+use std::sync::Arc;
 
 use super::{CounterStoreBuilder, Increment, decide::CounterDriver, slices::slicing_for_keys};
 use crate::{
@@ -17,7 +10,9 @@ use crate::{
     stats::stats,
     store::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Settlement,
-        Store, StoreError, StoreId, SyncFuture, ask::policies, engine::spawn_detached,
+        Store, StoreError, StoreId, SyncFuture,
+        ask::policies,
+        engine::{DetachOnDrop, detach_on_drop, spawn_detached},
         names::nodes_name,
     },
     time::{Clock, SystemClock},
@@ -348,7 +343,7 @@ where
     Rule: Counted,
     K: Clock + Send + Sync + 'static,
 {
-    type Answer = CounterStoreFuture;
+    type Answer = DetachOnDrop<Result<Decisions, StoreError>>;
     type Done = BoxFuture<Result<(), StoreError>>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
@@ -360,7 +355,8 @@ where
                     let decisions = driver.acquire(&owned).await?;
                     Ok(decisions.of_policies(policies))
                 };
-                Check::Pending(CounterStoreFuture::new(true, work))
+                // So that a refused addition is taken back in any case.
+                Check::Pending(detach_on_drop(work))
             }
             Err(error) => Check::Ready(Err(StoreError::unsupported(error))),
         }
@@ -371,7 +367,7 @@ where
         match driver.resolve(asks) {
             Ok(owned) => {
                 let work = async move { driver.look(&owned).await };
-                Check::Pending(CounterStoreFuture::new(false, work))
+                Check::Pending(detach_on_drop(work).attached())
             }
             Err(error) => Check::Ready(Err(StoreError::unsupported(error))),
         }
@@ -447,61 +443,3 @@ where
         Some(Box::pin(async move { driver.sync(deltas).await }))
     }
 }
-
-/// The future of a [`CounterStore`]'s answer.
-///
-/// If it spends and is dropped after it was polled, it goes on by itself. So a refused addition is
-/// taken back in any case.
-#[must_use = "futures do nothing unless they are polled"]
-pub struct CounterStoreFuture {
-    work: Option<BoxFuture<Result<Decisions, StoreError>>>,
-    spends: bool,
-    has_begun: bool,
-}
-
-impl CounterStoreFuture {
-    fn new(
-        spends: bool,
-        work: impl Future<Output = Result<Decisions, StoreError>> + Send + 'static,
-    ) -> Self {
-        Self {
-            work: Some(Box::pin(work)),
-            spends,
-            has_begun: false,
-        }
-    }
-}
-
-impl Future for CounterStoreFuture {
-    type Output = Result<Decisions, StoreError>;
-
-    /// # Panics
-    ///
-    /// When polled again after it was ready.
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Taken out: after a panic of the store there is nothing to go on with.
-        let Some(mut work) = self.work.take() else {
-            panic!("`CounterStoreFuture` polled after it was ready");
-        };
-        self.has_begun = true;
-        let polled = work.as_mut().poll(cx);
-        if polled.is_pending() {
-            self.work = Some(work);
-        }
-        polled
-    }
-}
-
-impl Drop for CounterStoreFuture {
-    fn drop(&mut self) {
-        let Some(work) = self.work.take().filter(|_| self.spends && self.has_begun) else {
-            return;
-        };
-        // Without a runtime nothing goes on, as after a crash.
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(work);
-        }
-    }
-}
-
-impl_debug!(CounterStoreFuture);

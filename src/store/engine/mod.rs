@@ -41,7 +41,7 @@ pub(super) use self::{
     all_or_nothing::Answers,
     held::given_back,
     queue::{CombiningQueue, QueueTurn},
-    task::{concurrently, each_delta, spawn_detached},
+    task::{DetachOnDrop, concurrently, detach_on_drop, each_delta, spawn_detached},
 };
 pub(super) use self::{
     all_or_nothing::{CopiedStates, Entry, NoRoom, States, postponed},

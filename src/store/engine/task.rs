@@ -4,7 +4,7 @@
 use std::{
     future::{Future, poll_fn},
     pin::Pin,
-    task::Poll,
+    task::{Context, Poll},
 };
 #[cfg(any(feature = "redis", feature = "memcached"))]
 use std::{
@@ -47,6 +47,68 @@ pub(in crate::store) fn spawn_detached<T: Send + 'static>(
         task.await.unwrap_or_else(|_| Err(runtime_gone()))
     }))
 }
+
+/// Work that goes on as a task of its own when it is dropped after its first poll. If it is awaited
+/// to its end, it costs no task.
+#[must_use = "futures do nothing unless they are polled"]
+pub struct DetachOnDrop<T: Send + 'static> {
+    work: Option<BoxFuture<T>>,
+    is_attached: bool,
+    /// The runtime of the first poll; `None` before it, as nothing was done then.
+    runtime: Option<Handle>,
+}
+
+/// Returns work that outlives the call that began it.
+pub(in crate::store) fn detach_on_drop<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> DetachOnDrop<T> {
+    DetachOnDrop {
+        work: Some(Box::pin(work)),
+        is_attached: false,
+        runtime: None,
+    }
+}
+
+impl<T: Send + 'static> DetachOnDrop<T> {
+    /// Lets the work end with its call after all: it changes nothing.
+    pub(in crate::store) fn attached(mut self) -> Self {
+        self.is_attached = true;
+        self
+    }
+}
+
+impl<T: Send + 'static> Future for DetachOnDrop<T> {
+    type Output = T;
+
+    /// # Panics
+    ///
+    /// When polled again after it was ready.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        // Taken out: after a panic there is nothing to go on with.
+        let Some(mut work) = self.work.take() else {
+            panic!("`DetachOnDrop` polled after it was ready");
+        };
+        if !self.is_attached && self.runtime.is_none() {
+            self.runtime = Handle::try_current().ok();
+        }
+        let polled = work.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.work = Some(work);
+        }
+        polled
+    }
+}
+
+impl<T: Send + 'static> Drop for DetachOnDrop<T> {
+    fn drop(&mut self) {
+        if let (Some(work), Some(runtime)) = (self.work.take(), self.runtime.take()) {
+            // A runtime that has shut down drops it at once.
+            drop(runtime.spawn(work));
+        }
+    }
+}
+
+impl_debug!([T: Send + 'static] DetachOnDrop<T>);
 
 /// Returns the error of a call whose runtime shut down before its task had ended.
 pub(crate) fn runtime_gone() -> StoreError {
@@ -177,6 +239,12 @@ pub(in crate::store) fn each_delta<State>(
 mod tests {
     use std::{
         cell::{Cell, RefCell},
+        future::pending,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering::SeqCst},
+        },
+        task::Waker,
         time::Duration,
     };
 
@@ -234,5 +302,58 @@ mod tests {
                 Err(error) => assert!(fails && error.is_timeout(), "{case}"),
             }
         }
+    }
+
+    /// Returns work that takes a second, and a flag that it sets at its end.
+    fn slow() -> (DetachOnDrop<()>, Arc<AtomicBool>) {
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&is_done);
+        let work = detach_on_drop(async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            done.store(true, SeqCst);
+        });
+        (work, is_done)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_was_polled_runs_to_its_end() {
+        for (polls, is_attached, ends) in [(0, false, false), (1, false, true), (1, true, false)] {
+            let (mut work, is_done) = slow();
+            work.is_attached = is_attached;
+            for _ in 0..polls {
+                let mut cx = Context::from_waker(Waker::noop());
+                assert!(Pin::new(&mut work).poll(&mut cx).is_pending());
+            }
+            // Awaited work costs no task.
+            let tasks = || Handle::current().metrics().num_alive_tasks();
+            assert_eq!(tasks(), 0);
+            drop(work);
+            assert_eq!(tasks(), usize::from(ends));
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert_eq!(is_done.load(SeqCst), ends, "{polls} {is_attached}");
+        }
+        let (work, is_done) = slow();
+        work.await;
+        assert!(is_done.load(SeqCst));
+    }
+
+    #[test]
+    fn a_drop_outside_of_the_runtime_or_after_it_is_harmless() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().build();
+        for is_shut_down in [false, true] {
+            let runtime = runtime().unwrap();
+            let mut work = detach_on_drop(pending::<()>());
+            runtime.block_on(async {
+                let mut cx = Context::from_waker(Waker::noop());
+                assert!(Pin::new(&mut work).poll(&mut cx).is_pending());
+            });
+            if is_shut_down {
+                drop(runtime);
+            }
+            drop(work);
+        }
+        let mut never = detach_on_drop(pending::<()>());
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut never).poll(&mut cx).is_pending());
     }
 }

@@ -15,12 +15,9 @@ use redis::{
 use super::{
     cluster::{Cluster, hash_slot},
     error,
-    server::{
-        HostPort, Query, RedisServer, Reply, SharedConnection, detach_on_drop, handshake,
-        handshake_cluster,
-    },
+    server::{HostPort, Query, RedisServer, Reply, SharedConnection, handshake, handshake_cluster},
 };
-use crate::store::{Evaluate, Program, StoreError};
+use crate::store::{Evaluate, Program, StoreError, engine::detach_on_drop};
 
 /// A connection to a server, to the master that sentinels report, or to a cluster.
 ///
