@@ -570,27 +570,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn all_asks_spend_or_none() {
-        let bucket = "token-bucket 3/1h";
-        let bench = Bench::new();
-        let (passes, changes) = bench.call(&[(bucket, "a", 3), (bucket, "b", 1)]);
-        assert_eq!((passes, changes), (vec![true, true], 2));
-        // The answer to the first is a look.
-        let (passes, changes) = bench.call(&[(bucket, "a", 3), (bucket, "b", 4)]);
-        assert_eq!((passes, changes), (vec![true, false], 0));
-    }
-
-    #[test]
-    fn asks_about_one_key_share_its_state() {
-        let bucket = "token-bucket 3/1h";
-        let bench = Bench::new();
-        let (passes, changes) = bench.call(&[(bucket, "a", 2), (bucket, "a", 1)]);
-        assert_eq!((passes, changes), (vec![true, true], 1));
-        let (passes, changes) = bench.call(&[(bucket, "a", 2), (bucket, "a", 2)]);
-        assert_eq!((passes, changes), (vec![true, false], 0));
-    }
-
     /// The second window carries the count of the first one over, which was not spent after all.
     #[test]
     fn a_refusal_writes_no_charge_of_another_ask() {

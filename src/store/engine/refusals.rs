@@ -234,7 +234,7 @@ impl<K, R> SetEntries<K, R> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Lookup, RefusalCache, RefusalEntry, WAYS};
+    use super::{Lookup, RefusalCache, RefusalEntry};
     use crate::{decision::Cost, time::Timestamp};
 
     type Cache = RefusalCache<u64, &'static str>;
@@ -243,58 +243,21 @@ mod tests {
         Timestamp::from_nanos(seconds * 1_000_000_000)
     }
 
-    fn find(cache: &Cache, key: u64, cost: u64, now: u64) -> (Lookup, Option<&'static str>) {
-        let call = (Cost::new(cost).unwrap(), at(now));
+    fn find(cache: &Cache, key: u64, now: u64) -> (Lookup, Option<&'static str>) {
+        let call = (Cost::ONE, at(now));
         // Keys below 10 have one hash.
         let hash = if key < 10 { 0 } else { key << 60 };
         cache.find(hash, |own| *own == key, call, |entry| Some(entry.refusal))
     }
 
-    fn insert(cache: &Cache, lookup: Lookup, key: u64, cost: u64, [now, end]: [u64; 2]) {
+    fn refuse(cache: &Cache, key: u64, [now, end]: [u64; 2]) {
         let entry = RefusalEntry {
             key,
-            cost: Cost::new(cost).unwrap(),
+            cost: Cost::ONE,
             ends_at: at(end),
             refusal: "no",
         };
-        cache.insert(lookup, entry, at(now));
-    }
-
-    fn refuse(cache: &Cache, key: u64, cost: u64, [now, end]: [u64; 2]) {
-        insert(cache, find(cache, key, cost, now).0, key, cost, [now, end]);
-    }
-
-    #[test]
-    fn a_refusal_holds_until_its_end_for_its_cost_and_above() {
-        let cache = Cache::new(8);
-        refuse(&cache, 1, 3, [0, 10]);
-        for (key, cost, now, expected) in [
-            (1, 3, 0, Some("no")),
-            (1, 9, 9, Some("no")),
-            (1, 2, 0, None),
-            (1, 3, 10, None),
-            (2, 3, 0, None),
-        ] {
-            assert_eq!(
-                find(&cache, key, cost, now).1,
-                expected,
-                "{key} {cost} {now}"
-            );
-        }
-        // One that has ended is not stored, and takes nobody's slot.
-        refuse(&cache, 2, 1, [5, 5]);
-        assert_eq!((cache.len(), cache.remembered()), (1, 1));
-    }
-
-    #[test]
-    fn a_refusal_from_before_a_settlement_is_not_stored() {
-        let cache = Cache::new(8);
-        let (before, _) = find(&cache, 1, 1, 0);
-        cache.forget(0);
-        insert(&cache, before, 1, 1, [0, 10]);
-        assert_eq!((cache.len(), find(&cache, 1, 1, 1).1), (0, None));
-        refuse(&cache, 1, 1, [1, 10]);
-        assert_eq!(find(&cache, 1, 1, 2).1, Some("no"));
+        cache.insert(find(cache, key, now).0, entry, at(now));
     }
 
     #[test]
@@ -302,57 +265,18 @@ mod tests {
         let cache = Cache::new(8);
         [1, 10, 2, 11, 3]
             .into_iter()
-            .for_each(|key| refuse(&cache, key, 1, [0, 10]));
+            .for_each(|key| refuse(&cache, key, [0, 10]));
+        // A refusal of a key replaces its own, and one that has ended is not stored.
+        refuse(&cache, 2, [0, 20]);
+        refuse(&cache, 4, [5, 5]);
+        assert_eq!((cache.len(), find(&cache, 2, 15).1), (5, Some("no")));
         cache.forget(0);
-        let found = [1, 2, 3, 10, 11].map(|key| find(&cache, key, 1, 1).1);
+        let found = [1, 2, 3, 10, 11].map(|key| find(&cache, key, 1).1);
         assert_eq!(found, [None, None, None, Some("no"), Some("no")]);
         // An admission removes what its lookup has found.
-        cache.admitted(find(&cache, 12, 1, 1).0);
+        cache.admitted(find(&cache, 12, 1).0);
         assert_eq!(cache.len(), 2);
-        cache.admitted(find(&cache, 11, 1, 1).0);
-        assert_eq!((cache.len(), find(&cache, 10, 1, 1).1), (1, Some("no")));
-    }
-
-    #[test]
-    fn a_full_set_evicts_the_refusal_that_ends_first() {
-        let cache = Cache::new(WAYS);
-        // In one set; the n-th ends after n seconds.
-        for key in (1..=WAYS as u64).rev() {
-            refuse(&cache, key, 1, [0, key]);
-        }
-        refuse(&cache, 9, 1, [0, 100]);
-        assert_eq!((cache.len(), cache.evicted()), (WAYS, 1));
-        assert_eq!(find(&cache, 1, 1, 0).1, None);
-        assert!((2..=9).all(|key| find(&cache, key, 1, 0).1.is_some()));
-        // One that has ended is no loss.
-        refuse(&cache, 1, 1, [2, 100]);
-        assert_eq!((cache.len(), cache.evicted()), (WAYS, 1));
-        // A new refusal of a key replaces its own.
-        refuse(&cache, 8, 5, [2, 3]);
-        assert_eq!((cache.len(), find(&cache, 8, 1, 2).1), (WAYS, None));
-    }
-
-    #[test]
-    fn no_flood_exceeds_the_capacity() {
-        for capacity in [0, 1, 7, 8, 9, 100] {
-            let cache = RefusalCache::<(), ()>::new(capacity);
-            for n in 0..10_000_u64 {
-                let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                let call = (Cost::ONE, at(0));
-                let (lookup, _) = cache.find(hash, |()| true, call, |_| Some(()));
-                let entry = RefusalEntry {
-                    key: (),
-                    cost: Cost::ONE,
-                    ends_at: at(1),
-                    refusal: (),
-                };
-                cache.insert(lookup, entry, at(0));
-                assert!(cache.len() <= capacity, "{} of {capacity}", cache.len());
-            }
-            assert_eq!(
-                cache.len(),
-                capacity / WAYS.min(capacity.max(1)) * WAYS.min(capacity)
-            );
-        }
+        cache.admitted(find(&cache, 11, 1).0);
+        assert_eq!((cache.len(), find(&cache, 10, 1).1), (1, Some("no")));
     }
 }
