@@ -11,6 +11,67 @@ use crate::{
     key::{Extracted, KeyExtractor, MissingKey, header},
 };
 
+/// What extractors behind proxies have in common: trust in networks, and the client's address.
+macro_rules! proxy_settings {
+    () => {
+        /// Trusts proxies in these networks, such as `[IpNet::from(address)]`;
+        /// [`try_trusting`](Self::try_trusting) takes text.
+        ///
+        /// A client in one of them is taken for a proxy, and what it sent for what a proxy wrote:
+        /// it can choose its key. Where clients share the network or the machine of the proxies,
+        /// name the addresses of the proxies alone, or use [`hops`](Self::hops).
+        pub fn trusting<I>(networks: I) -> Self
+        where
+            I: IntoIterator<Item: Into<IpNet>>,
+        {
+            Self::new(Trust::Networks(networks.into_iter().collect()))
+        }
+
+        /// Trusts proxies in these networks, each an address, or an address and a prefix.
+        ///
+        /// # Errors
+        ///
+        /// Returns an error if one of them is neither.
+        pub fn try_trusting<I>(networks: I) -> Result<Self, Error>
+        where
+            I: IntoIterator<Item: AsRef<str>>,
+        {
+            Ok(Self::new(Trust::Networks(Networks::parse(networks)?)))
+        }
+
+        /// Returns the client's address, unmapped from IPv6; `None` if the server does not pass on
+        /// the peer's.
+        ///
+        /// It is the address itself, whatever the prefixes are, and not the IPv4 address in one
+        /// that NAT64 has translated.
+        ///
+        /// **`None` is the server's fault.** A closure that makes it an ordinary missing key, as
+        /// `clients.client(request).map(Key::from)` does, hides that: under
+        /// [`or_exempt`](crate::key::KeyExtractorExt::or_exempt) everybody is exempt. Use the
+        /// extractor itself as the key, or return [`MissingKey::misconfigured`]:
+        ///
+        /// ```
+        /// use http::{Request, StatusCode};
+        /// use tollgate::key::{ForwardedFor, IpNet, Key, MissingKey};
+        ///
+        /// let clients = ForwardedFor::try_trusting(["10.0.0.0/8"])?;
+        /// let refused: IpNet = "203.0.113.0/24".parse()?;
+        /// let key = move |request: &Request<String>| match clients.client(request) {
+        ///     None => Err(MissingKey::misconfigured("no peer's address: serve with connect info")),
+        ///     Some(client) if refused.contains(&client) => {
+        ///         Err(MissingKey::new("this network is not served").with_status(StatusCode::FORBIDDEN))
+        ///     }
+        ///     Some(client) => Ok(Key::from(client)),
+        /// };
+        /// # let _ = tollgate::RateLimitLayer::new(tollgate::TokenBucket::per_second(1)).key(key);
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        pub fn client<B>(&self, req: &Request<B>) -> Option<IpAddr> {
+            self.find(req).ok()
+        }
+    };
+}
+
 /// Limits by the client's address in `X-Forwarded-For`, as trusted proxies write it.
 ///
 /// Starts from the [peer](super::PeerIp) and reads the header from the right, over all of its
@@ -114,30 +175,7 @@ pub struct ForwardedFor {
 }
 
 impl ForwardedFor {
-    /// Trusts proxies in these networks, such as `[IpNet::from(address)]`;
-    /// [`try_trusting`](Self::try_trusting) takes text.
-    ///
-    /// A client in one of them is taken for a proxy, and what it sent for what a proxy wrote: it
-    /// can choose its key. Where clients share the network or the machine of the proxies, name the
-    /// addresses of the proxies alone, or use [`hops`](Self::hops).
-    pub fn trusting<I>(networks: I) -> Self
-    where
-        I: IntoIterator<Item: Into<IpNet>>,
-    {
-        Self::new(Trust::Networks(networks.into_iter().collect()))
-    }
-
-    /// Trusts proxies in these networks, each an address, or an address and a prefix.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if one of them is neither.
-    pub fn try_trusting<I>(networks: I) -> Result<Self, Error>
-    where
-        I: IntoIterator<Item: AsRef<str>>,
-    {
-        Ok(Self::new(Trust::Networks(Networks::parse(networks)?)))
-    }
+    proxy_settings!();
 
     /// Trusts the last `count` hops, whatever their address; 0 uses the peer's address.
     ///
@@ -204,37 +242,6 @@ impl ForwardedFor {
         Ok(self)
     }
 
-    /// Returns the client's address, unmapped from IPv6; `None` if the server does not pass on the
-    /// peer's.
-    ///
-    /// It is the address itself, whatever the prefixes are, and not the IPv4 address in one that
-    /// NAT64 has translated.
-    ///
-    /// **`None` is the server's fault.** A closure that makes it an ordinary missing key, as
-    /// `clients.client(request).map(Key::from)` does, hides that: under
-    /// [`or_exempt`](crate::key::KeyExtractorExt::or_exempt) everybody is exempt. Use the extractor
-    /// itself as the key, or return [`MissingKey::misconfigured`]:
-    ///
-    /// ```
-    /// use http::{Request, StatusCode};
-    /// use tollgate::key::{ForwardedFor, IpNet, Key, MissingKey};
-    ///
-    /// let clients = ForwardedFor::try_trusting(["10.0.0.0/8"])?;
-    /// let refused: IpNet = "203.0.113.0/24".parse()?;
-    /// let key = move |request: &Request<String>| match clients.client(request) {
-    ///     None => Err(MissingKey::misconfigured("no peer's address: serve with connect info")),
-    ///     Some(client) if refused.contains(&client) => {
-    ///         Err(MissingKey::new("this network is not served").with_status(StatusCode::FORBIDDEN))
-    ///     }
-    ///     Some(client) => Ok(Key::from(client)),
-    /// };
-    /// # let _ = tollgate::RateLimitLayer::new(tollgate::TokenBucket::per_second(1)).key(key);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn client<B>(&self, req: &Request<B>) -> Option<IpAddr> {
-        self.find(req).ok()
-    }
-
     fn find<B>(&self, req: &Request<B>) -> Result<IpAddr, MissingKey> {
         let elements = elements::forwarded_for(req.headers(), &self.name);
         self.chain.client(req.extensions(), elements)
@@ -291,30 +298,7 @@ pub struct Forwarded {
 }
 
 impl Forwarded {
-    /// Trusts proxies in these networks, such as `[IpNet::from(address)]`;
-    /// [`try_trusting`](Self::try_trusting) takes text.
-    ///
-    /// A client in one of them is taken for a proxy, and what it sent for what a proxy wrote: it
-    /// can choose its key. Where clients share the network or the machine of the proxies, name the
-    /// addresses of the proxies alone, or use [`hops`](Self::hops).
-    pub fn trusting<I>(networks: I) -> Self
-    where
-        I: IntoIterator<Item: Into<IpNet>>,
-    {
-        Self::new(Trust::Networks(networks.into_iter().collect()))
-    }
-
-    /// Trusts proxies in these networks, each an address, or an address and a prefix.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if one of them is neither.
-    pub fn try_trusting<I>(networks: I) -> Result<Self, Error>
-    where
-        I: IntoIterator<Item: AsRef<str>>,
-    {
-        Ok(Self::new(Trust::Networks(Networks::parse(networks)?)))
-    }
+    proxy_settings!();
 
     /// Trusts the last `count` hops, whatever their address; 0 uses the peer's address.
     ///
@@ -329,37 +313,6 @@ impl Forwarded {
         Self {
             chain: ProxyChain::new(trust),
         }
-    }
-
-    /// Returns the client's address, unmapped from IPv6; `None` if the server does not pass on the
-    /// peer's.
-    ///
-    /// It is the address itself, whatever the prefixes are, and not the IPv4 address in one that
-    /// NAT64 has translated.
-    ///
-    /// **`None` is the server's fault.** A closure that makes it an ordinary missing key, as
-    /// `clients.client(request).map(Key::from)` does, hides that: under
-    /// [`or_exempt`](crate::key::KeyExtractorExt::or_exempt) everybody is exempt. Use the extractor
-    /// itself as the key, or return [`MissingKey::misconfigured`]:
-    ///
-    /// ```
-    /// use http::{Request, StatusCode};
-    /// use tollgate::key::{Forwarded, IpNet, Key, MissingKey};
-    ///
-    /// let clients = Forwarded::try_trusting(["10.0.0.0/8"])?;
-    /// let refused: IpNet = "203.0.113.0/24".parse()?;
-    /// let key = move |request: &Request<String>| match clients.client(request) {
-    ///     None => Err(MissingKey::misconfigured("no peer's address: serve with connect info")),
-    ///     Some(client) if refused.contains(&client) => {
-    ///         Err(MissingKey::new("this network is not served").with_status(StatusCode::FORBIDDEN))
-    ///     }
-    ///     Some(client) => Ok(Key::from(client)),
-    /// };
-    /// # let _ = tollgate::RateLimitLayer::new(tollgate::TokenBucket::per_second(1)).key(key);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn client<B>(&self, req: &Request<B>) -> Option<IpAddr> {
-        self.find(req).ok()
     }
 
     fn find<B>(&self, req: &Request<B>) -> Result<IpAddr, MissingKey> {
