@@ -189,9 +189,9 @@
 // For the crate itself, not for its tests.
 #![cfg_attr(not(test), warn(clippy::float_arithmetic, clippy::unwrap_used))]
 
-// First, because its macro is known below it alone.
+// First, because its macros are known below it alone.
 #[macro_use]
-mod debug;
+mod derive;
 
 pub mod algorithm;
 pub mod backoff;

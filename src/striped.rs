@@ -58,13 +58,7 @@ impl<T: Default> Default for Striped<T> {
     }
 }
 
-impl<T> Clone for Striped<T> {
-    fn clone(&self) -> Self {
-        Self {
-            stripes: Arc::clone(&self.stripes),
-        }
-    }
-}
+impl_clone!(Striped<T> { stripes });
 
 thread_local! {
     /// The number of this thread, from 1 on; 0 before its first count.

@@ -419,8 +419,8 @@ const RINGS: [(&str, &[&str]); 5] = [
         "core",
         &[
             "algorithm",
-            "debug",
             "decision",
+            "derive",
             "error",
             "key",
             "locks",

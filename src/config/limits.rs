@@ -484,11 +484,7 @@ impl<B, S, R, Out> RouteLimits<B, S, R, Out> {
     }
 }
 
-impl<B, S, R, Out> Clone for RouteLimits<B, S, R, Out> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
+impl_clone!(RouteLimits < B, S, R, Out > { 0 });
 
 impl<B, S, R, Out> fmt::Debug for RouteLimits<B, S, R, Out> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -535,14 +531,7 @@ impl<Svc, B, S, R, Out> RouteLimit<Svc, B, S, R, Out> {
     }
 }
 
-impl<Svc: Clone, B, S, R, Out> Clone for RouteLimit<Svc, B, S, R, Out> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            limits: self.limits.clone(),
-        }
-    }
-}
+impl_clone!([Svc: Clone, B, S, R, Out] RouteLimit<Svc, B, S, R, Out> { inner, limits });
 
 impl<Svc: fmt::Debug, B, S, R, Out> fmt::Debug for RouteLimit<Svc, B, S, R, Out> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -92,6 +92,7 @@ use crate::{
 /// assert_eq!(admitted("guessed").await, 0); // 401
 /// # Ok(()) }
 /// ```
+#[derive(Clone)]
 #[doc(alias("oauth", "rfc7662"))]
 #[must_use = "a layer does nothing until it is added to a service"]
 pub struct Introspect<R = Http> {
@@ -144,15 +145,6 @@ impl<S, R: Clone> Layer<S> for Introspect<R> {
 
     fn layer(&self, inner: S) -> Self::Service {
         IntrospectService::new(inner, Arc::clone(&self.shared), self.respond.clone())
-    }
-}
-
-impl<R: Clone> Clone for Introspect<R> {
-    fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-            respond: self.respond.clone(),
-        }
     }
 }
 

@@ -300,15 +300,7 @@ where
     }
 }
 
-impl<T, F: Clone> Clone for Extension<T, F> {
-    fn clone(&self) -> Self {
-        Self {
-            read: self.read.clone(),
-            help: self.help.clone(),
-            value: PhantomData,
-        }
-    }
-}
+impl_clone!([T, F: Clone] Extension<T, F> { read, help, value });
 
 impl<T, F> fmt::Debug for Extension<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

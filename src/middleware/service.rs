@@ -64,14 +64,7 @@ impl<Svc, L, S, R> RateLimit<Svc, L, S, R> {
     }
 }
 
-impl<Svc: Clone, L, S, R> Clone for RateLimit<Svc, L, S, R> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            config: Arc::clone(&self.config),
-        }
-    }
-}
+impl_clone!([Svc: Clone, L, S, R] RateLimit<Svc, L, S, R> { inner, config });
 
 impl_debug!([Svc: std::fmt::Debug, L, S, R] RateLimit<Svc, L, S, R>, |it| inner = it.inner);
 

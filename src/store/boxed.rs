@@ -47,11 +47,7 @@ impl<Rule, E> BoxStore<Rule, E> {
     }
 }
 
-impl<Rule, E> Clone for BoxStore<Rule, E> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
+impl_clone!(BoxStore < Rule, E > { 0 });
 
 impl_debug!(BoxStore<Rule, E>);
 

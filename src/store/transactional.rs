@@ -194,13 +194,7 @@ impl<T, K> Transactional<T, K> {
     }
 }
 
-impl<T, K> Clone for Transactional<T, K> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: Arc::clone(&self.inner),
-        }
-    }
-}
+impl_clone!(Transactional < T, K > { inner });
 
 impl_debug!(Transactional<T, K>);
 

@@ -110,16 +110,8 @@ impl<I, Rule, K> CounterStoreBuilder<I, Rule, K> {
     }
 }
 
-impl<I: Clone, Rule, K: Clone> Clone for CounterStoreBuilder<I, Rule, K> {
-    fn clone(&self) -> Self {
-        Self {
-            increment: self.increment.clone(),
-            prefix: self.prefix.clone(),
-            apart: self.apart,
-            clock: self.clock.clone(),
-            rule: PhantomData,
-        }
-    }
-}
+impl_clone!([I: Clone, Rule, K: Clone] CounterStoreBuilder<I, Rule, K> {
+    increment, prefix, apart, clock, rule
+});
 
 impl_debug!(CounterStoreBuilder<I, Rule, K>, |it| prefix = it.prefix, clocks_apart = it.apart);

@@ -61,15 +61,7 @@ pub(super) struct ConnectionSettings {
     pub(super) plain_sentinels: bool,
 }
 
-impl<Rule> Clone for RedisBuilder<Rule> {
-    fn clone(&self) -> Self {
-        Self {
-            settings: self.settings.clone(),
-            prefix: self.prefix.clone(),
-            rule: PhantomData,
-        }
-    }
-}
+impl_clone!(RedisBuilder<Rule> { settings, prefix, rule });
 
 // The URL may contain a password, and a certificate comes with its key.
 impl_debug!(

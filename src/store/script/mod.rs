@@ -148,16 +148,7 @@ where
     }
 }
 
-impl<E, Rule> Clone for ScriptStore<E, Rule> {
-    fn clone(&self) -> Self {
-        Self {
-            prefix: Arc::clone(&self.prefix),
-            rules: Arc::clone(&self.rules),
-            queue: Arc::clone(&self.queue),
-            data: Arc::clone(&self.data),
-        }
-    }
-}
+impl_clone!(ScriptStore<E, Rule> { prefix, rules, queue, data });
 
 impl_debug!(ScriptStore<E, Rule>, |it| prefix = it.prefix);
 

@@ -297,12 +297,7 @@ impl<S, L> FallbackBuilder<S, L> {
     }
 }
 
-impl<S, L, Rule> Clone for Fallback<S, L, Rule> {
-    fn clone(&self) -> Self {
-        let stores = Arc::clone(&self.stores);
-        Self { stores }
-    }
-}
+impl_clone!(Fallback < S, L, Rule > { stores });
 
 impl_debug!([S: std::fmt::Debug, L: std::fmt::Debug, Rule] Fallback<S, L, Rule>, |it|
     remote = it.stores.remote, local = it.stores.local, decided = it.decided()

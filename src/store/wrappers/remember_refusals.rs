@@ -168,16 +168,9 @@ impl<S, Rule, C> RememberRefusals<S, Rule, C> {
     }
 }
 
-impl<S: Clone, Rule, C: Clone> Clone for RememberRefusals<S, Rule, C> {
-    fn clone(&self) -> Self {
-        Self {
-            store: self.store.clone(),
-            cache: Arc::clone(&self.cache),
-            forever_for: self.forever_for,
-            clock: self.clock.clone(),
-        }
-    }
-}
+impl_clone!([S: Clone, Rule, C: Clone] RememberRefusals<S, Rule, C> {
+    store, cache, forever_for, clock
+});
 
 impl_debug!([S: std::fmt::Debug, Rule, C] RememberRefusals<S, Rule, C>, |it|
     store = it.store, hits = it.hits(), remembered = it.remembered(), evicted = it.evicted()

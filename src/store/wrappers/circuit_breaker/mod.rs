@@ -106,15 +106,7 @@ pub struct CircuitBreaker<S, C = SystemClock> {
     unsettled: Unsettled,
 }
 
-impl<S: Clone, C> Clone for CircuitBreaker<S, C> {
-    fn clone(&self) -> Self {
-        Self {
-            store: self.store.clone(),
-            circuits: Arc::clone(&self.circuits),
-            unsettled: self.unsettled.clone(),
-        }
-    }
-}
+impl_clone!([S: Clone, C] CircuitBreaker<S, C> { store, circuits, unsettled });
 
 impl<S, C> CircuitBreaker<S, C> {
     pub(in crate::store) fn new(store: S, config: CircuitBreakerConfig<C>) -> Self

@@ -1,4 +1,5 @@
-//! `Debug` for types with parts that cannot be printed, or must not be, as keys and secrets.
+//! `Debug` and `Clone` where `derive` would print what must be hidden, as keys and secrets, or ask
+//! too much of a type's parameters.
 
 /// Implements `Debug` by a type's name and the values that are listed, as `Name { field: 1, .. }`.
 ///
@@ -19,5 +20,24 @@ macro_rules! impl_debug {
     };
     ($Type:ident $(<$($parameter:ident),+>)? $(, $($fields:tt)+)?) => {
         impl_debug!([$($($parameter),+)?] $Type $(<$($parameter),+>)? $(, $($fields)+)?);
+    };
+}
+
+/// Implements `Clone` by the clones of all fields.
+///
+/// The type's parameters have no bounds unless they stand in front of it.
+macro_rules! impl_clone {
+    (
+        [$($bounds:tt)*] $Type:ident $(<$($parameter:ident),+>)?
+        { $($field:tt),+ $(,)? }
+    ) => {
+        impl<$($bounds)*> Clone for $Type $(<$($parameter),+>)? {
+            fn clone(&self) -> Self {
+                Self { $($field: self.$field.clone()),+ }
+            }
+        }
+    };
+    ($Type:ident $(<$($parameter:ident),+>)? { $($fields:tt)+ }) => {
+        impl_clone!([$($($parameter),+)?] $Type $(<$($parameter),+>)? { $($fields)+ });
     };
 }
