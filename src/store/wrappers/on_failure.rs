@@ -211,7 +211,10 @@ impl<S> OnFailure<S> {
                 Check::Ready(Ok(value))
             }
             Check::Ready(Err(error)) => Check::Ready(Ok(handler().substitute(error))),
-            Check::Pending(future) => Check::Pending(OnFailureFuture::new(future, handler())),
+            Check::Pending(future) => Check::Pending(OnFailureFuture {
+                future,
+                handler: handler(),
+            }),
         }
     }
 }
@@ -356,12 +359,6 @@ pin_project! {
         #[pin]
         future: F,
         handler: ErrorHandler,
-    }
-}
-
-impl<F> OnFailureFuture<F> {
-    fn new(future: F, handler: ErrorHandler) -> Self {
-        Self { future, handler }
     }
 }
 

@@ -163,7 +163,7 @@ impl<S, Rule, C> RememberRefusals<S, Rule, C> {
         let forget = ForgetOnDrop::new(&self.cache, hashes);
         match change(&self.store) {
             Check::Ready(done) => Check::Ready(done),
-            Check::Pending(done) => Check::Pending(ForgetFuture::new(done, forget)),
+            Check::Pending(done) => Check::Pending(ForgetFuture { done, forget }),
         }
     }
 }
@@ -240,7 +240,10 @@ where
                 Check::Ready(Ok(decisions))
             }
             Check::Ready(answer) => Check::Ready(pending().finish(answer)),
-            Check::Pending(answer) => Check::Pending(RememberFuture::new(answer, Some(pending()))),
+            Check::Pending(answer) => Check::Pending(RememberFuture {
+                answer,
+                ask: Some(pending()),
+            }),
         }
     }
 
@@ -285,7 +288,7 @@ where
 {
     match check {
         Check::Ready(answer) => Check::Ready(answer),
-        Check::Pending(answer) => Check::Pending(RememberFuture::new(answer, None)),
+        Check::Pending(answer) => Check::Pending(RememberFuture { answer, ask: None }),
     }
 }
 
@@ -388,12 +391,6 @@ pin_project! {
     }
 }
 
-impl<F, Rule, C> RememberFuture<F, Rule, C> {
-    fn new(answer: F, ask: Option<PendingAsk<Rule, C>>) -> Self {
-        Self { answer, ask }
-    }
-}
-
 impl_debug!(RememberFuture<F, Rule, C>);
 
 impl<F, E, Rule, C: Clock> Future for RememberFuture<F, Rule, C>
@@ -420,12 +417,6 @@ pin_project! {
         #[pin]
         done: F,
         forget: ForgetOnDrop<Rule>,
-    }
-}
-
-impl<F, Rule> ForgetFuture<F, Rule> {
-    fn new(done: F, forget: ForgetOnDrop<Rule>) -> Self {
-        Self { done, forget }
     }
 }
 

@@ -178,7 +178,7 @@ impl<S, C> CircuitBreaker<S, C> {
                 call.record(&result);
                 Check::Ready(result)
             }
-            Check::Pending(future) => Check::Pending(CircuitBreakerFuture::new(future, call)),
+            Check::Pending(future) => Check::Pending(CircuitBreakerFuture { future, call }),
         }
     }
 }
@@ -427,12 +427,6 @@ pin_project! {
         #[pin]
         future: F,
         call: CallGuard<C>,
-    }
-}
-
-impl<F, C> CircuitBreakerFuture<F, C> {
-    fn new(future: F, call: CallGuard<C>) -> Self {
-        Self { future, call }
     }
 }
 
