@@ -191,6 +191,11 @@ impl Quota {
         self.amount.get()
     }
 
+    /// Returns the amount, which is never 0.
+    pub(crate) const fn limit(&self) -> NonZeroU64 {
+        self.amount
+    }
+
     /// Returns the period.
     pub const fn period(&self) -> Duration {
         Duration::from_nanos(self.period.get())

@@ -256,10 +256,7 @@ impl FixedWindow {
 
     #[inline]
     const fn limit(&self) -> NonZeroU64 {
-        match NonZeroU64::new(self.quota.amount()) {
-            Some(limit) => limit,
-            None => unreachable!(),
-        }
+        self.quota.limit()
     }
 }
 

@@ -84,10 +84,7 @@ impl SlidingLog {
     }
 
     const fn limit(&self) -> NonZeroU64 {
-        match NonZeroU64::new(self.quota.amount()) {
-            Some(limit) => limit,
-            None => unreachable!(),
-        }
+        self.quota.limit()
     }
 }
 

@@ -122,10 +122,7 @@ impl SlidingWindow {
 
     /// Returns a window of the quota's period in one slice, in which the quota's amount may pass.
     pub const fn new(quota: Quota) -> Self {
-        let Some(limit) = NonZeroU64::new(quota.amount()) else {
-            unreachable!()
-        };
-        Self::of_slices(quota, limit, Slices::new(quota.period_nanos(), 1))
+        Self::of_slices(quota, quota.limit(), Slices::new(quota.period_nanos(), 1))
     }
 
     /// Cuts the window into `count` slices, 1 to 60.

@@ -204,9 +204,7 @@ impl TokenBucket {
     }
 
     const fn of_amount(quota: Quota) -> Result<Self, Misfit> {
-        let Some(burst) = NonZeroU64::new(quota.amount()) else {
-            unreachable!()
-        };
+        let burst = quota.limit();
         Self::with(quota, burst, burst, quota.amount(), DAY)
     }
 
