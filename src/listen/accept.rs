@@ -100,7 +100,7 @@ pub trait Listen: Send + Unpin + 'static {
     fn local_addr(&self) -> io::Result<Self::Addr>;
 
     /// Returns the address by which a client is known; `None` if all connections are those of one
-    /// machine. Without it, no limit for one client applies.
+    /// machine. Without it, no limit for one client applies, and nobody is trusted.
     fn client(address: &Self::Addr) -> Option<SocketAddr>;
 
     /// Closes a connection that a limit refused. Drops it, unless there is a faster way.
@@ -188,7 +188,9 @@ impl<L: Listen, Io> Gate<L, Io> {
             is_proxied: false,
         };
         let mut client = self.untrusted(peer.address);
+        // A peer without an address is in no network that is trusted.
         if let Some(to_address) = self.proxied
+            && peer.address.is_some()
             && client.is_none()
         {
             match proxy::read(&mut io).await {

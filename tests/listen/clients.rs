@@ -285,13 +285,18 @@ async fn balancers_name_clients_by_the_proxy_protocol() {
     ]);
     let own: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
     let unknown: &[u8] = b"PROXY UNKNOWN\r\n";
-    let cases: [(&[u8], &str); 6] = [
+    // The protocol says of these that the rest is to be ignored, the family included.
+    let own_v4: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\x11\0\0";
+    let own_unix: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\x31\0\x02ab";
+    let cases: [(&[u8], &str); 8] = [
         (v1, "192.0.2.7:4711"),
         (v1_v6, "[2001:db8::7]:4711"),
         (&v2, "192.0.2.7:4711"),
         (&extended, "192.0.2.7:4711"),
         (own, "10.0.0.1:4711"),
         (unknown, "10.0.0.1:4711"),
+        (own_v4, "10.0.0.1:4711"),
+        (own_unix, "10.0.0.1:4711"),
     ];
     for (header, expected) in cases {
         for pieces in [1, header.len()] {
@@ -350,11 +355,12 @@ async fn a_balancer_without_a_header_is_closed_and_a_stranger_with_one_is_itself
     let long = [b"PROXY TCP4 ".as_slice(), &[b'1'; 200]].concat();
     let mut too_long = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff".to_vec();
     too_long.resize(5000, 0);
-    let wrong: [&[u8]; 6] = [
+    let wrong: [&[u8]; 7] = [
         b"GET / HTTP/1.1\r\nhost: a\r\n\r\n",
         b"PROXY TCP4 192.0.2.700 198.51.100.1 4711 80\r\n",
         b"PROXY TCP5 192.0.2.7 198.51.100.1 4711 80\r\n",
         b"\r\n\r\n\0\r\nQUIT\n\x31\x11\0\x0c............",
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\0",
         &long,
         &too_long,
     ];
@@ -377,16 +383,17 @@ async fn a_balancer_without_a_header_is_closed_and_a_stranger_with_one_is_itself
     drop(clients.connect("10.0.0.1"));
     assert!(next(&mut listener).await.is_none());
     let stats = listener.connections().stats();
-    assert_eq!((stats.closed_proxy_header, stats.ended_early), (6, 2));
+    assert_eq!((stats.closed_proxy_header, stats.ended_early), (7, 2));
 
-    let mut stranger = clients.connect("192.0.2.1");
-    stranger
-        .write_all(b"PROXY TCP4 192.0.2.7 198.51.100.1 4711 80\r\n")
-        .await
-        .unwrap();
-    let (connection, address) = next(&mut listener).await.unwrap();
-    assert_eq!(address.ip().to_string(), "192.0.2.1");
-    assert_eq!(connection.proxied(), None);
+    // The second one has no address.
+    for stranger in ["192.0.2.1", "0.0.0.0"] {
+        let mut client = clients.connect(stranger);
+        let header = b"PROXY TCP4 192.0.2.7 198.51.100.1 4711 80\r\n";
+        client.write_all(header).await.unwrap();
+        let (connection, address) = next(&mut listener).await.unwrap();
+        assert_eq!(address.ip().to_string(), stranger);
+        assert_eq!(connection.proxied(), None);
+    }
 }
 
 /// Random bytes in place of a header close the connection, and do nothing else.

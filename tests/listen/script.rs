@@ -86,7 +86,8 @@ impl Listen for Pipes {
     }
 
     fn client(address: &SocketAddr) -> Option<SocketAddr> {
-        Some(*address)
+        // The placeholder of clients without an address.
+        (!address.ip().is_unspecified()).then_some(*address)
     }
 }
 
