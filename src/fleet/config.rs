@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{shared::Clocked, sync::Bound};
 use crate::{
     algorithm::{Algorithm, Leasable},
-    error::Error,
+    error::{Error, or_panic},
     quota::Written,
     time::{Clock, LeaseClock, SystemClock, Timestamp},
 };
@@ -146,8 +146,7 @@ impl<C> LeaseConfig<C> {
     /// When [`try_duration`](Self::try_duration) fails; for literals.
     #[track_caller]
     pub fn duration(self, time: Duration) -> Self {
-        self.try_duration(time)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_duration(time))
     }
 
     /// Sets how long granted units may be spent, and so how far ahead a node asks for units; zero
@@ -293,8 +292,7 @@ impl<C> SyncConfig<C> {
     /// When [`try_overshoot_percent`](Self::try_overshoot_percent) fails; for literals.
     #[track_caller]
     pub fn overshoot_percent(self, percent: u64) -> Self {
-        self.try_overshoot_percent(percent)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_overshoot_percent(percent))
     }
 
     /// Sets what all nodes together may admit above a limit, as a part of it: 0 to 100 percent.
@@ -331,8 +329,7 @@ impl<C> SyncConfig<C> {
     /// When [`try_period`](Self::try_period) fails; for literals.
     #[track_caller]
     pub fn period(self, period: Duration) -> Self {
-        self.try_period(period)
-            .unwrap_or_else(|error| panic!("{error}"))
+        or_panic(self.try_period(period))
     }
 
     /// Sets the usual time between two synchronisations of a key.

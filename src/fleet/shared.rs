@@ -77,19 +77,8 @@ macro_rules! wrapper {
             }
         }
 
-        impl<S, $Rule: $Fleet, C> Clone for $Wrapper<S, $Rule, C> {
-            fn clone(&self) -> Self {
-                Self {
-                    inner: std::sync::Arc::clone(&self.inner),
-                }
-            }
-        }
-
-        impl<S, $Rule: $Fleet, C> std::fmt::Debug for $Wrapper<S, $Rule, C> {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.debug_struct(stringify!($Wrapper)).finish_non_exhaustive()
-            }
-        }
+        impl_clone!([S, $Rule: $Fleet, C] $Wrapper<S, $Rule, C> { inner });
+        impl_debug!([S, $Rule: $Fleet, C] $Wrapper<S, $Rule, C>);
 
         impl<S, $Rule, C> FleetStore<$Rule> for $Wrapper<S, $Rule, C>
         where

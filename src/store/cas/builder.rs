@@ -1,6 +1,6 @@
 //! The settings of a store.
 
-use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use super::{CasStore, CompareAndSwap, worker::SwapQueue};
 use crate::{
@@ -64,15 +64,10 @@ impl<C: Clone, Rule, K: Clone> Clone for CasStoreBuilder<C, Rule, K> {
     }
 }
 
-impl<C, Rule, K: fmt::Debug> fmt::Debug for CasStoreBuilder<C, Rule, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CasStoreBuilder")
-            .field("prefix", &self.prefix)
-            .field("clock", &self.clock)
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(
+    [C, Rule, K: std::fmt::Debug] CasStoreBuilder<C, Rule, K>,
+    |this| prefix = this.prefix, clock = this.clock, settings = this.settings
+);
 
 impl<C, Rule> CasStoreBuilder<C, Rule> {
     /// Creates a builder with the defaults.

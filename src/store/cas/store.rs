@@ -1,6 +1,6 @@
 //! The store and its counters, and calls about several keys.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     CasStoreBuilder, CompareAndSwap,
@@ -187,24 +187,11 @@ impl<C, Rule, K> CasStore<C, Rule, K> {
     }
 }
 
-impl<C, Rule, K> Clone for CasStore<C, Rule, K> {
-    fn clone(&self) -> Self {
-        Self {
-            prefix: Arc::clone(&self.prefix),
-            queue: Arc::clone(&self.queue),
-        }
-    }
-}
-
-impl<C, Rule, K> fmt::Debug for CasStore<C, Rule, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CasStore")
-            .field("prefix", &self.prefix)
-            .field("settings", &self.queue.settings)
-            .field("stats", &self.stats())
-            .finish_non_exhaustive()
-    }
-}
+impl_clone!(CasStore<C, Rule, K> { prefix, queue });
+impl_debug!(
+    CasStore<C, Rule, K>,
+    |this| prefix = this.prefix, settings = this.queue.settings, stats = this.stats()
+);
 
 stats! {
     /// Counters of a [`CasStore`] and its clones since it was built.

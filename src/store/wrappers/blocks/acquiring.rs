@@ -3,7 +3,6 @@
 
 use std::{
     collections::HashSet,
-    fmt,
     marker::PhantomData,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
@@ -174,11 +173,7 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Acquiring<Rul
     }
 }
 
-impl<Rule, S, C> fmt::Debug for Acquiring<Rule, S, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acquiring").finish_non_exhaustive()
-    }
-}
+impl_debug!(Acquiring<Rule, S, C>);
 
 impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Steps for Acquiring<Rule, S, C> {
     type Answer = S::Answer;
@@ -286,11 +281,7 @@ impl<Rule, S> Blockage<Rule, S> {
     }
 }
 
-impl<Rule, S> fmt::Debug for Blockage<Rule, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blockage").finish_non_exhaustive()
-    }
-}
+impl_debug!(Blockage<Rule, S>);
 
 impl<Rule: Algorithm, S: Store<Blockable<Rule>>> Steps for Blockage<Rule, S> {
     type Answer = S::Answer;

@@ -21,7 +21,7 @@ pub(crate) use self::unblocked::Unblocked;
 use crate::{
     algorithm::{Algorithm, Block, Blockable},
     decision::Cost,
-    error::Error,
+    error::{Error, or_panic},
     key::Key,
     policy::Policy,
     stats::Counter,
@@ -158,10 +158,7 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
     #[track_caller]
     #[doc(alias = "fail2ban")]
     pub fn block_after(self, refusals: u64, period: Duration, duration: Duration) -> Self {
-        match self.try_block_after(refusals, period, duration) {
-            Ok(blocks) => blocks,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(self.try_block_after(refusals, period, duration))
     }
 
     /// Blocks a key for `duration` when it is refused for the `refusals`-th time within `period`,
@@ -378,30 +375,12 @@ fn under<'a, Rule>(
     asks.map(|(ask, rule)| ask.under(rule)).collect()
 }
 
-impl<S, C: Clone> Clone for Blocks<S, C> {
-    fn clone(&self) -> Self {
-        Self {
-            store: Arc::clone(&self.store),
-            policies: Arc::clone(&self.policies),
-            counters: Arc::clone(&self.counters),
-            after: self.after.clone(),
-            counts_in_flight: self.counts_in_flight,
-            clock: self.clock.clone(),
-        }
-    }
-}
-
-impl<S: fmt::Debug, C> fmt::Debug for Blocks<S, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blocks")
-            .field("store", &self.store)
-            .field("made", &self.made())
-            .field("failed", &self.failed())
-            .field("refused", &self.refused())
-            .field("uncounted", &self.uncounted())
-            .finish_non_exhaustive()
-    }
-}
+impl_clone!([S, C: Clone] Blocks<S, C> { store, policies, counters, after, counts_in_flight, clock });
+impl_debug!(
+    [S: fmt::Debug, C] Blocks<S, C>,
+    |this| store = this.store, made = this.made(), failed = this.failed(),
+    refused = this.refused(), uncounted = this.uncounted()
+);
 
 impl<S: Backend, C: Clock> Backend for Blocks<S, C> {
     type Error = S::Error;
