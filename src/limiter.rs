@@ -428,7 +428,8 @@ impl<Rule: Algorithm, S: Store<Rule>> Grant<Rule, S> {
         let entry = rule.grant_at(&look).filter(|_| !look.is_of_block());
         if let Some((before, refunded)) = self.before {
             // A log refunds one entry at a time. Above its limit a look does not show its units.
-            let is_whole = entry != refunded;
+            // A newer one was not there before.
+            let is_whole = entry < refunded;
             let given = remaining.saturating_sub(before).max(u64::from(is_whole));
             self.units = self.units.saturating_sub(given);
             if given == 0 || entry.is_none() {
