@@ -447,7 +447,8 @@ impl<Rule: Syncable> KeyView<Rule> {
         let (due, gives_way_until) = (self.due, self.gives_way_until);
         *self = former;
         (self.last_used, self.is_used, self.due) = (now, true, due);
-        self.gives_way_until = gives_way_until;
+        // Others wait, although the call had its turn.
+        self.gives_way_until = self.gives_way_until.max(gives_way_until);
     }
 
     /// Corrects a charge. Returns the units that the store has to refund.
@@ -598,13 +599,9 @@ impl<Rule: Syncable> KeyView<Rule> {
         self.in_store > 0 || self.unsynced == 0
     }
 
-    /// Has the key pushed, and holds up other calls until then, for a call that waits to begin in
-    /// the store.
-    pub(crate) fn make_way(&mut self, now: Timestamp, until: Timestamp) {
+    /// Holds up other calls until then, for one that has waited long to begin in the store.
+    pub(crate) fn make_way(&mut self, until: Timestamp) {
         self.gives_way_until = until;
-        if self.unsynced > 0 {
-            self.is_due_by(now);
-        }
     }
 
     /// Begins a call that the store decides.

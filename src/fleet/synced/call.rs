@@ -313,7 +313,7 @@ where
         match otherwise {
             Some(AskOutcome::Wait(waiting)) => return Outcome::Wait(waiting),
             Some(AskOutcome::Store | AskOutcome::StoreAlways) => {
-                return self.begin_in_store(&all, &mut shards, now);
+                return self.begin_in_store(&all, &mut shards, (now, must_ask));
             }
             Some(AskOutcome::Unreachable) => return Outcome::Unreachable,
             Some(AskOutcome::Unsupported(error)) => return Outcome::Unsupported(error),
@@ -345,7 +345,7 @@ where
         self: &Arc<Self>,
         all: &[KeyedAsk<'_, Rule>],
         shards: &mut Shards<'_, Shard<Rule>>,
-        now: Timestamp,
+        (now, must_ask): (Timestamp, bool),
     ) -> Outcome<S, Rule, C> {
         let may_begin = |known: &mut KeyEntry<Rule>| known.view.may_begin_in_store();
         let lacks = |asked: &&KeyedAsk<'_, Rule>| {
@@ -353,14 +353,17 @@ where
             known.is_some_and(|known| !may_begin(known))
         };
         if let Some(lacking) = all.iter().find(lacks) {
-            let until = now.saturating_add(self.config.usual_period());
-            // All of them: none may go on meanwhile and lack room when the others have it.
-            for KeyedAsk { fingerprint, .. } in all {
-                if let Some(known) = shards.of(*fingerprint).get(*fingerprint) {
-                    known.with(*fingerprint, |view| view.make_way(now, until));
+            if must_ask {
+                // All of them: none may go on meanwhile and lack room when the others have it.
+                let until = now.saturating_add(self.config.usual_period());
+                for KeyedAsk { fingerprint, .. } in all {
+                    if let Some(known) = shards.of(*fingerprint).get(*fingerprint) {
+                        known.view.make_way(until);
+                    }
                 }
             }
             if let Some(known) = shards.of(lacking.fingerprint).get(lacking.fingerprint) {
+                known.with(lacking.fingerprint, |view| view.make_due(now));
                 return Outcome::Wait(WaitingCall {
                     answer: known.wait(),
                     schedule: Arc::clone(&known.schedule),

@@ -136,14 +136,17 @@ fn keep_busy(node: &Node<TokenBucket>, rule: TokenBucket) -> tokio::task::JoinSe
 /// nevertheless, and those that give up hold up nobody.
 #[tokio::test(start_paused = true)]
 async fn a_costly_call_of_a_busy_key_is_not_starved() {
-    for (keys, cost) in [
-        (1, 80),
-        (2, 80),
-        (3, 51),
-        (4, 80),
-        (1, 50),
-        (1, 40),
-        (2, 30),
+    // The number of keys, the cost of the first one, and those of the others.
+    for (keys, first, cost) in [
+        (1, 80, 0),
+        (2, 80, 80),
+        (3, 51, 51),
+        (4, 80, 80),
+        (1, 50, 0),
+        (1, 40, 0),
+        (2, 30, 30),
+        (2, 1, 80),
+        (3, 1, 51),
     ] {
         for starts in 0..keys {
             let fleet = Fleet::new();
@@ -153,15 +156,18 @@ async fn a_costly_call_of_a_busy_key_is_not_starved() {
             tokio::time::sleep(PERIOD).await;
             let policy = Policy::new("api");
             let names = KEYS[..keys].iter().cycle().skip(starts).take(keys);
-            let ask = |key: &&str| Ask::new(&policy, &rule, Key::from(*key), units(cost));
-            let asks: Vec<_> = names.map(ask).collect();
+            let ask = |(n, key): (usize, &&str)| {
+                let cost = units(if n == 0 { first } else { cost });
+                Ask::new(&policy, &rule, Key::from(*key), cost)
+            };
+            let asks: Vec<_> = names.enumerate().map(ask).collect();
             for call in 0..5 {
                 let begun = tokio::time::Instant::now();
                 assert!(node.acquire(&asks).await.unwrap().is_admitted());
                 let waited = begun.elapsed();
                 assert!(
                     waited < 30 * DELAY,
-                    "{keys} keys, {cost}, {call}: {waited:?}"
+                    "{keys} keys, {first}, {cost}, {call}: {waited:?}"
                 );
                 // As if its client had left.
                 let _ = tokio::time::timeout(2 * DELAY, node.acquire(&asks)).await;
