@@ -205,7 +205,7 @@ impl<L: LookUp, R> IntrospectBuilder<L, R> {
     /// day. Default: 0 s.
     ///
     /// It is never used after the token has expired. While the renewals of other tokens fail, one
-    /// that finds no room counts as failed.
+    /// that finds no room counts as failed: from the first failure on.
     pub fn serve_stale(mut self, time: Duration) -> Self {
         self.settings.serve_stale = time;
         self

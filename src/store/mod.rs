@@ -34,10 +34,10 @@
 //! A call that the store [does not support](StoreError::is_unsupported) is refused with 500 under
 //! any of them.
 //!
-//! Stores on servers work in tasks of the runtimes from which they are called. When a runtime shuts
-//! down, others take over. One that stays, but is not driven any more, such as that of a `block_on`
-//! that has returned, may hold up calls from other runtimes: keep it running while the store is
-//! used.
+//! Stores on servers work in tasks of the runtimes from which they are called, runtimes of tokio
+//! with their timers. When one shuts down, others take over. One that stays, but is not driven any
+//! more, such as that of a `block_on` that has returned, may hold up calls from other runtimes:
+//! keep it running while the store is used.
 //!
 //! A store that [lost every race](StoreError::is_contended) for a key has not failed. The answer to
 //! such a call can be [set separately](OnFailure::when_contended).
