@@ -496,17 +496,17 @@ pub(crate) struct ChargedLimit {
 }
 
 impl ChargedLimit {
-    /// Returns the settlement of a charge to `actual` units; `own` is the limit's own rule.
+    /// Returns the settlement of a charge to `actual` units; `own` finds the limit's own rule.
     pub(crate) fn settlement<'a, Rule: 'static>(
         &'a self,
-        own: Option<&'a Rule>,
+        own: impl FnOnce() -> Option<&'a Rule>,
         charge: Charge,
         actual: u64,
     ) -> Option<Settlement<'a, Rule>> {
         let selected = self.selected.as_deref();
         Some(Settlement {
             policy: &self.policy,
-            rule: selected.and_then(|rule| rule.downcast_ref()).or(own)?,
+            rule: selected.and_then(|rule| rule.downcast_ref()).or_else(own)?,
             key: self.key,
             charge,
             actual,

@@ -28,7 +28,7 @@ macro_rules! impl_debug {
 /// The type's parameters have no bounds unless they stand in front of it.
 macro_rules! impl_clone {
     (
-        [$($bounds:tt)*] $Type:ident $(<$($parameter:ident),+>)?
+        [$($bounds:tt)*] $Type:ident $(<$($parameter:ident),+>)?,
         { $($field:tt),+ $(,)? }
     ) => {
         impl<$($bounds)*> Clone for $Type $(<$($parameter),+>)? {
@@ -37,7 +37,7 @@ macro_rules! impl_clone {
             }
         }
     };
-    ($Type:ident $(<$($parameter:ident),+>)? { $($fields:tt)+ }) => {
-        impl_clone!([$($($parameter),+)?] $Type $(<$($parameter),+>)? { $($fields)+ });
+    ($Type:ident $(<$($parameter:ident),+>)?, { $($fields:tt)+ }) => {
+        impl_clone!([$($($parameter),+)?] $Type $(<$($parameter),+>)?, { $($fields)+ });
     };
 }

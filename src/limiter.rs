@@ -113,7 +113,7 @@ pub(crate) struct LimiterParts<Rule, S> {
     pub(crate) store: S,
 }
 
-impl_clone!(Limiter < Rule, S > { 0 });
+impl_clone!(Limiter<Rule, S>, { 0 });
 
 impl_debug!([Rule: std::fmt::Debug, S] Limiter<Rule, S>, |it|
     policy = it.0.policy, rule = it.0.rule

@@ -70,7 +70,7 @@ type Fits<Rule> = dyn Fn(&Rule) -> Result<(), Error> + Send + Sync;
 /// Has the rules that are set later checked for one user, until the last clone is dropped.
 pub(crate) type Watch = Arc<dyn Any + Send + Sync>;
 
-impl_clone!(LiveRule<Rule> { 0 });
+impl_clone!(LiveRule<Rule>, { 0 });
 
 impl<Rule: fmt::Debug> fmt::Debug for LiveRule<Rule> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -413,13 +413,13 @@ where
 
     fn give_back(&self, limit: &ChargedLimit, charge: Charge) {
         // Remote stores settle in the background, and count what fails.
-        let settlement = limit.settlement(self.rule.fixed(), charge, 0);
+        let settlement = limit.settlement(|| self.rule.fixed(), charge, 0);
         drop(settlement.map(|settlement| self.store.settle_one(settlement)));
     }
 
     fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<Renewed> {
         let units = charge.cost;
-        match limit.settlement(self.rule.fixed(), charge, units) {
+        match limit.settlement(|| self.rule.fixed(), charge, units) {
             Some(renewal) => self.store.renew(renewal),
             None => Box::pin(ready(Renewed::NotMade)),
         }

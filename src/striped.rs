@@ -58,7 +58,7 @@ impl<T: Default> Default for Striped<T> {
     }
 }
 
-impl_clone!(Striped<T> { stripes });
+impl_clone!(Striped<T>, { stripes });
 
 thread_local! {
     /// The number of this thread, from 1 on; 0 before its first count.

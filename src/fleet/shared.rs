@@ -77,7 +77,7 @@ macro_rules! wrapper {
             }
         }
 
-        impl_clone!([S, $Rule: $Fleet, C] $Wrapper<S, $Rule, C> { inner });
+        impl_clone!([S, $Rule: $Fleet, C] $Wrapper<S, $Rule, C>, { inner });
         impl_debug!([S, $Rule: $Fleet, C] $Wrapper<S, $Rule, C>);
 
         impl<S, $Rule, C> FleetStore<$Rule> for $Wrapper<S, $Rule, C>

@@ -300,7 +300,7 @@ where
     }
 }
 
-impl_clone!([T, F: Clone] Extension<T, F> { read, help, value });
+impl_clone!([T, F: Clone] Extension<T, F>, { read, help, value });
 
 impl<T, F> fmt::Debug for Extension<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -182,9 +182,9 @@ pub struct BoxBy<Req, Rule>(pub(super) Arc<dyn ReadRequest<Req, Rule> + Send + S
 /// The part of a [`BoxLimit`] that reads a response.
 pub struct BoxSettle<Req, Res>(pub(super) Option<Arc<dyn Settle<Req, Res> + Send + Sync>>);
 
-impl_clone!(BoxBy < Req, Rule > { 0 });
+impl_clone!(BoxBy<Req, Rule>, { 0 });
 
-impl_clone!(BoxSettle < Req, Res > { 0 });
+impl_clone!(BoxSettle<Req, Res>, { 0 });
 
 impl_debug!(BoxBy<Req, Rule>);
 

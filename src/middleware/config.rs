@@ -94,11 +94,6 @@ impl<Rule> LimitSettings<Rule> {
         self.when != When::AtOnce
     }
 
-    /// Returns `true` if decisions about some keys have effect.
-    pub(super) fn is_enforced(&self) -> bool {
-        self.dry_run.as_ref().is_none_or(DryRun::has_effect)
-    }
-
     /// Returns `true` if calls may wait for their turn. The rule of a request may be any.
     fn may_wait(&self) -> bool {
         let by_own = || self.rule.fixed().is_none_or(self.waits);
@@ -404,7 +399,7 @@ impl<L, S, R> Config<L, S, R> {
 
 impl<L, S, R> SettleCharges for Config<L, S, R>
 where
-    L: Limits<Rule: 'static> + Send + Sync,
+    L: Limits + Send + Sync,
     S: Store<L::Rule, Error: NeverFails> + Send + Sync,
     R: Send + Sync,
 {
@@ -427,7 +422,7 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
 
 impl<L, S, R> Release for Config<L, S, R>
 where
-    L: Limits<Rule: 'static> + Send + Sync,
+    L: Limits + Send + Sync,
     S: Store<L::Rule, Error: NeverFails> + Send + Sync,
     R: Send + Sync,
 {
@@ -449,7 +444,7 @@ where
 
     fn renew(&self, limit: &ChargedLimit, charge: Charge) -> BoxFuture<Renewed> {
         let units = charge.cost;
-        match limit.settlement(self.own_rule(limit), charge, units) {
+        match limit.settlement(|| self.own_rule(limit), charge, units) {
             Some(renewal) => self.store.renew(renewal),
             None => Box::pin(ready(Renewed::NotMade)),
         }
@@ -465,7 +460,7 @@ where
 
 impl<L, S, R> Config<L, S, R>
 where
-    L: Limits<Rule: 'static> + Send + Sync,
+    L: Limits + Send + Sync,
     S: Store<L::Rule, Error: NeverFails> + Send + Sync,
 {
     /// Returns the own rule of a limit, unless it may change.
@@ -475,7 +470,7 @@ where
 
     /// Corrects a charge of this layer to `actual` units.
     fn correct(&self, limit: &ChargedLimit, charge: Charge, actual: u64) -> Settling {
-        let Some(settlement) = limit.settlement(self.own_rule(limit), charge, actual) else {
+        let Some(settlement) = limit.settlement(|| self.own_rule(limit), charge, actual) else {
             return Settling::done();
         };
         match self.store.settle_one(settlement) {

@@ -10,6 +10,7 @@ use crate::{
     algorithm::Algorithm,
     charging::{ChargeHandle, Settle},
     decision::Cost,
+    dry_run::DryRun,
     error::Error,
     key::{Key, MissingKey},
     live_rule::{OwnRule, RequestRule, Watch},
@@ -444,12 +445,14 @@ where
     limits.list(&mut list);
     let mut watches = Vec::new();
     for limit in list {
-        let waits = match limit.is_enforced() {
-            true => limit.waits,
-            false => |_: &_| false,
+        let has_effect = limit.dry_run.as_ref().is_none_or(DryRun::has_effect);
+        let waits = if has_effect {
+            limit.waits
+        } else {
+            |_: &_| false
         };
-        let (limited, store) = ((limit.policy.clone(), waits), store.clone());
-        let check = move |rule: &L::Rule| check_rule(&limited, rule, &store);
+        let (policy, store) = (limit.policy.clone(), store.clone());
+        let check = move |rule: &L::Rule| check_rule((&policy, waits), rule, &store);
         match &limit.rule {
             OwnRule::Fixed(rule) => check(rule)?,
             OwnRule::Live { rule, .. } => watches.push(rule.watch(check)?),
@@ -459,7 +462,7 @@ where
 }
 
 fn check_rule<Rule>(
-    (policy, waits): &(Policy, fn(&Rule) -> bool),
+    (policy, waits): (&Policy, fn(&Rule) -> bool),
     rule: &Rule,
     store: &impl Store<Rule>,
 ) -> Result<(), Error> {

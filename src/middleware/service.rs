@@ -64,7 +64,7 @@ impl<Svc, L, S, R> RateLimit<Svc, L, S, R> {
     }
 }
 
-impl_clone!([Svc: Clone, L, S, R] RateLimit<Svc, L, S, R> { inner, config });
+impl_clone!([Svc: Clone, L, S, R] RateLimit<Svc, L, S, R>, { inner, config });
 
 impl_debug!([Svc: std::fmt::Debug, L, S, R] RateLimit<Svc, L, S, R>, |it| inner = it.inner);
 

@@ -221,6 +221,6 @@ fn is_delayed(decision: &Decision) -> bool {
     delay(decision).is_some()
 }
 
-impl_clone!([A: Algorithm, C] Pacer<A, C> { shared });
+impl_clone!([A: Algorithm, C] Pacer<A, C>, { shared });
 
 impl_debug!([A: Algorithm, C] Pacer<A, C>, |it| rule = it.shared.rule);

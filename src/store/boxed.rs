@@ -47,7 +47,7 @@ impl<Rule, E> BoxStore<Rule, E> {
     }
 }
 
-impl_clone!(BoxStore < Rule, E > { 0 });
+impl_clone!(BoxStore<Rule, E>, { 0 });
 
 impl_debug!(BoxStore<Rule, E>);
 

@@ -194,7 +194,7 @@ impl<T, K> Transactional<T, K> {
     }
 }
 
-impl_clone!(Transactional < T, K > { inner });
+impl_clone!(Transactional<T, K>, { inner });
 
 impl_debug!(Transactional<T, K>);
 

@@ -52,21 +52,11 @@ pub(super) struct CasSettings {
     pub(super) combining: bool,
 }
 
-impl<C: Clone, Rule, K: Clone> Clone for CasStoreBuilder<C, Rule, K> {
-    fn clone(&self) -> Self {
-        Self {
-            data: self.data.clone(),
-            clock: self.clock.clone(),
-            prefix: self.prefix.clone(),
-            settings: self.settings,
-            rule: PhantomData,
-        }
-    }
-}
+impl_clone!([C: Clone, Rule, K: Clone] CasStoreBuilder<C, Rule, K>, { data, clock, prefix, settings, rule });
 
 impl_debug!(
     [C, Rule, K: std::fmt::Debug] CasStoreBuilder<C, Rule, K>,
-    |this| prefix = this.prefix, clock = this.clock, settings = this.settings
+    |it| prefix = it.prefix, clock = it.clock, settings = it.settings
 );
 
 impl<C, Rule> CasStoreBuilder<C, Rule> {

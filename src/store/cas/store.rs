@@ -187,10 +187,10 @@ impl<C, Rule, K> CasStore<C, Rule, K> {
     }
 }
 
-impl_clone!(CasStore<C, Rule, K> { prefix, queue });
+impl_clone!(CasStore<C, Rule, K>, { prefix, queue });
 impl_debug!(
     CasStore<C, Rule, K>,
-    |this| prefix = this.prefix, settings = this.queue.settings, stats = this.stats()
+    |it| prefix = it.prefix, settings = it.queue.settings, stats = it.stats()
 );
 
 stats! {

@@ -110,7 +110,7 @@ impl<I, Rule, K> CounterStoreBuilder<I, Rule, K> {
     }
 }
 
-impl_clone!([I: Clone, Rule, K: Clone] CounterStoreBuilder<I, Rule, K> {
+impl_clone!([I: Clone, Rule, K: Clone] CounterStoreBuilder<I, Rule, K>, {
     increment, prefix, apart, clock, rule
 });
 

@@ -269,7 +269,7 @@ impl<I, Rule: Counted, K> CounterStore<I, Rule, K> {
     }
 }
 
-impl_clone!(CounterStore < I, Rule, K > { driver });
+impl_clone!(CounterStore<I, Rule, K>, { driver });
 
 impl_debug!(CounterStore<I, Rule, K>, |it|
     prefix = it.driver.prefix, stats = it.driver.counts.read(it.driver.unsettled.count())

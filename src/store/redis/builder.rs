@@ -61,7 +61,7 @@ pub(super) struct ConnectionSettings {
     pub(super) plain_sentinels: bool,
 }
 
-impl_clone!(RedisBuilder<Rule> { settings, prefix, rule });
+impl_clone!(RedisBuilder<Rule>, { settings, prefix, rule });
 
 // The URL may contain a password, and a certificate comes with its key.
 impl_debug!(

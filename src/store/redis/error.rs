@@ -11,10 +11,19 @@ pub(super) fn ends_connection(error: &RedisError) -> bool {
         || error.is_io_error()
         || error.is_connection_dropped()
         || error.is_unrecoverable_error()
-        || matches!(error.code(), Some("READONLY" | "MASTERDOWN"))
-        // Up to Redis 6, an error inside a script is an error of the script, with the cause in its
-        // text.
-        || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
+        || has_code(error, &["READONLY", "MASTERDOWN"])
+}
+
+/// Returns `true` if the server answered with one of these codes.
+fn has_code(error: &RedisError, codes: &[&str]) -> bool {
+    // Up to Redis 6, an error inside a script is an error of the script, with the cause in its
+    // text.
+    let is_in_text = |detail: &str| {
+        codes
+            .iter()
+            .any(|code| detail.contains(&format!("-{code} ")))
+    };
+    error.code().is_some_and(|code| codes.contains(&code)) || error.detail().is_some_and(is_in_text)
 }
 
 /// Parses the text of a failed write in a script: `@user_script: 12: -OOM command not …` up to
@@ -27,14 +36,7 @@ pub(super) fn write_error(text: &str) -> RedisError {
 
 /// Returns `true` if the server is full or read-only, so that it takes no writes now.
 pub(super) fn takes_no_writes(error: &RedisError) -> bool {
-    let codes = ["OOM", "READONLY", "MISCONF", "NOREPLICAS"];
-    // Up to Redis 6, an error inside a script has its cause in its text.
-    let is_in_text = |detail: &str| {
-        codes
-            .iter()
-            .any(|code| detail.contains(&format!("-{code} ")))
-    };
-    error.code().is_some_and(|code| codes.contains(&code)) || error.detail().is_some_and(is_in_text)
+    has_code(error, &["OOM", "READONLY", "MISCONF", "NOREPLICAS"])
 }
 
 /// Returns `true` if the server rejects the login, or requires one.

@@ -148,7 +148,7 @@ where
     }
 }
 
-impl_clone!(ScriptStore<E, Rule> { prefix, rules, queue, data });
+impl_clone!(ScriptStore<E, Rule>, { prefix, rules, queue, data });
 
 impl_debug!(ScriptStore<E, Rule>, |it| prefix = it.prefix);
 

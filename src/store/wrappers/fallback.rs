@@ -297,7 +297,7 @@ impl<S, L> FallbackBuilder<S, L> {
     }
 }
 
-impl_clone!(Fallback < S, L, Rule > { stores });
+impl_clone!(Fallback<S, L, Rule>, { stores });
 
 impl_debug!([S: std::fmt::Debug, L: std::fmt::Debug, Rule] Fallback<S, L, Rule>, |it|
     remote = it.stores.remote, local = it.stores.local, decided = it.decided()

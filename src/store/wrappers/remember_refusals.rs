@@ -168,7 +168,7 @@ impl<S, Rule, C> RememberRefusals<S, Rule, C> {
     }
 }
 
-impl_clone!([S: Clone, Rule, C: Clone] RememberRefusals<S, Rule, C> {
+impl_clone!([S: Clone, Rule, C: Clone] RememberRefusals<S, Rule, C>, {
     store, cache, forever_for, clock
 });
 

@@ -375,11 +375,11 @@ fn under<'a, Rule>(
     asks.map(|(ask, rule)| ask.under(rule)).collect()
 }
 
-impl_clone!([S, C: Clone] Blocks<S, C> { store, policies, counters, after, counts_in_flight, clock });
+impl_clone!([S, C: Clone] Blocks<S, C>, { store, policies, counters, after, counts_in_flight, clock });
 impl_debug!(
     [S: fmt::Debug, C] Blocks<S, C>,
-    |this| store = this.store, made = this.made(), failed = this.failed(),
-    refused = this.refused(), uncounted = this.uncounted()
+    |it| store = it.store, made = it.made(), failed = it.failed(),
+    refused = it.refused(), uncounted = it.uncounted()
 );
 
 impl<S: Backend, C: Clock> Backend for Blocks<S, C> {

@@ -106,7 +106,7 @@ pub struct CircuitBreaker<S, C = SystemClock> {
     unsettled: Unsettled,
 }
 
-impl_clone!([S: Clone, C] CircuitBreaker<S, C> { store, circuits, unsettled });
+impl_clone!([S: Clone, C] CircuitBreaker<S, C>, { store, circuits, unsettled });
 
 impl<S, C> CircuitBreaker<S, C> {
     pub(in crate::store) fn new(store: S, config: CircuitBreakerConfig<C>) -> Self
