@@ -26,6 +26,9 @@ use crate::{
 /// Decides as [a pair](Algorithm#impl-Algorithm-for-(A,+B)) does: the answer has the smallest
 /// `remaining` and the longest wait.
 ///
+/// Each rule reads the state in its place. So keep rules of one algorithm in their order when the
+/// rule changes: exchanged, each reads what was spent under the other.
+///
 /// ```
 /// use std::time::Duration;
 /// use tollgate::{AnyRule, Cost, Timestamp, algorithm::Algorithm};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::file::{Charge, FileLimit, FileRoute, LimitsFile, sorted};
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, AnyRule};
 
 /// The changes from one file of limits to another, a sentence each: the change, and the clients
 /// that it affects.
@@ -112,6 +112,15 @@ fn added(limit: &FileLimit, namesake: Option<&FileLimit>, changes: &mut Changes)
     changes.note(text);
 }
 
+/// Returns `true` if a member of several rules stands in another place, whose state it will read.
+fn changes_places(old: &AnyRule, new: &AnyRule) -> bool {
+    let (AnyRule::All(old), AnyRule::All(new)) = (old, new) else {
+        return false;
+    };
+    let mut both = old.rules().iter().zip(new.rules());
+    both.any(|(before, after)| before != after && new.rules().contains(before))
+}
+
 /// Notes the changes of a limit that keeps its states.
 fn changed(old: &FileLimit, new: &FileLimit, changes: &mut Changes) {
     let name = &new.name;
@@ -124,9 +133,12 @@ fn changed(old: &FileLimit, new: &FileLimit, changes: &mut Changes) {
     }
     let is_same_state = old.rule.state_kind() == new.rule.state_kind();
     if old.rule != new.rule {
-        let effect = match is_same_state {
-            true => "what its clients have spent stays spent",
-            false => "a state of another algorithm begins, so all its clients begin anew",
+        let effect = if !is_same_state {
+            "a state of another algorithm begins, so all its clients begin anew"
+        } else if changes_places(&old.rule, &new.rule) {
+            "rules of one algorithm change places, and each reads what was spent under the other: keep them in order"
+        } else {
+            "what its clients have spent stays spent"
         };
         note(format!(
             ": the rule `{}` becomes `{}`; {effect}",

@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, Mutex, OnceLock, Weak},
 };
 
 use crate::{locks::lock, middleware::BoxObserver, observe::Observer, policy::Policy};
@@ -13,12 +13,13 @@ use crate::{locks::lock, middleware::BoxObserver, observe::Observer, policy::Pol
 /// A policy in use. Held by its limits; the last one tells the observers.
 pub(super) struct InUse {
     policy: Policy,
-    observer: Option<BoxObserver>,
+    /// Set once its limit is in force.
+    observer: OnceLock<BoxObserver>,
 }
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        if let Some(observer) = &self.observer {
+        if let Some(observer) = self.observer.get() {
             observer.gone(&self.policy);
         }
     }
@@ -30,7 +31,7 @@ pub(super) struct PoliciesInUse(Mutex<HashMap<String, Weak<InUse>>>);
 
 impl PoliciesInUse {
     /// Returns the policy for one more limit.
-    pub(super) fn hold(&self, policy: &Policy, observer: Option<&BoxObserver>) -> Arc<InUse> {
+    pub(super) fn hold(&self, policy: &Policy) -> Arc<InUse> {
         let mut all = lock(&self.0);
         if let Some(in_use) = all.get(policy.name()).and_then(Weak::upgrade) {
             return in_use;
@@ -38,9 +39,21 @@ impl PoliciesInUse {
         all.retain(|_, in_use| in_use.strong_count() > 0);
         let in_use = Arc::new(InUse {
             policy: policy.clone(),
-            observer: observer.cloned(),
+            observer: OnceLock::new(),
         });
         all.insert(policy.name().to_owned(), Arc::downgrade(&in_use));
         in_use
+    }
+
+    /// Has an observer hear of the end of the policies with these names.
+    pub(super) fn report_to<'a>(
+        &self,
+        observer: &BoxObserver,
+        names: impl Iterator<Item = &'a str>,
+    ) {
+        let all = lock(&self.0);
+        for in_use in names.filter_map(|name| all.get(name)?.upgrade()) {
+            let _ = in_use.observer.set(observer.clone());
+        }
     }
 }

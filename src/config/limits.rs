@@ -237,6 +237,7 @@ impl<B: 'static, S, R, Out: 'static> RouteLimitsBuilder<B, S, R, Out> {
     {
         let file = self.0.read(document)?;
         let first = self.0.generation(file, &[])?;
+        self.0.take_effect(&first);
         Ok(RouteLimits(Arc::new(Live {
             current: ArcSwap::from_pointee(first),
             parts: self.0,
@@ -248,8 +249,30 @@ impl<B: 'static, S, R, Out: 'static> RouteLimitsBuilder<B, S, R, Out> {
 
 impl<B: 'static, S, R, Out: 'static> Parts<B, S, R, Out> {
     fn read(&self, document: &Document) -> Result<LimitsFile, Problems> {
-        let names = self.of_program.iter().map(|limit| limit.policy_name());
-        LimitsFile::with_limits(document, &names.collect::<Vec<_>>())
+        let policies: Vec<_> = self
+            .of_program
+            .iter()
+            .map(|limit| limit.own_policy())
+            .collect();
+        let names: Vec<_> = policies.iter().map(|policy| policy.name()).collect();
+        let file = LimitsFile::with_limits(document, &names)?;
+        let of_file = file.limits.iter();
+        let mut others: Vec<_> = of_file
+            .map(|limit| (&*limit.name, limit.stored_name()))
+            .collect();
+        for policy in policies {
+            let (name, stored_name) = (policy.name(), policy.stored_name());
+            let is_taken = |other: &&(&str, &str)| other.0 == name || other.1 == stored_name;
+            if let Some((other, _)) = others.iter().find(is_taken) {
+                let text = format!(
+                    "the limit `{name}` of the program has the name or the states of the limit `{other}`: expected its own; give it \
+                     another `Policy`"
+                );
+                return Err(Problem::new(None, "limits", text).into());
+            }
+            others.push((name, stored_name));
+        }
+        Ok(file)
     }
 
     /// Makes a file ready for requests. Dry runs go on counting in those of the `old` ones that
@@ -303,6 +326,18 @@ impl<B: 'static, S, R, Out: 'static> Parts<B, S, R, Out> {
         })
     }
 
+    /// Has the layer's observer hear of the end of these limits. Not of those that never limited
+    /// a request: of a file that is refused, or only compared.
+    fn take_effect(&self, generation: &Generation<B, S, R, Out>)
+    where
+        S: Backend<Error: NeverFails> + Store<AnyRule> + Clone + Send + Sync + 'static,
+    {
+        if let Some(observer) = self.layer.observer() {
+            let names = generation.file.limits.iter().map(|limit| &*limit.name);
+            self.policies.report_to(observer, names);
+        }
+    }
+
     /// Returns a limit of the file, in the words of the builder.
     fn limit(&self, limit: &FileLimit, before: Option<&DryRun>) -> Result<AnyLimit<B, Out>, Error>
     where
@@ -312,7 +347,7 @@ impl<B: 'static, S, R, Out: 'static> Parts<B, S, R, Out> {
         if let Some(was) = &limit.was {
             policy = policy.with_states_of(&Policy::try_new(was)?);
         }
-        let in_use = self.policies.hold(&policy, self.layer.observer());
+        let in_use = self.policies.hold(&policy);
         let mut made = Limit::try_new(limit.rule.clone())?
             .policy(policy)
             .key(FileKey::new(limit.key.clone(), &limit.exempt, in_use))
@@ -344,7 +379,9 @@ impl<B: 'static, S, R, Out: 'static> Parts<B, S, R, Out> {
     {
         let named = names.iter().filter_map(|name| {
             let mut limits = limits.iter();
-            limits.find(|limit| limit.policy_name() == name).cloned()
+            limits
+                .find(|limit| limit.own_policy().name() == name)
+                .cloned()
         });
         self.layer.config_of(named.collect())
     }
@@ -399,6 +436,7 @@ where
         let old = live.current.load();
         let changes = old.file.changes_to(&file);
         let new = live.parts.generation(file, &old.dry_runs)?;
+        live.parts.take_effect(&new);
         _replaced = live.current.swap(Arc::new(new));
         if !changes.is_empty() {
             live.reloads.taken.increment();
@@ -484,7 +522,7 @@ impl<B, S, R, Out> RouteLimits<B, S, R, Out> {
     }
 }
 
-impl_clone!(RouteLimits < B, S, R, Out > { 0 });
+impl_clone!(RouteLimits<B, S, R, Out>, { 0 });
 
 impl<B, S, R, Out> fmt::Debug for RouteLimits<B, S, R, Out> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -531,7 +569,7 @@ impl<Svc, B, S, R, Out> RouteLimit<Svc, B, S, R, Out> {
     }
 }
 
-impl_clone!([Svc: Clone, B, S, R, Out] RouteLimit<Svc, B, S, R, Out> { inner, limits });
+impl_clone!([Svc: Clone, B, S, R, Out] RouteLimit<Svc, B, S, R, Out>, { inner, limits });
 
 impl<Svc: fmt::Debug, B, S, R, Out> fmt::Debug for RouteLimit<Svc, B, S, R, Out> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,7 @@
 //! Warnings about a file that is right and may still not be what its author meant.
 
+use std::time::Duration;
+
 use super::{
     file::{FileLimit, FileRoute, LimitsFile},
     problem::Problem,
@@ -15,6 +17,7 @@ pub(super) fn warnings(file: &LimitsFile) -> Vec<Problem> {
             unused(file, limit),
             chosen_by_clients(file, limit),
             never_admits(limit),
+            forgets(limit),
             networks_of_proxies(file, limit),
         ];
         let path = format!("limits.{}", limit.name);
@@ -83,6 +86,26 @@ fn never_admits(limit: &FileLimit) -> Option<String> {
             limit.rule, limit.cost
         )
     })
+}
+
+/// Simulates a call, and its repetition after `Retry-After`.
+fn forgets(limit: &FileLimit) -> Option<String> {
+    let (rule, now, mut state) = (&limit.rule, Timestamp::default(), None);
+    let first = rule.step(&mut state, now, limit.cost);
+    let effect = if first.decision().is_admitted() {
+        let is_kept = state.is_some_and(|state| rule.forgettable_at(&state) > now);
+        (!is_kept).then_some("admits every call")
+    } else {
+        // Clients read whole seconds.
+        let wait = first.decision().retry_after()?;
+        let later = now.saturating_add(wait.saturating_add(Duration::from_secs(1)));
+        let again = rule.step(&mut state, later, limit.cost);
+        (!again.decision().is_admitted()).then_some("refuses new clients again and again")
+    }?;
+    Some(format!(
+        "the rule `{rule}` {effect}, because it forgets its clients: expected a rule that remembers them for longer; raise `keep` to \
+         a minute at least, or leave it out"
+    ))
 }
 
 fn networks_of_proxies(file: &LimitsFile, limit: &FileLimit) -> Option<String> {

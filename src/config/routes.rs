@@ -289,7 +289,7 @@ impl<'a> Iterator for Parts<'a> {
 }
 
 /// Returns the plain form of a path (RFC 3986 §6.2.2): without empty segments and dot segments, and
-/// with each encoded character decoded, but for `/`, `%` and controls.
+/// with each encoded character decoded, but for `/`, `%`, controls, and bytes that are no text.
 pub(super) fn plain(path: &str) -> Cow<'_, str> {
     if !path.contains("//") && !path.contains("/.") && !path.contains('%') {
         return Cow::Borrowed(path);
@@ -321,7 +321,7 @@ pub(super) fn plain(path: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-fn decoded(path: &str) -> Cow<'_, str> {
+fn decoded(path: &str) -> String {
     let hex = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let bytes = path.as_bytes();
     let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);
@@ -339,7 +339,13 @@ fn decoded(path: &str) -> Cow<'_, str> {
             }
         }
     }
-    String::from_utf8(decoded).map_or(Cow::Borrowed(path), Cow::Owned)
+    let mut text = String::with_capacity(decoded.len());
+    for chunk in decoded.utf8_chunks() {
+        text.push_str(chunk.valid());
+        // What is no text stays encoded: decoded or not, the rest of the path has its plain form.
+        text.extend(chunk.invalid().iter().map(|byte| format!("%{byte:02X}")));
+    }
+    text
 }
 
 /// Returns `true` if a character stays encoded: decoded, it would mean something else.

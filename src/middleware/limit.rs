@@ -442,10 +442,10 @@ impl<Rule, B, T> Limit<Rule, B, T> {
         }
     }
 
-    /// Returns the name of the limit's policy.
+    /// Returns the limit's policy.
     #[cfg(feature = "config")]
-    pub(crate) fn policy_name(&self) -> &str {
-        self.settings.policy.name()
+    pub(crate) fn own_policy(&self) -> &Policy {
+        &self.settings.policy
     }
 
     /// Returns the counts of the dry run that the limit is on.

@@ -239,6 +239,35 @@ fn a_rule_that_never_admits() {
 }
 
 #[test]
+fn a_rule_that_forgets_its_clients() {
+    for (rule, effect) in [
+        ("1/1h burst=1 initial=100 keep=0s", "admits every call"),
+        ("1/1m initial=0 keep=0s", "refuses new clients"),
+        ("100/1s burst=5 initial=0 keep=500ms", "refuses new clients"),
+    ] {
+        let limits = |rule: &str| format!("a = {{ rule = \"token-bucket {rule}\" }}");
+        one_warning(warnings(&limits(rule), "", "[\"a\"]"), &[effect]);
+        let (kept, _) = rule.split_once(" keep").unwrap();
+        assert_eq!(warnings(&limits(kept), "", "[\"a\"]"), [""; 0]);
+    }
+    for rule in [
+        "token-bucket 5/1m initial=0 & token-bucket 9/1h",
+        "leaky-bucket 5/1m",
+        "fixed-window 5/1m",
+        "sliding-window 5/1m slices=4",
+        "sliding-log 5/1m",
+        "cascade 5/1m > 9/1h",
+        "three-color 5/1m peak=9/1m",
+        "warm-up 10/s over=1m",
+        "warm-up-spaced 10/s over=1m",
+        "in-flight 5",
+    ] {
+        let limits = format!("a = {{ rule = \"{rule}\" }}");
+        assert_eq!(warnings(&limits, "", "[\"a\"]"), [""; 0]);
+    }
+}
+
+#[test]
 fn networks_of_proxies() {
     let limits = "a = { rule = \"token-bucket 5/1m\", exempt = [\"10.0.0.0/8\"] }\n\
                   b = { rule = \"token-bucket 5/1m\", key = \"forwarded-for 10.0.0.0/8\" }";

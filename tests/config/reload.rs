@@ -165,6 +165,22 @@ async fn a_rule_of_another_algorithm_and_another_key_begin_anew() {
     assert_eq!(admitted(&limits, "/").await, 5);
 }
 
+/// Rules of one algorithm read the states in their places.
+#[tokio::test]
+async fn rules_of_one_algorithm_that_change_places() {
+    let file = |rule: &str| one("api", &format!("rule = \"{rule}\", key = \"peer-ip\""));
+    let (limits, _) = limits(&file("fixed-window 5/1m & fixed-window 9/1h"));
+    for (rule, effect) in [
+        ("fixed-window 9/1h & fixed-window 5/1m", "change places"),
+        ("fixed-window 9/1h & fixed-window 6/1m", "stays spent"),
+        ("fixed-window 6/1m & sliding-log 9/1h", "begin anew"),
+        ("sliding-log 9/1h & fixed-window 6/1m", "begin anew"),
+    ] {
+        let changes = limits.reload(&file(rule)).unwrap().to_string();
+        assert!(changes.contains(effect), "{rule}: {changes}");
+    }
+}
+
 #[tokio::test]
 async fn a_file_with_a_mistake_changes_nothing() {
     let text = one("api", "rule = \"fixed-window 5/1h\", key = \"peer-ip\"");
@@ -382,6 +398,8 @@ async fn a_limit_is_gone_with_its_last_request() {
     // The same limit with other settings is not gone, nor is one that a bad file lacks.
     limits.reload(&one("api", &held.replace('2', "3"))).unwrap();
     limits.reload("limits = ").unwrap_err();
+    // Nor is one that never was: of a file that is only compared.
+    limits.diff(&one("other", held)).unwrap();
     assert_eq!(events(), [""; 0]);
     // A limit without requests is gone at once.
     limits.reload(&one("other", held)).unwrap();
@@ -459,16 +477,41 @@ async fn limits_of_the_program() {
 
     let by_user = Limit::new("fixed-window 2/1h".parse::<AnyRule>().unwrap())
         .named("user")
-        .key(Extension::new(|user: &User| Key::from(user.0)));
+        .key(Extension::new(|user: &User| Key::from(user.0)))
+        .boxed();
     let file = |rule: &str| {
         format!(
             "[limits]\nall = {{ rule = \"{rule}\" }}\n[[routes]]\nmatch = \"/a\"\nlimits = [\"user\", \"all\"]\n[default]\nlimits = []"
         )
     };
     let limits: RouteLimits<Body> = RouteLimits::builder()
-        .limit(by_user.boxed())
+        .limit(by_user.clone())
         .build(&file("fixed-window 5/1h"))
         .unwrap();
+    let twice = RouteLimits::<Body>::builder()
+        .limit(by_user.clone())
+        .limit(by_user.clone());
+    let error = twice.build("default.limits = [\"user\"]").unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("the limit `user` of the program"),
+        "{error}"
+    );
+    let was = one("api", "rule = \"fixed-window 5/1h\", was = \"users\"");
+    let of_users = Limit::new("fixed-window 2/1h".parse::<AnyRule>().unwrap()).policy(
+        Policy::try_new("user")
+            .unwrap()
+            .with_states_of(&Policy::try_new("users").unwrap()),
+    );
+    let error = RouteLimits::<Body>::builder()
+        .limit(of_users.boxed())
+        .build(&was)
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("the states of the limit `api`"),
+        "{error}"
+    );
     let status = async |user: u64| {
         let mut request = Request::get("/a").body(Body::empty()).unwrap();
         request.extensions_mut().insert(User(user));

@@ -322,6 +322,11 @@ impl TokenBucket {
     /// fill again.
     ///
     /// Matters only if the initial fill is not the burst; 24 hours by default. Cut to 2⁶⁴ − 1 ns.
+    ///
+    /// Keep at least a minute. A higher initial fill is granted again to each client that has
+    /// paused so long, and with zero to each call. With a lower one, a client that returns later
+    /// than `keep` after its bucket is full begins with the initial fill again: it is never
+    /// admitted if that is too little for it, and clients round their waits up to seconds.
     #[must_use]
     pub fn keep(self, time: Duration) -> Self {
         let keep = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
