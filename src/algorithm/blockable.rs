@@ -138,13 +138,9 @@ impl<Rule: Algorithm> Algorithm for Blockable<Rule> {
         now: Timestamp,
         actual: u64,
     ) -> bool {
-        match self {
-            Self::Rule(rule) => {
-                let own = state.and_then(BlockableState::rule);
-                rule.forgets(own, charge, now, actual)
-            }
-            Self::Block(_) => false,
-        }
+        let own = state.and_then(BlockableState::rule);
+        self.rule()
+            .is_some_and(|rule| rule.forgets(own, charge, now, actual))
     }
 
     #[inline]
@@ -165,67 +161,40 @@ impl<Rule: Algorithm> Algorithm for Blockable<Rule> {
     }
 
     fn grant_at(&self, look: &Decision) -> Option<Timestamp> {
-        match self {
-            Self::Rule(rule) => rule.grant_at(look),
-            Self::Block(block) => block.grant_at(look),
-        }
+        self.rule()?.grant_at(look)
     }
 
     fn grant_slack(&self) -> Option<u64> {
-        match self {
-            Self::Rule(rule) => rule.grant_slack(),
-            Self::Block(block) => block.grant_slack(),
-        }
+        self.rule()?.grant_slack()
     }
 
     fn renewal(&self) -> Option<Renewal> {
-        match self {
-            Self::Rule(rule) => rule.renewal(),
-            Self::Block(_) => None,
-        }
+        self.rule()?.renewal()
     }
 
     fn class_bits(&self) -> u32 {
-        match self {
-            Self::Rule(rule) => rule.class_bits(),
-            Self::Block(block) => block.class_bits(),
-        }
+        self.rule().map_or(0, Rule::class_bits)
     }
 
     fn most_bytes(&self) -> u64 {
-        match self {
-            Self::Rule(rule) => rule.most_bytes(),
-            Self::Block(block) => block.most_bytes(),
-        }
+        self.rule().map_or(0, Rule::most_bytes)
     }
 
     fn may_shrink_when_idle(&self) -> bool {
-        match self {
-            Self::Rule(rule) => rule.may_shrink_when_idle(),
-            Self::Block(block) => block.may_shrink_when_idle(),
-        }
+        self.rule().is_some_and(Rule::may_shrink_when_idle)
     }
 
     fn may_delay(&self) -> bool {
-        match self {
-            Self::Rule(rule) => rule.may_delay(),
-            Self::Block(block) => block.may_delay(),
-        }
+        self.rule().is_some_and(Rule::may_delay)
     }
 
     fn waits_for_turn(&self) -> Option<Duration> {
-        match self {
-            Self::Rule(rule) => rule.waits_for_turn(),
-            Self::Block(_) => None,
-        }
+        self.rule()?.waits_for_turn()
     }
 
     #[inline]
     fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
-        match self {
-            Self::Rule(rule) => rule.for_key(digest).map(Self::Rule),
-            Self::Block(_) => None,
-        }
+        self.rule()?.for_key(digest).map(Self::Rule)
     }
 
     // A block is in no word, so the store in memory evicts none, and a new key inherits none.
@@ -244,10 +213,7 @@ impl<Rule: Algorithm> InWords<BlockableState<Rule::State>> for Blockable<Rule> {
         state: &BlockableState<Rule::State>,
         now: StoreTime,
     ) -> Option<PackedState> {
-        match self {
-            Self::Rule(rule) => rule.pack(state.rule()?, now),
-            Self::Block(_) => None,
-        }
+        self.rule()?.pack(state.rule()?, now)
     }
 
     fn read_word(
@@ -256,31 +222,18 @@ impl<Rule: Algorithm> InWords<BlockableState<Rule::State>> for Blockable<Rule> {
         packed_kind: PackedKind,
         now: StoreTime,
     ) -> Option<BlockableState<Rule::State>> {
-        match self {
-            Self::Rule(rule) => {
-                let own = rule.unpack(packed, packed_kind, now);
-                own.map(BlockableState::of_rule)
-            }
-            Self::Block(_) => None,
-        }
+        let own = self.rule()?.unpack(packed, packed_kind, now);
+        own.map(BlockableState::of_rule)
     }
 
     fn write_words(&self, state: &BlockableState<Rule::State>, now: StoreTime) -> Option<TwoWords> {
-        match self {
-            Self::Rule(rule) => rule.to_two_words(state.rule()?, now),
-            Self::Block(_) => None,
-        }
+        self.rule()?.to_two_words(state.rule()?, now)
     }
 
     #[inline]
     fn read_words(&self, words: TwoWords, now: StoreTime) -> Option<BlockableState<Rule::State>> {
-        match self {
-            Self::Rule(rule) => {
-                let own = rule.read_two_words(words, now);
-                own.map(BlockableState::of_rule)
-            }
-            Self::Block(_) => None,
-        }
+        let own = self.rule()?.read_two_words(words, now);
+        own.map(BlockableState::of_rule)
     }
 }
 
@@ -338,10 +291,8 @@ impl<S> BlockableState<S> {
 /// A block has the same length on each node, and nothing to grant.
 impl<Rule: FleetRule> FleetRule for Blockable<Rule> {
     fn default_lease_duration(&self) -> Duration {
-        match self {
-            Self::Rule(rule) => rule.default_lease_duration(),
-            Self::Block(_) => Duration::ZERO,
-        }
+        let rule = self.rule();
+        rule.map_or(Duration::ZERO, Rule::default_lease_duration)
     }
 
     fn tightened(&self, lease: Duration, max_cost: u64) -> Result<Self, Error> {
@@ -360,10 +311,7 @@ impl<Rule: FleetRule> FleetRule for Blockable<Rule> {
     }
 
     fn check_sync(&self) -> Result<(), Error> {
-        match self {
-            Self::Rule(rule) => rule.check_sync(),
-            Self::Block(_) => Ok(()),
-        }
+        self.rule().map_or(Ok(()), Rule::check_sync)
     }
 
     fn can_merge(&self, first: Timestamp, later: Timestamp) -> bool {
@@ -397,6 +345,14 @@ impl<Rule: Syncable> Syncable for Blockable<Rule> {}
 impl<Rule: Shareable> Shareable for Blockable<Rule> {}
 
 impl<Rule> Blockable<Rule> {
+    #[inline]
+    fn rule(&self) -> Option<&Rule> {
+        match self {
+            Self::Rule(rule) => Some(rule),
+            Self::Block(_) => None,
+        }
+    }
+
     /// Replaces the rule; a block stays as it is.
     fn try_map(&self, change: impl FnOnce(&Rule) -> Result<Rule, Error>) -> Result<Self, Error> {
         match self {
@@ -447,10 +403,7 @@ impl<Rule: Scripted> Scripted for Blockable<Rule> {
     }
 
     fn in_script(&self) -> Option<Self> {
-        match self {
-            Self::Rule(rule) => rule.in_script().map(Self::Rule),
-            Self::Block(_) => None,
-        }
+        self.rule()?.in_script().map(Self::Rule)
     }
 
     fn state_of_parts(&self, parts: &[Option<ScriptTuple>]) -> Option<Self::State> {

@@ -19,157 +19,98 @@ use crate::{
     time::{Clock, Timestamp},
 };
 
-/// A law that every store must keep.
-///
-/// # Examples
-///
-/// ```
-/// use tollgate::testing::conformance::Law;
-///
-/// assert_eq!(Law::Limit.to_string(), "limit: a rule admits exactly its limit");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Law {
+/// Declares the laws, each with its name and a sentence.
+macro_rules! laws {
+    ($($(#[$doc:meta])+ $Law:ident = $name:literal: $sentence:literal,)+) => {
+        /// A law that every store must keep.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use tollgate::testing::conformance::Law;
+        ///
+        /// assert_eq!(Law::Limit.to_string(), "limit: a rule admits exactly its limit");
+        /// ```
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Law {
+            $($(#[$doc])+ $Law,)+
+        }
+
+        impl Law {
+            /// All laws, in the order in which they are checked.
+            pub const ALL: [Self; 19] = [$(Self::$Law),+];
+
+            /// Returns the name of the law, one word.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$Law => $name,)+
+                }
+            }
+
+            /// Returns the law as a sentence.
+            pub const fn sentence(self) -> &'static str {
+                match self {
+                    $(Self::$Law => $sentence,)+
+                }
+            }
+        }
+    };
+}
+
+laws! {
     /// A rule admits exactly its limit, and the remaining units count down to it.
-    Limit,
+    Limit = "limit": "a rule admits exactly its limit",
     /// A refused call spends nothing, however often it is repeated.
-    Refusal,
+    Refusal = "refusal": "a refused call spends nothing",
     /// A cost above the capacity never passes, has no wait, and changes nothing.
-    Never,
+    Never = "never": "a cost above the capacity never passes, has no wait, and changes nothing",
     /// A look changes nothing, and predicts the next call.
-    Look,
+    Look = "look": "a look changes nothing, and predicts the next call",
     /// A refused call passes after its wait, and not before; or, if the rule counts [calls in
     /// flight](crate::InFlight), when another call has ended. With a
     /// [clock](super::Suite::clock): a step back creates no units.
-    Wait,
+    Wait = "wait": "a refused call passes after its wait, or when another one has ended, and not before",
     /// Keys and policies of any kind and length share no state, also when new keys flood the store.
-    Keys,
+    Keys = "keys": "keys and policies share no state",
     /// Several asks are charged together or not at all, and answered in order.
-    Several,
+    Several = "several": "several asks are charged together or not at all, and answered in order",
     /// A settled charge costs its actual cost: nothing, a part, or more than was charged.
-    Settle,
+    Settle = "settle": "a settled charge costs its actual cost, and is not counted as failed",
     /// What calls hold stays held from the departure on to which it is
     /// [renewed](crate::store::Store::renew), and comes back after the
     /// [lease](crate::InFlight::lease) if it is not; renewals admit nothing beyond the limit, and
     /// their results are true. Nothing is checked without a rule that has a lease.
-    Renew,
+    Renew = "renew": "what calls hold lasts as long as it is renewed, and comes back after its lease",
     /// A reset key is like a new one, and other keys are unaffected.
-    Reset,
+    Reset = "reset": "a reset key is like a new one, and other keys are unaffected",
     /// A change of the rule creates no units.
-    Change,
+    Change = "change": "a change of the rule creates no units",
     /// Tokens that a rule [keeps free](crate::TokenBucket::keep_free) are left to the other rules
     /// of its bucket, and its refusals refuse none of their calls. Nothing is checked without a
     /// rule that keeps tokens free and one of the same bucket that keeps fewer.
-    Reserve,
+    Reserve = "reserve": "tokens that a rule keeps free are left to other rules of its bucket",
     /// Rules of several [kinds](crate::algorithm::Algorithm::state_kind) on one key have one limit
     /// each, in any order of calls, and a reset clears the states of all kinds.
-    Kinds,
+    Kinds = "kinds": "rules of several kinds have one limit each, and a reset clears all of them",
     /// Concurrent callers share one limit.
-    Race,
+    Race = "race": "concurrent callers share one limit",
     /// A dropped call is charged at most once, and blocks no other.
-    Cancel,
+    Cancel = "cancel": "a dropped call is charged at most once, and blocks no other",
     /// A fault is reported, costs at most one charge, and has no lasting effect. Checked only if
     /// the suite can [cause one](super::Suite::fault).
-    Fault,
+    Fault = "fault": "a fault is reported, costs at most one charge, and has no lasting effect",
     /// Each node is counted once, in its period and policy. Nothing is checked of a store that
     /// [cannot count](crate::store::driver::FleetStore::count_node).
-    Nodes,
+    Nodes = "nodes": "each node is counted once, in its period and policy",
     /// Units that nodes admitted by themselves are added once. Nothing is checked of a store that
     /// [takes no deltas](crate::store::driver::FleetStore::sync).
-    Sync,
+    Sync = "sync": "what nodes admitted by themselves is added once, and the state comes back",
     /// The store decides as its rule does, in random sequences of calls.
-    Timeline,
+    Timeline = "timeline": "the store decides as its rule does, in any sequence of calls",
 }
 
 impl Law {
-    /// All laws, in the order in which they are checked.
-    pub const ALL: [Self; 19] = [
-        Self::Limit,
-        Self::Refusal,
-        Self::Never,
-        Self::Look,
-        Self::Wait,
-        Self::Keys,
-        Self::Several,
-        Self::Settle,
-        Self::Renew,
-        Self::Reset,
-        Self::Change,
-        Self::Reserve,
-        Self::Kinds,
-        Self::Race,
-        Self::Cancel,
-        Self::Fault,
-        Self::Nodes,
-        Self::Sync,
-        Self::Timeline,
-    ];
-
-    /// Returns the name of the law, one word.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Limit => "limit",
-            Self::Refusal => "refusal",
-            Self::Never => "never",
-            Self::Look => "look",
-            Self::Wait => "wait",
-            Self::Keys => "keys",
-            Self::Several => "several",
-            Self::Settle => "settle",
-            Self::Renew => "renew",
-            Self::Reset => "reset",
-            Self::Change => "change",
-            Self::Reserve => "reserve",
-            Self::Kinds => "kinds",
-            Self::Race => "race",
-            Self::Cancel => "cancel",
-            Self::Fault => "fault",
-            Self::Nodes => "nodes",
-            Self::Sync => "sync",
-            Self::Timeline => "timeline",
-        }
-    }
-
-    /// Returns the law as a sentence.
-    pub const fn sentence(self) -> &'static str {
-        match self {
-            Self::Limit => "a rule admits exactly its limit",
-            Self::Refusal => "a refused call spends nothing",
-            Self::Never => {
-                "a cost above the capacity never passes, has no wait, and changes nothing"
-            }
-            Self::Look => "a look changes nothing, and predicts the next call",
-            Self::Wait => {
-                "a refused call passes after its wait, or when another one has ended, and not before"
-            }
-            Self::Keys => "keys and policies share no state",
-            Self::Several => {
-                "several asks are charged together or not at all, and answered in order"
-            }
-            Self::Settle => "a settled charge costs its actual cost, and is not counted as failed",
-            Self::Renew => {
-                "what calls hold lasts as long as it is renewed, and comes back after its lease"
-            }
-            Self::Reset => "a reset key is like a new one, and other keys are unaffected",
-            Self::Change => "a change of the rule creates no units",
-            Self::Reserve => "tokens that a rule keeps free are left to other rules of its bucket",
-            Self::Kinds => {
-                "rules of several kinds have one limit each, and a reset clears all of them"
-            }
-            Self::Race => "concurrent callers share one limit",
-            Self::Cancel => "a dropped call is charged at most once, and blocks no other",
-            Self::Fault => {
-                "a fault is reported, costs at most one charge, and has no lasting effect"
-            }
-            Self::Nodes => "each node is counted once, in its period and policy",
-            Self::Sync => {
-                "what nodes admitted by themselves is added once, and the state comes back"
-            }
-            Self::Timeline => "the store decides as its rule does, in any sequence of calls",
-        }
-    }
-
     /// Returns `true` if the law can be checked by counting admitted calls, without comparing
     /// numbers.
     pub(crate) const fn only_counts(self) -> bool {
