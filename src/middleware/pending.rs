@@ -249,11 +249,13 @@ where
                 let poll = || answer.poll(cx, &this.config.store, this.asks);
                 let decisions = ready!(span.in_scope(poll));
                 match turn {
-                    Some(turn) => turn.continue_with(this.config, &this.asks.to_list(), decisions),
+                    Some(turn) => this
+                        .config
+                        .continue_turn(turn, &this.asks.to_list(), decisions),
                     None => Begun::Decided(decisions),
                 }
             }
-            (StageProj::Waiting, Some(turn)) => ready!(turn.poll(cx, this.config, this.asks)),
+            (StageProj::Waiting, Some(turn)) => ready!(this.config.poll_turn(turn, cx, this.asks)),
             _ => return Poll::Ready(None),
         };
         Poll::Ready(Some(begun))

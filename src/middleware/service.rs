@@ -169,7 +169,7 @@ where
         asks: L::Asks<'_>,
         mut turn: Turn,
     ) -> Self {
-        match turn.begin(config, &asks) {
+        match config.begin_turn(&mut turn, &asks) {
             Begun::Decided(decisions) => {
                 Self::ask_by::<false>(inner, config, req, asks, Some(decisions))
             }

@@ -88,233 +88,6 @@ impl Turn {
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
     }
-
-    /// Asks for the first time, unless older calls wait.
-    pub(super) fn begin<L, S, R>(
-        &mut self,
-        config: &Config<L, S, R>,
-        asks: &[Ask<'_, L::Rule>],
-    ) -> Begun<S::Answer>
-    where
-        L: Limits<Rule: Algorithm>,
-        S: Store<L::Rule, Error: NeverFails>,
-    {
-        let lines = config.lines.as_ref();
-        if lines.is_some_and(|lines| lines.waiting() > 0)
-            && let Some(index) = self.ahead(config, asks)
-        {
-            if is_refused_by_others(config, asks) {
-                self.last = Some(LastAsk::IsRefused(index));
-            } else if self.wait_for(config, asks, index) {
-                return Begun::Waiting;
-            }
-        }
-        self.ask(config, asks)
-    }
-
-    /// Asks the store until the answer stands, or the call must wait.
-    fn ask<L, S, R>(
-        &mut self,
-        config: &Config<L, S, R>,
-        asks: &[Ask<'_, L::Rule>],
-    ) -> Begun<S::Answer>
-    where
-        L: Limits<Rule: Algorithm>,
-        S: Store<L::Rule, Error: NeverFails>,
-    {
-        loop {
-            let marked: SmallVec<[Ask<'_, _>; 2]> = match self.last {
-                None => asks.iter().map(|ask| ask.that_may_wait()).collect(),
-                Some(_) => asks.iter().copied().collect(),
-            };
-            let asked = match config.is_separate {
-                true => asking::ask_by_role(&config.limits, &config.store, &marked),
-                false => asking::ask_merged(&config.store, &marked, Role::Acquire),
-            };
-            match asked {
-                Asked::Pending(answer) => return Begun::Asking(answer),
-                Asked::Decided(decisions) => {
-                    if let Some(begun) = self.answered(config, asks, decisions) {
-                        return begun;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Takes in an answer. Returns `None` if the call is to ask once more.
-    fn answered<L, S, R, A>(
-        &mut self,
-        config: &Config<L, S, R>,
-        asks: &[Ask<'_, L::Rule>],
-        decisions: Decisions,
-    ) -> Option<Begun<A>>
-    where
-        L: Limits<Rule: Algorithm>,
-        S: Store<L::Rule, Error: NeverFails>,
-    {
-        match self.last {
-            Some(LastAsk::IsRefused(index)) if decisions.is_admitted() => {
-                give_back(config, asks, &decisions, |decision| !decision.is_dry_run());
-                return Some(Begun::Decided(refused(config, asks, &decisions, index)));
-            }
-            Some(_) => return Some(Begun::Decided(decisions)),
-            None if decisions.is_admitted() => return Some(Begun::Decided(decisions)),
-            None => {}
-        }
-        if let Some(index) = refused_by_waits_alone(config, asks, &decisions)
-            && self.wait_for(config, asks, index)
-        {
-            give_back(config, asks, &decisions, |_| true);
-            return Some(Begun::Waiting);
-        }
-        if config.store.refuses_beyond_rules() {
-            // Asks again, so that the refusal counts.
-            give_back(config, asks, &decisions, |_| true);
-            self.last.get_or_insert(LastAsk::Decides);
-            return None;
-        }
-        Some(Begun::Decided(decisions))
-    }
-
-    /// Takes in a late answer, as [`ask`](Self::ask) does.
-    pub(super) fn continue_with<L, S, R>(
-        &mut self,
-        config: &Config<L, S, R>,
-        asks: &[Ask<'_, L::Rule>],
-        decisions: Decisions,
-    ) -> Begun<S::Answer>
-    where
-        L: Limits<Rule: Algorithm>,
-        S: Store<L::Rule, Error: NeverFails>,
-    {
-        let begun = self.answered(config, asks, decisions);
-        begun.unwrap_or_else(|| self.ask(config, asks))
-    }
-
-    /// Waits until the call is called or its wait is over, and asks again.
-    pub(super) fn poll<L, S, R>(
-        &mut self,
-        cx: &mut Context<'_>,
-        config: &Config<L, S, R>,
-        asks: &mut OwnedAsks<L::Rule>,
-    ) -> Poll<Begun<S::Answer>>
-    where
-        L: Limits<Rule: Algorithm>,
-        S: Store<L::Rule, Error: NeverFails>,
-    {
-        loop {
-            let Some(waiting) = &mut self.waiting else {
-                asks.update_rules(|policy| config.current_rule(policy));
-                return Poll::Ready(self.ask(config, &asks.to_list()));
-            };
-            if !waiting.place.poll(cx) {
-                let is_over = waiting.end.as_mut().poll(cx).is_ready();
-                if !is_over {
-                    ready!(waiting.poll_look(cx));
-                    if !waiting.place.is_first() {
-                        // An older call has come from another line since.
-                        waiting.look = None;
-                        continue;
-                    }
-                } else {
-                    let list = asks.to_list();
-                    let behind = self
-                        .behind(config, &list)
-                        .or_else(|| self.ahead(config, &list));
-                    self.last = Some(behind.map_or(LastAsk::Decides, LastAsk::IsRefused));
-                }
-            }
-            asks.update_rules(|policy| config.current_rule(policy));
-            let list = asks.to_list();
-            if self.last.is_none()
-                && let Some(index) = self.ahead(config, &list)
-                && self.wait_for(config, &list, index)
-            {
-                continue;
-            }
-            match self.ask(config, &list) {
-                // The timer and the line are polled once before anything wakes this task.
-                Begun::Waiting => {}
-                begun => return Poll::Ready(begun),
-            }
-        }
-    }
-
-    /// Returns the first limit for which an older call waits in another line than this one does.
-    fn ahead<L, S, R>(&self, config: &Config<L, S, R>, asks: &[Ask<'_, L::Rule>]) -> Option<usize>
-    where
-        L: Limits<Rule: Algorithm>,
-    {
-        let (lines, own) = (config.lines.as_ref()?, self.waiting.as_ref());
-        asks.iter().position(|ask| {
-            let line = lines.line_of(ask.policy(), ask.key());
-            let is_older = |first| own.is_none_or(|own| first < own.ticket);
-            may_wait(config, ask)
-                && own.is_none_or(|own| own.place.line() != line)
-                && lines.first_in(line).is_some_and(is_older)
-        })
-    }
-
-    /// Returns the limit in whose line this call waits behind others.
-    fn behind<L, S, R>(&self, config: &Config<L, S, R>, asks: &[Ask<'_, L::Rule>]) -> Option<usize>
-    where
-        L: Limits,
-    {
-        let lines = config.lines.as_ref()?;
-        let waiting = self.waiting.as_ref().filter(|own| !own.place.is_first())?;
-        let line = |ask: &Ask<'_, _>| lines.line_of(ask.policy(), ask.key());
-        asks.iter()
-            .position(|ask| line(ask) == waiting.place.line())
-    }
-
-    /// Waits for the room of the limit with this index. Returns `false` if its line is full, or
-    /// nothing can wait: then the next ask is the last one.
-    fn wait_for<L, S, R>(
-        &mut self,
-        config: &Config<L, S, R>,
-        asks: &[Ask<'_, L::Rule>],
-        index: usize,
-    ) -> bool
-    where
-        L: Limits<Rule: Algorithm>,
-    {
-        self.last = Some(LastAsk::IsRefused(index));
-        let Some(lines) = &config.lines else {
-            return false;
-        };
-        let ask = &asks[index];
-        let line = lines.line_of(ask.policy(), ask.key());
-        let (units, most) = (ask.cost().get(), capacity(ask.rule()));
-        match &mut self.waiting {
-            Some(waiting) if waiting.place.line() == line => waiting.look_again(),
-            Some(waiting) => {
-                let Some(place) = lines.join(line, waiting.ticket, units, most) else {
-                    return false;
-                };
-                // Leaves the other line.
-                (waiting.place, waiting.look) = (place, None);
-            }
-            None => {
-                let waits = asks.iter().filter(|ask| may_wait(config, ask));
-                let shortest = waits.filter_map(|ask| ask.rule().waits_for_turn()).min();
-                let (at_most, ticket) = (shortest.unwrap_or_default(), lines.ticket());
-                let joined = lines.join(line, ticket, units, most);
-                let Some((place, end)) = joined.zip(timer(at_most)) else {
-                    return false;
-                };
-                self.waiting = Some(Waiting {
-                    place,
-                    ticket,
-                    at_most,
-                    end,
-                    look: None,
-                });
-            }
-        }
-        self.last = None;
-        true
-    }
 }
 
 impl Waiting {
@@ -348,113 +121,286 @@ fn capacity(rule: &impl Algorithm) -> u64 {
     look.limit().unwrap_or(0)
 }
 
-/// Returns `true` if a call waits for the room of a limit.
-fn may_wait<L, S, R>(config: &Config<L, S, R>, ask: &Ask<'_, L::Rule>) -> bool
+impl<L, S, R> Config<L, S, R>
 where
     L: Limits<Rule: Algorithm>,
+    S: Store<L::Rule, Error: NeverFails>,
 {
-    let limit = || config.limits.find(ask.policy());
-    ask.rule().waits_for_turn().is_some()
-        && limit().is_some_and(|limit| limit.role(ask.key()) == Role::Acquire)
-        && ask.cost().get() <= capacity(ask.rule())
-}
-
-/// Returns the first limit that refuses a call, if calls wait for the room of all that do.
-fn refused_by_waits_alone<L, S, R>(
-    config: &Config<L, S, R>,
-    asks: &[Ask<'_, L::Rule>],
-    decisions: &Decisions,
-) -> Option<usize>
-where
-    L: Limits<Rule: Algorithm>,
-{
-    let mut first = None;
-    for (index, (ask, decision)) in asks.iter().zip(decisions.as_slice()).enumerate() {
-        if decision.is_admitted() {
-            continue;
+    /// Asks for the first time, unless older calls wait.
+    pub(super) fn begin_turn(
+        &self,
+        turn: &mut Turn,
+        asks: &[Ask<'_, L::Rule>],
+    ) -> Begun<S::Answer> {
+        let lines = self.lines.as_ref();
+        if lines.is_some_and(|lines| lines.waiting() > 0)
+            && let Some(index) = self.ahead_of(turn, asks)
+        {
+            if self.is_refused_by_others(asks) {
+                turn.last = Some(LastAsk::IsRefused(index));
+            } else if self.wait_for(turn, asks, index) {
+                return Begun::Waiting;
+            }
         }
-        let has_no_room = decision.verdict() == Verdict::Refuse
-            && decision.is_in_flight()
-            && !decision.is_of_block();
-        if !has_no_room || !may_wait(config, ask) {
+        self.ask_at_turn(turn, asks)
+    }
+
+    /// Asks the store until the answer stands, or the call must wait.
+    fn ask_at_turn(&self, turn: &mut Turn, asks: &[Ask<'_, L::Rule>]) -> Begun<S::Answer> {
+        loop {
+            let marked: SmallVec<[Ask<'_, _>; 2]> = match turn.last {
+                None => asks.iter().map(|ask| ask.that_may_wait()).collect(),
+                Some(_) => asks.iter().copied().collect(),
+            };
+            let asked = match self.is_separate {
+                true => asking::ask_by_role(&self.limits, &self.store, &marked),
+                false => asking::ask_merged(&self.store, &marked, Role::Acquire),
+            };
+            match asked {
+                Asked::Pending(answer) => return Begun::Asking(answer),
+                Asked::Decided(decisions) => {
+                    if let Some(begun) = self.answered_at_turn(turn, asks, decisions) {
+                        return begun;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes in an answer. Returns `None` if the call is to ask once more.
+    fn answered_at_turn<A>(
+        &self,
+        turn: &mut Turn,
+        asks: &[Ask<'_, L::Rule>],
+        decisions: Decisions,
+    ) -> Option<Begun<A>> {
+        match turn.last {
+            Some(LastAsk::IsRefused(index)) if decisions.is_admitted() => {
+                self.undo(asks, &decisions, |decision| !decision.is_dry_run());
+                return Some(Begun::Decided(self.refused(asks, &decisions, index)));
+            }
+            Some(_) => return Some(Begun::Decided(decisions)),
+            None if decisions.is_admitted() => return Some(Begun::Decided(decisions)),
+            None => {}
+        }
+        if let Some(index) = self.refused_by_waits_alone(asks, &decisions)
+            && self.wait_for(turn, asks, index)
+        {
+            self.undo(asks, &decisions, |_| true);
+            return Some(Begun::Waiting);
+        }
+        if self.store.refuses_beyond_rules() {
+            // Asks again, so that the refusal counts.
+            self.undo(asks, &decisions, |_| true);
+            turn.last.get_or_insert(LastAsk::Decides);
             return None;
         }
-        first = first.or(Some(index));
+        Some(Begun::Decided(decisions))
     }
-    first
-}
 
-/// Returns `true` if a look shows that limits refuse a call for whose room it does not wait.
-fn is_refused_by_others<L, S, R>(config: &Config<L, S, R>, asks: &[Ask<'_, L::Rule>]) -> bool
-where
-    L: Limits<Rule: Algorithm>,
-    S: Store<L::Rule, Error: NeverFails>,
-{
-    // A late answer would have to be awaited. Without it, the call is refused at its turn.
-    let Check::Ready(Ok(looks)) = config.store.look(asks) else {
-        return false;
-    };
-    asks.iter().zip(looks.as_slice()).any(|(ask, look)| {
-        let limit = config.limits.find(ask.policy());
-        let is_dry = limit.is_some_and(|limit| limit.role(ask.key()) == Role::DryRun);
-        let is_refused = !look.for_cost(ask.cost()).is_admitted();
-        is_refused && !is_dry && (look.is_of_block() || !may_wait(config, ask))
-    })
-}
-
-/// Gives back the charges of those decisions of which nobody knows.
-fn give_back<L, S, R>(
-    config: &Config<L, S, R>,
-    asks: &[Ask<'_, L::Rule>],
-    decisions: &Decisions,
-    is_unknown: impl Fn(&Decision) -> bool,
-) where
-    L: Limits<Rule: Algorithm>,
-    S: Store<L::Rule>,
-{
-    let charged = asks.iter().zip(decisions.as_slice());
-    let charged = charged.filter(|(_, decision)| is_unknown(decision));
-    let settlements = charged.filter_map(|(ask, decision)| {
-        let charge = decision.charge()?;
-        Some(ask.settlement(charge, 0))
-    });
-    let settlements: Vec<_> = settlements.collect();
-    if !settlements.is_empty() {
-        drop(config.store.settle(settlements));
+    /// Takes in a late answer, as [`ask_at_turn`](Self::ask_at_turn) does.
+    pub(super) fn continue_turn(
+        &self,
+        turn: &mut Turn,
+        asks: &[Ask<'_, L::Rule>],
+        decisions: Decisions,
+    ) -> Begun<S::Answer> {
+        let begun = self.answered_at_turn(turn, asks, decisions);
+        begun.unwrap_or_else(|| self.ask_at_turn(turn, asks))
     }
-}
 
-/// Returns decisions that were undone, of which the one with this index refuses, and those of the
-/// other limits are looks. Those of dry runs stand, as they do if another limit refuses.
-fn refused<L, S, R>(
-    config: &Config<L, S, R>,
-    asks: &[Ask<'_, L::Rule>],
-    decisions: &Decisions,
-    index: usize,
-) -> Decisions
-where
-    L: Limits<Rule: Algorithm>,
-    S: Store<L::Rule, Error: NeverFails>,
-{
-    // A late answer would have to be awaited. Without it, the numbers are those of the charge.
-    let looks = match config.store.look(asks) {
-        Check::Ready(Ok(looks)) => looks,
-        Check::Ready(Err(_)) | Check::Pending(_) => decisions.clone(),
-    };
-    let both = decisions.as_slice().iter().zip(looks.as_slice());
-    let changed = |(n, (decision, look)): (usize, (&Decision, &Decision))| {
-        if decision.is_dry_run() {
-            return *decision;
+    /// Waits until the call is called or its wait is over, and asks again.
+    pub(super) fn poll_turn(
+        &self,
+        turn: &mut Turn,
+        cx: &mut Context<'_>,
+        asks: &mut OwnedAsks<L::Rule>,
+    ) -> Poll<Begun<S::Answer>> {
+        loop {
+            let Some(waiting) = &mut turn.waiting else {
+                asks.update_rules(|policy| self.current_rule(policy));
+                return Poll::Ready(self.ask_at_turn(turn, &asks.to_list()));
+            };
+            if !waiting.place.poll(cx) {
+                let is_over = waiting.end.as_mut().poll(cx).is_ready();
+                if !is_over {
+                    ready!(waiting.poll_look(cx));
+                    if !waiting.place.is_first() {
+                        // An older call has come from another line since.
+                        waiting.look = None;
+                        continue;
+                    }
+                } else {
+                    let list = asks.to_list();
+                    let behind = self
+                        .behind_of(turn, &list)
+                        .or_else(|| self.ahead_of(turn, &list));
+                    turn.last = Some(behind.map_or(LastAsk::Decides, LastAsk::IsRefused));
+                }
+            }
+            asks.update_rules(|policy| self.current_rule(policy));
+            let list = asks.to_list();
+            if turn.last.is_none()
+                && let Some(index) = self.ahead_of(turn, &list)
+                && self.wait_for(turn, &list, index)
+            {
+                continue;
+            }
+            match self.ask_at_turn(turn, &list) {
+                // The timer and the line are polled once before anything wakes this task.
+                Begun::Waiting => {}
+                begun => return Poll::Ready(begun),
+            }
         }
-        if n != index {
-            return look.without_charge();
+    }
+
+    /// Returns the first limit for which an older call waits in another line than this one does.
+    fn ahead_of(&self, turn: &Turn, asks: &[Ask<'_, L::Rule>]) -> Option<usize> {
+        let (lines, own) = (self.lines.as_ref()?, turn.waiting.as_ref());
+        asks.iter().position(|ask| {
+            let line = lines.line_of(ask.policy(), ask.key());
+            let is_older = |first| own.is_none_or(|own| first < own.ticket);
+            self.may_wait(ask)
+                && own.is_none_or(|own| own.place.line() != line)
+                && lines.first_in(line).is_some_and(is_older)
+        })
+    }
+
+    /// Returns the limit in whose line this call waits behind others.
+    fn behind_of(&self, turn: &Turn, asks: &[Ask<'_, L::Rule>]) -> Option<usize> {
+        let lines = self.lines.as_ref()?;
+        let waiting = turn.waiting.as_ref().filter(|own| !own.place.is_first())?;
+        let line = |ask: &Ask<'_, _>| lines.line_of(ask.policy(), ask.key());
+        asks.iter()
+            .position(|ask| line(ask) == waiting.place.line())
+    }
+
+    /// Waits for the room of the limit with this index. Returns `false` if its line is full, or
+    /// nothing can wait: then the next ask is the last one.
+    fn wait_for(&self, turn: &mut Turn, asks: &[Ask<'_, L::Rule>], index: usize) -> bool {
+        turn.last = Some(LastAsk::IsRefused(index));
+        let Some(lines) = &self.lines else {
+            return false;
+        };
+        let ask = &asks[index];
+        let line = lines.line_of(ask.policy(), ask.key());
+        let (units, most) = (ask.cost().get(), capacity(ask.rule()));
+        match &mut turn.waiting {
+            Some(waiting) if waiting.place.line() == line => waiting.look_again(),
+            Some(waiting) => {
+                let Some(place) = lines.join(line, waiting.ticket, units, most) else {
+                    return false;
+                };
+                // Leaves the other line.
+                (waiting.place, waiting.look) = (place, None);
+            }
+            None => {
+                let waits = asks.iter().filter(|ask| self.may_wait(ask));
+                let shortest = waits.filter_map(|ask| ask.rule().waits_for_turn()).min();
+                let (at_most, ticket) = (shortest.unwrap_or_default(), lines.ticket());
+                let joined = lines.join(line, ticket, units, most);
+                let Some((place, end)) = joined.zip(timer(at_most)) else {
+                    return false;
+                };
+                turn.waiting = Some(Waiting {
+                    place,
+                    ticket,
+                    at_most,
+                    end,
+                    look: None,
+                });
+            }
         }
-        let wait = decision.more_after();
-        Decision::new(Verdict::Refuse, decision.at(), asks[n].cost().get())
-            .with_rule_limit(decision.rule_limit())
-            .with_retry_after(Some(wait))
-            .with_reset_after(wait)
-            .with_more_after(wait)
-    };
-    both.enumerate().map(changed).collect()
+        turn.last = None;
+        true
+    }
+
+    /// Returns `true` if a call waits for the room of a limit.
+    fn may_wait(&self, ask: &Ask<'_, L::Rule>) -> bool {
+        let limit = || self.limits.find(ask.policy());
+        ask.rule().waits_for_turn().is_some()
+            && limit().is_some_and(|limit| limit.role(ask.key()) == Role::Acquire)
+            && ask.cost().get() <= capacity(ask.rule())
+    }
+
+    /// Returns the first limit that refuses a call, if calls wait for the room of all that do.
+    fn refused_by_waits_alone(
+        &self,
+        asks: &[Ask<'_, L::Rule>],
+        decisions: &Decisions,
+    ) -> Option<usize> {
+        let mut first = None;
+        for (index, (ask, decision)) in asks.iter().zip(decisions.as_slice()).enumerate() {
+            if decision.is_admitted() {
+                continue;
+            }
+            let has_no_room = decision.verdict() == Verdict::Refuse
+                && decision.is_in_flight()
+                && !decision.is_of_block();
+            if !has_no_room || !self.may_wait(ask) {
+                return None;
+            }
+            first = first.or(Some(index));
+        }
+        first
+    }
+
+    /// Returns `true` if a look shows that limits refuse a call for whose room it does not wait.
+    fn is_refused_by_others(&self, asks: &[Ask<'_, L::Rule>]) -> bool {
+        // A late answer would have to be awaited. Without it, the call is refused at its turn.
+        let Check::Ready(Ok(looks)) = self.store.look(asks) else {
+            return false;
+        };
+        asks.iter().zip(looks.as_slice()).any(|(ask, look)| {
+            let limit = self.limits.find(ask.policy());
+            let is_dry = limit.is_some_and(|limit| limit.role(ask.key()) == Role::DryRun);
+            let is_refused = !look.for_cost(ask.cost()).is_admitted();
+            is_refused && !is_dry && (look.is_of_block() || !self.may_wait(ask))
+        })
+    }
+
+    /// Gives back the charges of those decisions of which nobody knows.
+    fn undo(
+        &self,
+        asks: &[Ask<'_, L::Rule>],
+        decisions: &Decisions,
+        is_unknown: impl Fn(&Decision) -> bool,
+    ) {
+        let charged = asks.iter().zip(decisions.as_slice());
+        let charged = charged.filter(|(_, decision)| is_unknown(decision));
+        let settlements = charged.filter_map(|(ask, decision)| {
+            let charge = decision.charge()?;
+            Some(ask.settlement(charge, 0))
+        });
+        let settlements: Vec<_> = settlements.collect();
+        if !settlements.is_empty() {
+            drop(self.store.settle(settlements));
+        }
+    }
+
+    /// Returns decisions that were undone, of which the one with this index refuses, and those of
+    /// the other limits are looks. Those of dry runs stand, as they do if another limit refuses.
+    fn refused(&self, asks: &[Ask<'_, L::Rule>], decisions: &Decisions, index: usize) -> Decisions {
+        // A late answer would have to be awaited. Without it, the numbers are those of the charge.
+        let looks = match self.store.look(asks) {
+            Check::Ready(Ok(looks)) => looks,
+            Check::Ready(Err(_)) | Check::Pending(_) => decisions.clone(),
+        };
+        let both = decisions.as_slice().iter().zip(looks.as_slice());
+        let changed = |(n, (decision, look)): (usize, (&Decision, &Decision))| {
+            if decision.is_dry_run() {
+                return *decision;
+            }
+            if n != index {
+                return look.without_charge();
+            }
+            let wait = decision.more_after();
+            Decision::new(Verdict::Refuse, decision.at(), asks[n].cost().get())
+                .with_rule_limit(decision.rule_limit())
+                .with_retry_after(Some(wait))
+                .with_reset_after(wait)
+                .with_more_after(wait)
+        };
+        both.enumerate().map(changed).collect()
+    }
 }
