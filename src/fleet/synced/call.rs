@@ -434,7 +434,7 @@ where
         asks: OwnedAsks<Rule>,
         mut outcome: Outcome<S, Rule, C>,
     ) -> Result<Decisions, StoreError> {
-        let mut failure = None;
+        let mut failure: Option<(Arc<ShardSchedule>, StoreError)> = None;
         // A new key waits first, so most calls need not look whether there is one.
         sweep(&self);
         for waits in 1..=MOST_WAITS {
@@ -442,17 +442,23 @@ where
                 Outcome::Decided(decisions) => return Ok(decisions),
                 Outcome::Store(in_store) => return self.ask_store(asks, in_store).await,
                 Outcome::Unreachable => {
-                    return Err(failure.unwrap_or_else(|| no_part(self.is_closed())));
+                    let error = failure.map(|(_, error)| error);
+                    return Err(error.unwrap_or_else(|| no_part(self.is_closed())));
                 }
                 Outcome::Unsupported(error) => return Err(error),
                 Outcome::Wait(WaitingCall { answer, schedule }) => {
+                    // A key of the call needs the store, and its part of it cannot be reached.
+                    let is_same = |(failed, _): &mut (_, _)| Arc::ptr_eq(failed, &schedule);
+                    if let Some((_, error)) = failure.take_if(is_same) {
+                        return self.decide_alone(&asks.to_list(), error);
+                    }
                     self.serve(&schedule)?;
                     self.keys.counters.waited.add(1);
                     match answer.await {
                         Ok(Err(error)) if !is_unreachable(&error) || self.is_closed() => {
                             return Err(error);
                         }
-                        Ok(Err(error)) => failure = Some(error),
+                        Ok(Err(error)) => failure = Some((schedule, error)),
                         // A sender that is gone has forgotten the key.
                         Ok(Ok(())) | Err(_) => {}
                     }
@@ -460,7 +466,7 @@ where
             }
             outcome = self.acquire(&asks.to_list(), waits >= PATIENCE);
         }
-        Err(failure.unwrap_or_else(StoreError::contended))
+        Err(failure.map_or_else(StoreError::contended, |(_, error)| error))
     }
 
     /// Has the store decide a call. If it cannot be reached, this node decides alone.

@@ -20,7 +20,7 @@ use crate::{
     key::Key,
     locks::lock,
     policy::Policy,
-    store::{Backend, Batch, Delta, Pulled, StoreError, engine::runtime_gone},
+    store::{Backend, Batch, Delta, Pulled, StoreError},
     time::{Clock, Timestamp},
 };
 
@@ -66,7 +66,7 @@ impl<Rule> KeyPush<Rule> {
 }
 
 /// Keys whose units are pushed. If that ends without an answer, with its runtime or by a
-/// panic of the store, they push it again.
+/// panic of the store, they push it again, and calls that wait try again.
 struct Pushing<'a, S, Rule, C>
 where
     S: InnerStore<Rule>,
@@ -88,13 +88,13 @@ where
     fn drop(&mut self) {
         self.schedule.is_syncing.store(false, Ordering::Relaxed);
         if !self.has_ended {
-            let (now, gone) = (self.inner.now(), Err(runtime_gone()));
+            let now = self.inner.now();
             for pushed in &self.pushed {
                 self.inner.failed(
                     pushed.fingerprint,
                     Some(pushed.generation),
                     now,
-                    (false, &gone),
+                    (false, &Ok(())),
                 );
             }
         }

@@ -4,6 +4,7 @@ use tollgate::{
     Cost, Policy, TokenBucket,
     key::Key,
     store::{Store, SyncConfig, driver::Ask},
+    testing::Fault,
 };
 
 use crate::synced::nodes::{Fleet, Node, PERIOD, bucket, spent};
@@ -72,5 +73,27 @@ async fn calls_in_both_orders_do_not_lock_each_other() {
     let store = fleet.server();
     for key in ["a", "b"] {
         assert_eq!(spent(&store, &bucket(100), key).await, 100);
+    }
+}
+
+/// In an outage, what one key has not pushed does not hold up calls that name a new one beside it,
+/// whether a node may be ahead of no limit or of the wide one alone.
+#[tokio::test(start_paused = true)]
+async fn new_keys_beside_one_with_units_are_decided_in_an_outage() {
+    for percent in [0, 5] {
+        let fleet = Fleet::new();
+        let rules = [bucket(1000), bucket(10)];
+        let (node, faults) = fleet.node(SyncConfig::new().overshoot_percent(percent).nodes(2));
+        faults.always(Fault::Unavailable);
+        for n in 0..20 {
+            let (client, begin) = (format!("c{n}"), tokio::time::Instant::now());
+            assert_eq!(both(&node, &rules, ["tenant", &client]).await, [true; 2]);
+            let took = begin.elapsed();
+            assert!(took <= 3 * PERIOD, "{percent} %, call {n}: {took:?}");
+        }
+        faults.none();
+        tokio::time::sleep(10 * PERIOD).await;
+        assert_eq!(node.stats().unsynced, 0);
+        assert_eq!(spent(&fleet.server(), &rules[0], "tenant").await, 20);
     }
 }
