@@ -492,7 +492,7 @@ where
             decisions.for_each(|answer| self.nodes.note_answer(answer));
         }
         match answer {
-            Err(error) if is_unreachable(&error) && !self.is_closed() => {
+            Err(error) if is_unreachable(&error) && !self.is_off() => {
                 self.decide_alone(&asks.to_list(), error)
             }
             answer => answer,

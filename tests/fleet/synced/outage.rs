@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use tollgate::{
     AnyRule, FixedWindow, TokenBucket,
-    store::{Store, StoreExt, SyncConfig},
-    testing::{Fault, Faults},
+    store::{Store, StoreExt, SyncConfig, driver::Transactional},
+    testing::{Fault, Faults, Faulty},
 };
 
-use crate::synced::nodes::{DELAY, Fleet, Node, PERIOD, acquire, bucket, spent};
+use crate::{
+    common::map_store::MapStore,
+    synced::nodes::{DELAY, Fleet, Node, PERIOD, acquire, bucket, spent},
+};
 
 async fn admitted(node: &Node<TokenBucket>, rule: &TokenBucket, calls: u64) -> u64 {
     let mut admitted = 0;
@@ -164,6 +167,34 @@ async fn an_overshoot_of_zero_is_a_fallback_that_repays() {
     assert_eq!(spent(&store, &rule, "alice").await, 90);
     assert_eq!(admitted(&node, &rule, 100).await, 10);
     assert_eq!(spent(&store, &rule, "alice").await, 100);
+}
+
+/// A store that cannot take in units decides each call. A key has one share of its limit at most,
+/// until a node has found that out.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_takes_in_no_units_leaves_one_share_in_an_outage() {
+    for config in [
+        SyncConfig::new().overshoot_percent(0),
+        SyncConfig::new().max_unsynced(10),
+    ] {
+        let (clock, rule) = (crate::clock(), bucket(100));
+        let server = Faulty::new(Transactional::with_clock(MapStore::default(), clock));
+        let faults = server.faults();
+        let node = server.synced(config.nodes(2).period(PERIOD).clock(clock));
+        faults.always(Fault::Unavailable);
+        let mut admitted = 0;
+        for _ in 0..1000 {
+            match acquire(&node, &rule, "alice", 1).await {
+                Ok(decision) => admitted += u64::from(decision.is_admitted()),
+                Err(error) => assert!(error.is_unavailable(), "{error}"),
+            }
+            tokio::time::sleep(PERIOD / 50).await;
+        }
+        assert!(admitted <= 50, "{admitted}");
+        faults.none();
+        let decision = acquire(&node, &rule, "alice", 1).await.unwrap();
+        assert_eq!(decision.remaining(), Some(99));
+    }
 }
 
 /// A rule that cannot be pushed later belongs to the inner store alone: a failure is an error, and
