@@ -223,7 +223,7 @@ where
 
     /// Takes out what the next key of a schedule has to push now, and returns its number of deltas.
     fn next_push(
-        &self,
+        self: &Arc<Self>,
         schedule: &Arc<ShardSchedule>,
         now: Timestamp,
     ) -> Option<(KeyPush<Rule>, usize)> {
@@ -238,8 +238,9 @@ where
             let (policy, key) = &known.behind.owner;
             let at = self.schedule(policy, key);
             if !Arc::ptr_eq(&at, schedule) {
-                // The store has moved the key.
-                known.move_to(at, fingerprint);
+                // The store has moved the key. Whoever waits for it had the former schedule served.
+                known.move_to(Arc::clone(&at), fingerprint);
+                let _ = self.serve(&at);
                 continue;
             }
             let mut number = || self.keys.next_number();

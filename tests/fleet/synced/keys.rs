@@ -1,8 +1,15 @@
 //! Many keys: calls to the store are few, and memory is bounded.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
-use tollgate::store::SyncConfig;
+use tollgate::{
+    Policy,
+    key::Key,
+    store::{Backend, Store, StoreExt, SyncConfig, driver::delegate},
+};
 
 use crate::synced::nodes::{DELAY, Fleet, PERIOD, acquire, at_once, bucket, spent};
 
@@ -129,5 +136,53 @@ async fn without_room_the_store_decides() {
     let store = fleet.server();
     for n in 0..500 {
         assert_eq!(spent(&store, &rule, &format!("k{n}")).await, 3, "k{n}");
+    }
+}
+
+/// A store that moves its keys from one shard to another, once it was asked so often where they
+/// are.
+struct Moves<S> {
+    store: S,
+    after: u64,
+    asked: AtomicU64,
+}
+
+impl<S: Backend> Backend for Moves<S> {
+    type Error = S::Error;
+
+    fn shard(&self, _: &Policy, _: &Key) -> u32 {
+        match self.asked.fetch_add(1, Ordering::Relaxed) < self.after {
+            true => 0,
+            false => 7,
+        }
+    }
+}
+
+impl<Rule, S: Store<Rule>> Store<Rule> for Moves<S> {
+    type Answer = S::Answer;
+    type Done = S::Done;
+
+    delegate!(Store<Rule>, self => self.store);
+}
+
+/// A key that the store moves while a call waits for it, or has something to push, is pulled and
+/// pushed without another call.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_moves_to_another_shard_is_served_there() {
+    for after in [1, 2] {
+        let (fleet, rule) = (Fleet::new(), bucket(30));
+        let store = Moves {
+            store: fleet.server(),
+            after,
+            asked: AtomicU64::new(0),
+        };
+        let config = SyncConfig::new().max_unsynced(10).nodes(2);
+        let node = store.synced(config.period(PERIOD).clock(fleet.clock));
+        let call = tokio::time::timeout(2 * PERIOD, acquire(&node, &rule, "alice", 1)).await;
+        let decision = call.expect("the key is not served").unwrap();
+        assert!(decision.is_admitted(), "after {after}");
+        tokio::time::sleep(5 * PERIOD).await;
+        assert_eq!(node.stats().unsynced, 0, "after {after}");
+        assert_eq!(spent(&fleet.server(), &rule, "alice").await, 1);
     }
 }
