@@ -34,7 +34,7 @@ use crate::{
         ask::policies,
         engine::{runtime, runtime_gone},
     },
-    time::Clock,
+    time::{Clock, Timestamp},
 };
 
 /// The parts that the clones of the wrapper share.
@@ -327,13 +327,7 @@ where
         let decisions = match answer {
             Ok(decisions) => decisions,
             Err(error) => {
-                let inner = Arc::clone(&self.inner);
-                for part in &mut self.parts {
-                    if let LeasedAsk::Ask(asked) = part {
-                        inner.keys.failed(asked, &Err(error.duplicate()));
-                        *part = LeasedAsk::Decided(Decision::undecided(false, now, None), None);
-                    }
-                }
+                self.failed(&error, now);
                 return Err(error);
             }
         };
@@ -361,6 +355,26 @@ where
             return Ok(self);
         }
         self.refuse().await
+    }
+
+    /// Notes that the store has not answered.
+    fn failed(&mut self, error: &StoreError, now: Timestamp) {
+        let inner = Arc::clone(&self.inner);
+        let is_lacking = |part: &&LeasedAsk<Rule>| matches!(part, LeasedAsk::Ask(_));
+        // It may say something of one key, and callers of the others ask by themselves.
+        let may_be_of_one = error.is_unsupported() || error.is_contended();
+        let is_of_one = may_be_of_one && self.parts.iter().filter(is_lacking).count() > 1;
+        for part in &mut self.parts {
+            if let LeasedAsk::Ask(asked) = part {
+                let result = match is_of_one {
+                    true => Ok(()),
+                    false => Err(error.duplicate()),
+                };
+                inner.keys.failed.add(u64::from(is_of_one));
+                inner.keys.failed(asked, &result);
+                *part = LeasedAsk::Decided(Decision::undecided(false, now, None), None);
+            }
+        }
     }
 
     /// Refunds what was spent. The asks that are not refused are answered as by looks: those that a

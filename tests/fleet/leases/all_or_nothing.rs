@@ -5,10 +5,11 @@ use std::{future::Future, pin::pin, task::Poll, time::Duration};
 use support::Random;
 use tollgate::{
     Cost, FixedWindow, Policy, TokenBucket,
+    future::BoxFuture,
     key::Key,
     store::{
-        LeaseConfig, LeaseStats, Leased, Store, StoreExt,
-        driver::{Ask, Transactional},
+        Backend, LeaseConfig, LeaseStats, Leased, Store, StoreError, StoreExt,
+        driver::{Ask, Check, Decisions, Settlement, Transactional},
     },
     testing::{Fault, Faulty},
     time::ManualClock,
@@ -275,6 +276,87 @@ async fn calls_that_a_known_limit_refuses_are_no_demand_for_another_one() {
     );
     assert_eq!(after.refused, before.refused + 1000);
     assert_exact(&after);
+}
+
+/// A store that fails calls which name a bad client.
+struct Picky {
+    store: Slow<TokenBucket>,
+    error: fn() -> StoreError,
+}
+
+impl Backend for Picky {
+    type Error = StoreError;
+}
+
+impl Store<TokenBucket> for Picky {
+    type Answer = BoxFuture<Result<Decisions, StoreError>>;
+    type Done = BoxFuture<Result<(), StoreError>>;
+
+    fn acquire(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
+        let answer = self.store.acquire(asks);
+        let is_bad = asks.iter().any(|ask| *ask.key() == Key::from("bad"));
+        let error = is_bad.then(self.error);
+        Check::Pending(Box::pin(async move {
+            let answer = answer.await;
+            error.map_or(answer, Err)
+        }))
+    }
+
+    fn look(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
+        self.store.look(asks)
+    }
+
+    fn settle(&self, settlements: Vec<Settlement<'_, TokenBucket>>) -> Check<Self::Done> {
+        self.store.settle(settlements)
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        self.store.reset(policy, key)
+    }
+}
+
+/// An error that says something of one key fails no call that waits for another key of the same
+/// request.
+#[tokio::test]
+async fn an_error_of_one_key_fails_no_call_of_another() {
+    let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(100_000));
+    let errors: [fn() -> StoreError; 2] = [
+        || StoreError::unsupported("a bad client"),
+        StoreError::contended,
+    ];
+    for (seed, error) in (0..).zip(errors) {
+        let clock = ManualClock::default();
+        let server = Transactional::with_clock(MapStore::default(), clock.clone());
+        let store = Picky {
+            store: Slow::new(server, seed),
+            error,
+        };
+        let node = store.leased(LeaseConfig::new().seed(seed).clock(clock.clone()));
+        for round in 0..20 {
+            let calls = (0..12).map(|n| {
+                let client = match n % 3 {
+                    0 => Key::from("bad"),
+                    _ => Key::from(format!("good {n}")),
+                };
+                let keys = [Key::from("tenant"), client];
+                let (node, policy, rule) = (&node, &policy, &rule);
+                async move {
+                    let asks = keys.map(|key| Ask::new(policy, rule, key, Cost::ONE));
+                    node.acquire(&asks)
+                        .await
+                        .map(|decisions| decisions.is_admitted())
+                }
+            });
+            let calls = futures_util::future::join_all(calls).await;
+            for (n, admitted) in calls.into_iter().enumerate().filter(|(n, _)| n % 3 > 0) {
+                assert!(admitted.unwrap(), "round {round}, call {n}");
+            }
+            settle_down().await;
+            // The leases end, so that the tenant has to be asked for again.
+            clock.advance(Duration::from_secs(30));
+        }
+        assert!(node.stats().failed > 0, "{:?}", node.stats());
+    }
 }
 
 /// Without calls that are dropped, each unit is accounted for.
