@@ -378,7 +378,8 @@ where
     }
 
     /// Refunds what was spent. The asks that are not refused are answered as by looks: those that a
-    /// lease has paid for by what it knows, the others by the store.
+    /// lease has paid for by what it knows, the others by the store; without numbers if that fails,
+    /// because the call is refused all the same.
     async fn refuse(mut self) -> Result<Self, StoreError> {
         let inner = Arc::clone(&self.inner);
         let mut unknown = SmallVec::<[usize; 2]>::new();
@@ -405,7 +406,10 @@ where
             let asks: Vec<_> = unknown.iter().map(|index| asks[*index]).collect();
             inner.look(&asks)
         };
-        let looked = looked.await?;
+        let looked = looked.await.unwrap_or_else(|_| {
+            let no_look = Decision::undecided(true, inner.now(), None);
+            Decisions::repeat(no_look, unknown.len())
+        });
         for (index, look) in unknown.into_iter().zip(looked.as_slice()) {
             self.parts[index] = LeasedAsk::Decided(*look, None);
         }

@@ -123,7 +123,7 @@ use crate::{
 ///
 /// | event | effect |
 /// |---|---|
-/// | the store is down | Nothing, for calls that leases cover: for the lease duration at most. Other calls fail, and the outer wrapper decides. |
+/// | the store is down | Nothing, for calls that leases cover, for the lease duration at most, and for those that a limit is known to refuse. Other calls fail, and the outer wrapper decides. |
 /// | an answer is lost or late | Its units are not assumed to be granted. They expire in the store. A late answer is used as long as its units live, counted from the request. |
 /// | a node dies | Its units expire. Until then they cannot be spent by others: at most what the node asked for during one lease duration. |
 /// | a node freezes, or its machine is suspended | Its units expire meanwhile. The [clock](LeaseConfig::clock) counts the time for which the machine was suspended. |

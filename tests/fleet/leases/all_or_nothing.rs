@@ -278,6 +278,40 @@ async fn calls_that_a_known_limit_refuses_are_no_demand_for_another_one() {
     assert_exact(&after);
 }
 
+/// A client that is known to be over its limit is refused in an outage, too, whatever else its call
+/// names: an error would have an outer wrapper admit it.
+#[tokio::test]
+async fn a_known_refusal_outlives_the_store() {
+    let (clock, limits) = (ManualClock::default(), Limits::new());
+    let server = Faulty::new(Transactional::with_clock(
+        MapStore::default(),
+        clock.clone(),
+    ));
+    let faults = server.faults();
+    let config = LeaseConfig::new().duration(Duration::from_secs(60)).seed(1);
+    let node = server.leased(config.clock(clock.clone()));
+    let [wide, narrow] = limits.asks();
+    while node.acquire(&[narrow]).await.unwrap().is_admitted() {
+        settle_down().await;
+    }
+    for fault in [Fault::Unavailable, Fault::Lost] {
+        faults.always(fault);
+        for asks in [[wide, narrow], [narrow, wide]] {
+            let decisions = node.acquire(&asks).await.unwrap();
+            assert!(!decisions.is_admitted());
+            for (ask, decision) in asks.iter().zip(decisions.as_slice()) {
+                let is_wide = *ask.policy() == limits.policies[0];
+                assert_eq!(decision.is_admitted(), is_wide, "{decision:?}");
+                assert_eq!(decision.is_undecided(), is_wide, "{decision:?}");
+            }
+        }
+    }
+    faults.none();
+    let decisions = node.acquire(&[wide, narrow]).await.unwrap();
+    assert!(!decisions.is_admitted() && !decisions.as_slice()[0].is_undecided());
+    assert_exact(&node.stats());
+}
+
 /// A store that fails calls which name a bad client.
 struct Picky {
     store: Slow<TokenBucket>,
