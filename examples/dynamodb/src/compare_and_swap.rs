@@ -74,7 +74,7 @@ impl Dynamo {
             }
             Err(error) => match error.as_service_error() {
                 Some(PutItemError::ConditionalCheckFailedException(lost)) => self.lost(lost.item()),
-                _ => Err(self.swap_error(error)),
+                _ => Err(self.write_error(error)),
             },
         }
     }
@@ -103,7 +103,7 @@ impl Dynamo {
                 Some(DeleteItemError::ConditionalCheckFailedException(lost)) => {
                     self.lost(lost.item())
                 }
-                _ => Err(self.swap_error(error)),
+                _ => Err(self.write_error(error)),
             },
         }
     }

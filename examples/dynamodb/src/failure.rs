@@ -15,17 +15,17 @@ impl Dynamo {
         self.classify(error, false)
     }
 
-    /// Classifies the error of a swap. A table without capacity for writes, or whose user may only
-    /// read, still answers reads, by which clients are refused. A counter refuses nobody without a
-    /// write.
-    pub(crate) fn swap_error<E>(&self, error: SdkError<E>) -> StoreError
+    /// Classifies the error of a write. A table without capacity for writes, or whose user may only
+    /// read, still answers reads, by which clients are refused: with counters, those that are known
+    /// to be refused.
+    pub(crate) fn write_error<E>(&self, error: SdkError<E>) -> StoreError
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
         self.classify(error, true)
     }
 
-    fn classify<E>(&self, error: SdkError<E>, is_swap: bool) -> StoreError
+    fn classify<E>(&self, error: SdkError<E>, is_write: bool) -> StoreError
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
@@ -47,7 +47,7 @@ impl Dynamo {
                         "DynamoDB throttles the table `{}` ({code}): expected capacity for each decision; raise the table's, or lease units",
                         self.table
                     );
-                    match is_swap {
+                    match is_write {
                         true => StoreError::unwritten(text),
                         false => StoreError::unavailable(text),
                     }
@@ -64,7 +64,7 @@ impl Dynamo {
                          check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and the policy of their user",
                         self.table
                     );
-                    match is_swap && code == "AccessDeniedException" {
+                    match is_write && code == "AccessDeniedException" {
                         true => StoreError::unwritten(text),
                         false => StoreError::other(text),
                     }

@@ -45,12 +45,18 @@ impl Increment for Dynamo {
             .expression_attribute_values(":expires", item::expiry(keep))
             .return_values(ReturnValue::UpdatedNew)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        let added = add.send().await.map_err(|error| self.error(error))?;
+        let added = add.send().await.map_err(|error| self.write_error(error))?;
         self.consumed.write(added.consumed_capacity.as_slice());
         let total = added.attributes().map(|item| item::number_of(item, TOTAL));
         let total = total.unwrap_or_else(|| Err(item::unreadable(TOTAL)))?;
-        let beside = self.read(beside).await?;
-        Ok(Totals { total, beside })
+        match self.read(beside).await {
+            Ok(beside) => Ok(Totals { total, beside }),
+            Err(error) => {
+                // The call fails, so it must not be charged. If this fails, too, it is.
+                let _ = self.subtract(key, amount).await;
+                Err(error)
+            }
+        }
     }
 
     async fn subtract(&self, key: &[u8], amount: u64) -> Result<(), StoreError> {
@@ -139,7 +145,7 @@ impl Dynamo {
                     self.consumed.failed_write();
                     Ok(false)
                 }
-                _ => Err(self.error(error)),
+                _ => Err(self.write_error(error)),
             },
         }
     }
@@ -168,7 +174,10 @@ impl Dynamo {
             }
             rest = read.unprocessed_keys;
         }
-        self.all_processed(rest.is_none_or(|rest| rest.is_empty()))?;
+        self.all_processed(
+            rest.is_none_or(|rest| rest.is_empty()),
+            StoreError::unavailable,
+        )?;
         Ok(items)
     }
 
@@ -194,18 +203,28 @@ impl Dynamo {
                 .batch_write_item()
                 .set_request_items(Some(wanted));
             let write = write.return_consumed_capacity(ReturnConsumedCapacity::Total);
-            let write = write.send().await.map_err(|error| self.error(error))?;
+            let write = write
+                .send()
+                .await
+                .map_err(|error| self.write_error(error))?;
             self.consumed.write(write.consumed_capacity());
             rest = write.unprocessed_items;
         }
-        self.all_processed(rest.is_none_or(|rest| rest.is_empty()))
+        self.all_processed(
+            rest.is_none_or(|rest| rest.is_empty()),
+            StoreError::unwritten,
+        )
     }
 
     /// Without capacity, DynamoDB leaves out a part of a batch.
-    fn all_processed(&self, is_all: bool) -> Result<(), StoreError> {
+    fn all_processed(
+        &self,
+        is_all: bool,
+        error: fn(String) -> StoreError,
+    ) -> Result<(), StoreError> {
         match is_all {
             true => Ok(()),
-            false => Err(StoreError::unavailable(format!(
+            false => Err(error(format!(
                 "DynamoDB has processed a part of a batch only: expected capacity for all of it; raise that of the table `{}`",
                 self.table
             ))),

@@ -59,6 +59,8 @@ enum Fault {
     None,
     /// Writes do not reach the table.
     Throttled,
+    /// Reads do not reach the table.
+    Unread,
     /// No request reaches the table.
     Rejected,
     Nonsense,
@@ -88,9 +90,12 @@ impl Way {
                 Fault::Throttled if is_write(&request) => {
                     return said("ProvisionedThroughputExceededException");
                 }
+                Fault::Unread if !is_write(&request) => {
+                    return said("ProvisionedThroughputExceededException");
+                }
                 Fault::Rejected => return said("UnrecognizedClientException"),
                 Fault::Nonsense => return (StatusCode::OK, "<html>").into_response(),
-                Fault::None | Fault::Throttled | Fault::Lost => {}
+                Fault::None | Fault::Throttled | Fault::Unread | Fault::Lost => {}
             }
             let (head, body) = request.into_parts();
             let body = to_bytes(body, 1 << 20).await.unwrap();
@@ -143,24 +148,24 @@ async fn faults_are_told_apart_and_charge_nothing() {
     let (rule, key) = (at_once(3), Key::from(1_u64));
     assert!(acquire(&store, &rule, key).await.unwrap().is_admitted());
     for (fault, is_unavailable, part) in [
-        (Fault::Throttled, true, "throttles the table `limits`"),
+        (Fault::Throttled, false, "throttles the table `limits`"),
         (Fault::Rejected, false, "rejects the credentials"),
         (Fault::Nonsense, true, ""),
     ] {
         way.set(fault).await;
-        // A table without capacity for writes still answers reads, by which swaps refuse. Counters
-        // must add.
+        // A table without capacity for writes still answers reads, by which clients are refused.
         let is_throttled = matches!(fault, Fault::Throttled);
         let of_swap = acquire(&store, &rule, key).await.unwrap_err();
-        assert!(of_swap.to_string().contains(part), "{of_swap}");
-        assert_eq!(of_swap.is_unwritten(), is_throttled, "{of_swap}");
         let dynamo = connect(&way.url);
         let of_addition = dynamo.add(b"n", 1, Duration::from_secs(1), &[]).await;
-        let of_addition = of_addition.unwrap_err();
-        for error in [&of_swap, &of_addition]
-            .into_iter()
-            .skip(usize::from(is_throttled))
-        {
+        let of_subtraction = dynamo.subtract(b"n", 1).await;
+        for error in [
+            of_swap,
+            of_addition.unwrap_err(),
+            of_subtraction.unwrap_err(),
+        ] {
+            assert!(error.to_string().contains(part), "{error}");
+            assert_eq!(error.is_unwritten(), is_throttled, "{error}");
             assert_eq!(error.is_unavailable(), is_unavailable, "{error}");
         }
         let read = dynamo.read(&[(*b"n").into()]).await;
@@ -176,6 +181,26 @@ async fn faults_are_told_apart_and_charge_nothing() {
         connect(&way.url).read(&[(*b"n").into()]).await.unwrap(),
         [0]
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_addition_whose_neighbours_cannot_be_read_is_taken_back() {
+    let server = Dynalite::start();
+    dynamo(&server).await;
+    let way = Way::to(&server).await;
+    let dynamo = connect(&way.url);
+    let add = async |amount| {
+        let beside = [(*b"m").into()];
+        dynamo
+            .add(b"n", amount, Duration::from_secs(60), &beside)
+            .await
+    };
+    assert_eq!(add(2).await.unwrap().total, 2);
+    way.set(Fault::Unread).await;
+    let error = add(3).await.unwrap_err();
+    assert!(error.is_unavailable(), "{error}");
+    way.set(Fault::None).await;
+    assert_eq!(dynamo.read(&[(*b"n").into()]).await.unwrap(), [2]);
 }
 
 /// A repetition would add twice, so nothing is sent again: also not by the SDK.
