@@ -28,7 +28,7 @@ use std::{
 use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, GetResponse, PutOptions, Txn, TxnOp, TxnOpResponse,
 };
-use tokio::time::timeout;
+use tokio::{sync::OnceCell, time::timeout};
 use tollgate::store::{
     StoreError,
     driver::{CompareAndSwap, Loaded, Swap, Swapped},
@@ -36,18 +36,36 @@ use tollgate::store::{
 
 use self::leases::Leases;
 
+/// The longest time for a connection to a member.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Limits in an etcd of version 3.
 ///
 /// # Cancellation
 ///
 /// A dropped load or swap may have been sent. A swap that was sent may take effect.
 pub struct Etcd {
-    /// A client for each member of the cluster; at least one.
-    members: Vec<Client>,
+    /// The members of the cluster; at least one.
+    members: Vec<Member>,
     /// The index of the member in use, modulo the number of members.
     current: AtomicUsize,
     leases: Leases,
     response_timeout: Duration,
+}
+
+/// A member of the cluster.
+struct Member {
+    endpoint: String,
+    options: ConnectOptions,
+    /// With a user, a client exists only once the member has accepted that user.
+    client: OnceCell<Client>,
+}
+
+impl Member {
+    async fn client(&self) -> Result<Client, etcd_client::Error> {
+        let connect = || Client::connect([&self.endpoint], Some(self.options.clone()));
+        self.client.get_or_try_init(connect).await.cloned()
+    }
 }
 
 impl CompareAndSwap for Etcd {
@@ -122,7 +140,8 @@ impl Etcd {
     /// Creates a store for the cluster whose members have these URLs, such as
     /// `http://10.0.0.1:2379`. `options` set a user, TLS and so on.
     ///
-    /// Without a user it returns at once and connects at the first call.
+    /// Without a user it returns at once and connects at the first call. With a user it signs in at
+    /// each member, and at a member that does not do so within a second, at the first call to it.
     ///
     /// # Errors
     ///
@@ -133,14 +152,28 @@ impl Etcd {
     ) -> Result<Self, StoreError> {
         // Only pings detect a member that vanished without closing the connection. etcd accepts one
         // ping in five seconds, and only while calls are in flight.
+        //
+        // A user's token expires at each member five minutes after its last use there.
         let options = options
             .with_keep_alive(Duration::from_secs(10), Duration::from_secs(1))
             .with_keep_alive_while_idle(false)
-            .with_connect_timeout(Duration::from_secs(1));
+            .with_connect_timeout(CONNECT_TIMEOUT)
+            .with_auto_token_refresh(true);
         let mut members = Vec::new();
         for endpoint in endpoints {
-            let client = Client::connect([endpoint], Some(options.clone())).await;
-            members.push(client.map_err(failure::store_error)?);
+            let member = Member {
+                endpoint: endpoint.as_ref().to_owned(),
+                options: options.clone(),
+                client: OnceCell::new(),
+            };
+            if let Ok(Err(error)) = timeout(CONNECT_TIMEOUT, member.client()).await {
+                let error = failure::store_error(error);
+                // A majority is enough. `ask` signs in at the others once it needs them.
+                if !is_of_the_member(&error) {
+                    return Err(error);
+                }
+            }
+            members.push(member);
         }
         if members.is_empty() {
             return Err(StoreError::other(
@@ -176,13 +209,14 @@ impl Etcd {
         call: impl AsyncFnOnce(Client) -> Result<T, etcd_client::Error>,
     ) -> Result<T, StoreError> {
         let at = self.current.load(Relaxed);
-        let member = self.members[at % self.members.len()].clone();
-        let answer = match timeout(self.response_timeout, call(member)).await {
+        let member = &self.members[at % self.members.len()];
+        let asked = async { call(member.client().await?).await };
+        let answer = match timeout(self.response_timeout, asked).await {
             Ok(answer) => answer.map_err(failure::store_error),
             Err(_) => Err(StoreError::timeout()),
         };
         if let Err(error) = &answer
-            && (error.is_timeout() || error.is_unavailable())
+            && is_of_the_member(error)
         {
             // Of the calls that fail at the same member, only the first switches to the next one.
             let next = at.wrapping_add(1);
@@ -190,6 +224,11 @@ impl Etcd {
         }
         answer
     }
+}
+
+/// Returns `true` if another member may answer.
+fn is_of_the_member(error: &StoreError) -> bool {
+    error.is_timeout() || error.is_unavailable()
 }
 
 impl fmt::Debug for Etcd {

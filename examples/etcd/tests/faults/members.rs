@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use etcd_client::ConnectOptions;
+use etcd_client::{Client, ConnectOptions};
 use tollgate::store::{StoreError, driver::CompareAndSwap};
 use tollgate_etcd::Etcd;
 
@@ -66,6 +66,63 @@ async fn the_next_member_is_used_when_one_is_down_or_silent() {
     two.resume();
     three.resume();
     until_answered(&etcd).await;
+}
+
+/// A password check takes tens of milliseconds, on an idle processor.
+const SIGN_IN: Duration = Duration::from_secs(10);
+
+fn as_root(password: &str) -> Option<ConnectOptions> {
+    Some(ConnectOptions::new().with_user("root", password))
+}
+
+/// Makes every call need a user, and returns a client that has one.
+async fn require_user(member: &servers::Etcd) -> Client {
+    let mut client = Client::connect([member.url()], None).await.unwrap();
+    client.user_add("root", "secret", None).await.unwrap();
+    client.role_add("root").await.unwrap();
+    client.user_grant_role("root", "root").await.unwrap();
+    client.auth_enable().await.unwrap();
+    let client = Client::connect([member.url()], as_root("secret")).await;
+    client.unwrap()
+}
+
+/// A new password, here the same one, ends the tokens at each member at once, as five quiet minutes
+/// do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_outlives_its_tokens_and_members_that_are_down() {
+    let cluster = servers::Etcd::start_cluster();
+    let [one, two, _] = &cluster[..] else {
+        panic!("expected three members, found {cluster:?}");
+    };
+    let urls: Vec<_> = cluster.iter().map(|member| member.url()).collect();
+    let mut admin = require_user(two).await;
+    let connect = async |password| {
+        let etcd = Etcd::connect(&urls, as_root(password).unwrap()).await;
+        etcd.map(|etcd| etcd.response_timeout(SIGN_IN))
+    };
+    let etcd = connect("secret").await.unwrap();
+    until_answered(&etcd).await;
+
+    admin.user_change_password("root", "secret").await.unwrap();
+    let errors = until_answered(&etcd).await;
+    assert!(
+        errors.iter().all(|error| error.is_unavailable()),
+        "{errors:?}"
+    );
+
+    // The next member has a token of its own, which has ended, too.
+    one.kill();
+    let errors = until_answered(&etcd).await;
+    assert!(
+        errors.iter().all(|error| error.is_unavailable()),
+        "{errors:?}"
+    );
+
+    // Two of three members are enough to start with.
+    let late = connect("secret").await.unwrap();
+    until_answered(&late).await;
+    let error = connect("wrong").await.unwrap_err();
+    assert!(why(&error).contains("authentication failed"), "{error}");
 }
 
 #[tokio::test]
