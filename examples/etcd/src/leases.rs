@@ -5,7 +5,10 @@
 //! second. So a process creates a new lease only once in a while. It never renews or revokes one:
 //! the lease expires by itself, together with the keys that were last written under it.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    time::{Duration, SystemTime},
+};
 
 use tokio::{sync::Mutex, time::Instant};
 
@@ -30,8 +33,9 @@ pub(crate) struct Leases {
 #[derive(Debug)]
 struct Lease {
     id: i64,
-    /// The lease can be attached to keys until this instant. It expires at least one span later.
-    until: Instant,
+    /// The lease can be attached to keys until either. It expires at least one span later. The
+    /// first clock stands still while the machine is suspended, and the second can be set.
+    until: (Instant, SystemTime),
     /// The number of writes that may still share the lease.
     writes: u32,
 }
@@ -56,18 +60,24 @@ impl Leases {
         };
         let mut current = self.current.lock().await;
         // Read before the request, because etcd starts to count later.
-        let now = Instant::now();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "etcd counts while this machine sleeps"
+        )]
+        let now = (Instant::now(), SystemTime::now());
         if let Some(lease) = current.get_mut(&span)
-            && now < lease.until
+            && now.0 < lease.until.0
+            && now.1 < lease.until.1
             && lease.writes > 0
         {
             lease.writes -= 1;
             return Ok(lease.id);
         }
         let id = grant(2 * span as i64).await?;
+        let length = Duration::from_secs(span);
         let lease = Lease {
             id,
-            until: now + Duration::from_secs(span),
+            until: (now.0 + length, now.1 + length),
             writes: WRITES - 1,
         };
         current.insert(span, lease);
@@ -157,6 +167,18 @@ mod tests {
         leases.forget(3).await;
         assert_eq!(granted.lease(&leases, 3 * SECOND).await, 5);
         assert_eq!(granted.lease(&leases, 4 * SECOND).await, 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_aged_while_the_machine_was_suspended_is_not_shared() {
+        let (leases, granted) = (Leases::default(), Granted::default());
+        assert_eq!(granted.lease(&leases, 99 * SECOND).await, 1);
+        assert_eq!(granted.lease(&leases, 99 * SECOND).await, 1);
+        // As if the system's clock had gone on for the 128 s of the lease, and the other one not.
+        for lease in leases.current.lock().await.values_mut() {
+            lease.until.1 -= 128 * SECOND;
+        }
+        assert_eq!(granted.lease(&leases, 99 * SECOND).await, 2);
     }
 
     #[tokio::test(start_paused = true)]
