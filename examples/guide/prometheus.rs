@@ -1,6 +1,8 @@
 //! See what is refused.
 
 // Copy from here.
+use std::time::Duration;
+
 use axum::{Router, routing::get};
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder};
 use tollgate::{
@@ -11,6 +13,14 @@ use tollgate::{
 fn app() -> Result<Router, BuildError> {
     // The recorder first: metrics that are registered before it are lost.
     let prometheus = PrometheusBuilder::new().install_recorder()?;
+    // Adds up the samples of histograms, which otherwise accumulate until a scrape.
+    let upkeep = prometheus.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            upkeep.run_upkeep();
+        }
+    });
     Metrics::describe();
 
     let store = Local::new();

@@ -6,7 +6,7 @@
 //! curl 127.0.0.1:3000/metrics
 //! ```
 
-use std::{env, error::Error, process::ExitCode};
+use std::{env, error::Error, process::ExitCode, time::Duration};
 
 use axum::{Router, http::header::CONTENT_TYPE, routing::get};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
@@ -38,6 +38,14 @@ fn app(client: AnyRule, total: AnyRule) -> Result<Router, Box<dyn Error>> {
             &[0.01, 0.1, 1.0, 10.0],
         )?
         .install_recorder()?;
+    // Adds up the samples of histograms, which otherwise accumulate until a scrape.
+    let upkeep = prometheus.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            upkeep.run_upkeep();
+        }
+    });
     Metrics::describe();
 
     let store = Local::new();

@@ -152,20 +152,34 @@ impl Metrics {
     /// were not updated for a while, such as that of Prometheus with an `idle_timeout`. Call it for
     /// each scrape, before the metrics are written, and at intervals below that timeout.
     ///
+    /// The exporter of Prometheus also needs upkeep at intervals; here, one task does both. Without
+    /// it, each sample of a histogram is kept until the next scrape.
+    ///
     /// ```
     /// use tollgate::observe::Metrics;
     /// use metrics_util::MetricKindMask;
     ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// let metrics = Metrics::new();
     /// let exporter = metrics_exporter_prometheus::PrometheusBuilder::new()
     ///     .idle_timeout(MetricKindMask::ALL, Some(std::time::Duration::from_secs(600)))
     ///     .build_recorder()
     ///     .handle();
+    /// tokio::spawn({
+    ///     let (metrics, exporter) = (metrics.clone(), exporter.clone());
+    ///     async move {
+    ///         loop {
+    ///             tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    ///             metrics.refresh();
+    ///             exporter.run_upkeep();
+    ///         }
+    ///     }
+    /// });
     /// let scrape = move || {
     ///     metrics.refresh();
     ///     exporter.render()
     /// };
-    /// # scrape();
+    /// # scrape(); }
     /// ```
     pub fn refresh(&self) {
         let registered = &*self.registered;

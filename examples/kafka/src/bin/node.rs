@@ -3,7 +3,7 @@
 use std::{error::Error, net::SocketAddr, process::ExitCode, time::Duration};
 
 use axum::{Router, http::header::CONTENT_TYPE, routing::get};
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
 use tokio::{net::TcpListener, sync::oneshot};
 use tollgate::{
     AnyRule,
@@ -39,8 +39,7 @@ const AT_THE_END: Duration = Duration::from_secs(5);
 
 async fn serve(flags: Flags) -> Result<(), Box<dyn Error>> {
     // The recorder first: metrics that are registered before it are lost.
-    let prometheus = PrometheusBuilder::new().install_recorder()?;
-    Metrics::describe();
+    let prometheus = recorder()?;
 
     let settings = Settings::new(flags.text("--brokers"), flags.text("--topic"));
     // Each start of a node needs a number of its own.
@@ -88,6 +87,21 @@ async fn serve(flags: Flags) -> Result<(), Box<dyn Error>> {
     let lost = synced.flush(AT_THE_END).await;
     println!("stopped; {lost} units were not pushed to the other nodes");
     Ok(())
+}
+
+/// Installs the recorder of metrics, with its upkeep.
+fn recorder() -> Result<PrometheusHandle, BuildError> {
+    let prometheus = PrometheusBuilder::new().install_recorder()?;
+    // Adds up the samples of histograms, which otherwise accumulate until a scrape.
+    let upkeep = prometheus.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            upkeep.run_upkeep();
+        }
+    });
+    Metrics::describe();
+    Ok(prometheus)
 }
 
 /// Returns a number that no other start of a node has.
