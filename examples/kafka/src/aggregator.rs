@@ -170,14 +170,18 @@ impl Aggregator {
             return Ok(());
         }
         let list: Vec<_> = new.keys().copied().collect();
+        let (now, counts) = (self.clock.now().as_nanos(), &self.counters.inner);
         let read = read_to_the_end(&self.settings, list.into_iter(), |partition, key, total| {
             let totals = new.entry(partition).or_default();
             match total {
                 _ if key == HEARTBEAT => {}
                 // Of an aggregator that wrote after it had lost the partition.
-                Some(total) if totals.get(key).is_some_and(|known| known.next > total.next) => {}
-                Some(total) => drop(totals.insert(key.to_owned(), total)),
-                None => drop(totals.remove(key)),
+                Ok(Some(total)) if totals.get(key).is_some_and(|known| known.next > total.next) => {
+                }
+                Ok(None) if totals.get(key).is_some_and(|known| !known.is_like_new(now)) => {}
+                Ok(Some(total)) => drop(totals.insert(key.to_owned(), total)),
+                Ok(None) => drop(totals.remove(key)),
+                Err(_) => counts.unreadable.add(1),
             }
         });
         drop(read.await?);

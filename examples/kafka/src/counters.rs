@@ -51,7 +51,8 @@ impl AggregatorCounters {
         self.inner.taken_in.get()
     }
 
-    /// Returns how many changes could not be read. They are left out.
+    /// Returns how many changes and totals could not be read, and how many changes were of keys
+    /// whose state a newer release wrote. They are left out.
     pub fn unreadable(&self) -> u64 {
         self.inner.unreadable.get()
     }
@@ -89,5 +90,6 @@ impl AggregatorCounters {
 pub(crate) struct NodeCounts {
     pub(crate) given_up: Count,
     pub(crate) outdated: Count,
+    pub(crate) unreadable: Count,
     pub(crate) failed: Count,
 }

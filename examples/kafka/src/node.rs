@@ -1,7 +1,7 @@
 //! A node: produces what it admitted, and reads the totals.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
@@ -15,7 +15,7 @@ use rdkafka::{
 };
 use tollgate::{
     AnyRule, Decision, Policy, Timestamp,
-    algorithm::Algorithm,
+    algorithm::{Algorithm, FleetRule},
     future::{BoxFuture, SyncFuture},
     key::Key,
     store::{
@@ -60,7 +60,7 @@ struct Inner {
 fn name(key: &StateKey) -> String {
     format!(
         "{}/{:016x}/{:016x}",
-        key.policy().name(),
+        key.policy().stored_name(),
         key.key().digest(),
         key.kind().as_u64()
     )
@@ -74,20 +74,23 @@ impl Kafka {
     /// When the brokers do not answer, or the topics have different numbers of partitions.
     pub async fn connect(settings: Settings, node: u64) -> Result<Self, crate::Error> {
         let partitions = partitions(&settings).await?;
-        let mut view = View::default();
+        let (mut view, counts) = (View::default(), NodeCounts::default());
+        let clock = SystemClock::default();
         let read = read_to_the_end(&settings, 0..partitions, |partition, key, total| {
-            view.read(partition, key, total);
+            let now = clock.now().as_nanos();
+            let read = total.map(|total| view.read(partition, key, total, now));
+            counts.unreadable.add(u64::from(read.is_err()));
         });
         let consumer = read.await?;
         let inner = Arc::new(Inner {
             producer: settings.producer().create()?,
             settings,
             partitions,
-            clock: SystemClock::default(),
+            clock,
             node,
             numbers: Mutex::new(0),
             view: Mutex::new(view),
-            counts: NodeCounts::default(),
+            counts,
         });
         tokio::spawn(read_on(Arc::downgrade(&inner), consumer));
         Ok(Self { inner })
@@ -134,6 +137,11 @@ impl Kafka {
     /// after it lost their partition. They are left out.
     pub fn outdated(&self) -> u64 {
         self.inner.counts.outdated.get()
+    }
+
+    /// Returns how many totals were no totals that this release can read. They are left out.
+    pub fn unreadable(&self) -> u64 {
+        self.inner.counts.unreadable.get()
     }
 
     /// Returns how often totals could not be read. The client connects again by itself.
@@ -235,12 +243,15 @@ async fn read_on(inner: Weak<Inner>, consumer: StreamConsumer) {
         match read {
             Ok(Ok(message)) => {
                 let key = message.key().and_then(|key| std::str::from_utf8(key).ok());
-                let is_news = key.is_none_or(|key| {
-                    let total = total(message.payload());
-                    inner.view().read(message.partition(), key, total)
-                });
-                if !is_news {
-                    inner.counts.outdated.add(1);
+                let Some(key) = key else {
+                    continue;
+                };
+                let now = inner.clock.now().as_nanos();
+                let read = total(message.payload());
+                match read.map(|total| inner.view().read(message.partition(), key, total, now)) {
+                    Ok(true) => {}
+                    Ok(false) => inner.counts.outdated.add(1),
+                    Err(_) => inner.counts.unreadable.add(1),
                 }
             }
             Ok(Err(KafkaError::PartitionEOF(_))) | Err(_) => {}
@@ -268,6 +279,11 @@ impl Backend for Kafka {
     }
 }
 
+/// Fails for rules whose units an aggregator cannot add to a key without a state.
+fn adds_up(rule: &AnyRule) -> Result<(), StoreError> {
+    rule.check_sync().map_err(StoreError::unsupported)
+}
+
 impl Store<AnyRule> for Kafka {
     type Answer = BoxFuture<Result<Decisions, StoreError>>;
     type Done = BoxFuture<Result<(), StoreError>>;
@@ -276,24 +292,33 @@ impl Store<AnyRule> for Kafka {
         let (inner, now) = (Arc::clone(&self.inner), self.inner.clock.now());
         let mut states: HashMap<String, Option<State>> = HashMap::new();
         let mut changes = Vec::new();
-        let decide = |ask: &Ask<'_, AnyRule>| -> Decision {
+        let decide = |ask: &Ask<'_, AnyRule>| -> Result<Decision, StoreError> {
             let own = ask.rule_for_key();
             let (rule, key) = (own.as_ref().unwrap_or(ask.rule()), name(&ask.state_key()));
-            let known = states.entry(key.clone());
-            let state = known.or_insert_with(|| inner.view().state(&key));
+            adds_up(rule)?;
+            let state = match states.entry(key.clone()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(inner.view().state(&key)?),
+            };
             let decision = rule.step(state, now, ask.cost()).decision();
             changes.push((key, inner.change(rule, now, 0, ask.cost().get())));
-            ask.charged(decision)
+            Ok(ask.charged(decision))
         };
-        let decisions: Vec<Decision> = asks.iter().map(decide).collect();
+        let decisions: Vec<Decision> = match asks.iter().map(decide).collect() {
+            Ok(decisions) => decisions,
+            Err(error) => return Check::Ready(Err(error)),
+        };
         if !decisions.iter().all(Decision::is_admitted) {
             let looks = self.looks(asks, now);
-            let decided = decisions.into_iter().zip(looks);
-            let decided = decided.map(|(decision, look)| match decision.is_admitted() {
-                true => look,
-                false => decision,
-            });
-            return Check::Ready(Ok(decided.collect()));
+            let replaced = |looks: Vec<Decision>| {
+                let decided = decisions.into_iter().zip(looks);
+                let decided = decided.map(|(decision, look)| match decision.is_admitted() {
+                    true => look,
+                    false => decision,
+                });
+                decided.collect()
+            };
+            return Check::Ready(looks.map(replaced));
         }
         Check::Pending(Box::pin(async move {
             inner.produce(changes).await?;
@@ -303,7 +328,7 @@ impl Store<AnyRule> for Kafka {
 
     fn look(&self, asks: &[Ask<'_, AnyRule>]) -> Check<Self::Answer> {
         let looks = self.looks(asks, self.inner.clock.now());
-        Check::Ready(Ok(looks.into_iter().collect()))
+        Check::Ready(looks.map(|looks| looks.into_iter().collect()))
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, AnyRule>>) -> Check<Self::Done> {
@@ -321,7 +346,7 @@ impl Store<AnyRule> for Kafka {
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let inner = Arc::clone(&self.inner);
-        let prefix = format!("{}/{:016x}/", policy.name(), key.digest());
+        let prefix = format!("{}/{:016x}/", policy.stored_name(), key.digest());
         let names = inner.view().keys_of(&prefix);
         let change = |name| {
             let change = Change {
@@ -337,6 +362,10 @@ impl Store<AnyRule> for Kafka {
         };
         let changes = names.into_iter().map(change).collect();
         Check::Pending(Box::pin(async move { inner.produce(changes).await }))
+    }
+
+    fn fits(&self, rule: &AnyRule) -> Result<(), tollgate::Error> {
+        rule.check_sync()
     }
 
     fn fleet(&self) -> Option<&dyn FleetStore<AnyRule, Error = Self::Error>> {
@@ -373,7 +402,7 @@ impl FleetStore<AnyRule> for Kafka {
             inner.produce(changes).await?;
             let (view, at) = (inner.view(), inner.clock.now());
             let pulled = names.iter().map(|name| {
-                let state = view.state(name);
+                let state = view.state(name)?;
                 Ok(Pulled { at, state })
             });
             Ok(pulled.collect())
@@ -382,12 +411,18 @@ impl FleetStore<AnyRule> for Kafka {
 }
 
 impl Kafka {
-    fn looks(&self, asks: &[Ask<'_, AnyRule>], now: Timestamp) -> Vec<Decision> {
+    fn looks(
+        &self,
+        asks: &[Ask<'_, AnyRule>],
+        now: Timestamp,
+    ) -> Result<Vec<Decision>, StoreError> {
         let view = self.inner.view();
         let look = |ask: &Ask<'_, AnyRule>| {
             let own = ask.rule_for_key();
             let rule = own.as_ref().unwrap_or(ask.rule());
-            rule.look(view.state(&name(&ask.state_key())).as_ref(), now)
+            adds_up(rule)?;
+            let state = view.state(&name(&ask.state_key()))?;
+            Ok(rule.look(state.as_ref(), now))
         };
         asks.iter().map(look).collect()
     }

@@ -72,6 +72,10 @@ impl Partition {
                 counts.redelivered.add(1);
                 return;
             }
+            Taken::Newer => {
+                counts.unreadable.add(1);
+                return;
+            }
         }
         // A repetition advances the offset, by which its node knows that it is in the total.
         self.changed.insert(key.to_owned());

@@ -12,6 +12,7 @@ use crate::{AggregatorCounters, Kafka};
 /// | `tollgate_kafka_keys` | `store` | keys with totals |
 /// | `tollgate_kafka_given_up_total` | `store` | changes that the node's own view lacked for a while |
 /// | `tollgate_kafka_outdated_total` | `store` | totals that were left out, because newer ones were known |
+/// | `tollgate_kafka_unreadable_total` | `store` | totals that were left out, because they could not be read |
 /// | `tollgate_kafka_failed_total` | `store` | failures of reading |
 impl Publish for Kafka {
     fn publish(&self, name: &str) {
@@ -26,6 +27,7 @@ impl Publish for Kafka {
         for (metric, value) in [
             ("tollgate_kafka_given_up_total", self.given_up()),
             ("tollgate_kafka_outdated_total", self.outdated()),
+            ("tollgate_kafka_unreadable_total", self.unreadable()),
             ("tollgate_kafka_failed_total", self.failed()),
         ] {
             counter!(metric, "store" => store()).absolute(value);

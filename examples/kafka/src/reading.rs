@@ -84,7 +84,7 @@ pub(crate) async fn check_ends(settings: &Settings, next: Vec<(i32, i64)>) -> Re
 pub(crate) fn read_to_the_end<'a>(
     settings: &Settings,
     partitions: impl Iterator<Item = i32>,
-    mut read: impl FnMut(i32, &str, Option<Total>) + Send + 'a,
+    mut read: impl FnMut(i32, &str, Read) + Send + 'a,
 ) -> impl Future<Output = Result<StreamConsumer, KafkaError>> + Send + 'a {
     let topic = settings.totals();
     let mut list = TopicPartitionList::new();
@@ -114,6 +114,10 @@ pub(crate) fn read_to_the_end<'a>(
     }
 }
 
-pub(crate) fn total(payload: Option<&[u8]>) -> Option<Total> {
-    payload.and_then(|payload| serde_json::from_slice(payload).ok())
+/// A message of the topic of totals: a total, `None` if its key was removed, or an error if the
+/// message cannot be read.
+pub(crate) type Read = Result<Option<Total>, serde_json::Error>;
+
+pub(crate) fn total(payload: Option<&[u8]>) -> Read {
+    payload.map(serde_json::from_slice).transpose()
 }

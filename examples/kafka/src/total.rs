@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tollgate::algorithm::{Algorithm, Codec};
+use tollgate::{
+    Error,
+    algorithm::{Algorithm, Codec},
+};
 
 use crate::message::{Change, State};
 
@@ -45,12 +48,26 @@ pub(crate) enum Taken {
     Repeated,
     /// The brokers have delivered it before.
     Redelivered,
+    /// A newer release wrote the state, and the change does not remove it.
+    Newer,
 }
 
 impl Total {
-    pub(crate) fn state(&self) -> Option<State> {
-        let bytes = self.state.as_deref()?;
-        State::from_bytes(bytes).ok()
+    /// Returns the state. Damaged bytes are none.
+    ///
+    /// # Errors
+    ///
+    /// If a newer release wrote it.
+    pub(crate) fn state(&self) -> Result<Option<State>, Error> {
+        match self.state.as_deref().map(State::from_bytes).transpose() {
+            Err(error) if error.is_newer_state() => Err(error),
+            state => Ok(state.ok().flatten()),
+        }
+    }
+
+    /// Returns `true` if the key may be removed at this instant, in nanoseconds of Unix time.
+    pub(crate) fn is_like_new(&self, now: u64) -> bool {
+        self.until <= now
     }
 
     /// Takes in the change at an offset of its partition.
@@ -58,6 +75,11 @@ impl Total {
         if offset < self.next {
             return Taken::Redelivered;
         }
+        let mut state = match self.state() {
+            Ok(state) => state,
+            Err(_) if change.is_reset => None,
+            Err(_) => return Taken::Newer,
+        };
         self.next = offset + 1;
         let last = self.last.entry(change.node).or_default();
         if change.number <= last.number {
@@ -67,7 +89,6 @@ impl Total {
             number: change.number,
             at: now,
         };
-        let mut state = self.state();
         change.apply(&mut state);
         if let (Some(rule), Some(state)) = (change.rule(), &state) {
             self.until = self.until.max(rule.forgettable_at(state).as_nanos());
@@ -121,6 +142,30 @@ mod tests {
         assert_eq!(total.take_in(&change(1, 2), 2, 0), Taken::In);
         // Another start of the node, with numbers of its own.
         assert_eq!(total.take_in(&change(2, 1), 3, 0), Taken::In);
+    }
+
+    #[test]
+    fn a_state_of_a_newer_release_is_only_replaced_by_a_reset() {
+        let mut total = Total::default();
+        total.take_in(&change(1, 1), 0, 0);
+        let damaged = Total {
+            state: Some(vec![0xff]),
+            ..total.clone()
+        };
+        assert!(damaged.state().unwrap().is_none());
+        // The version is in the lower bits of the first byte.
+        let state = total.state.as_mut().unwrap();
+        state[0] |= 7;
+        assert!(total.state().is_err());
+        let before = (total.state.clone(), total.next);
+        assert_eq!(total.take_in(&change(1, 2), 1, 0), Taken::Newer);
+        assert_eq!((total.state.clone(), total.next), before);
+        let reset = Change {
+            is_reset: true,
+            ..change(1, 3)
+        };
+        assert_eq!(total.take_in(&reset, 2, 0), Taken::In);
+        assert_eq!((total.state, total.next), (None, 3));
     }
 
     #[test]

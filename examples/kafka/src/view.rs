@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use tollgate::store::StoreError;
+
 use crate::{
     message::{Change, State},
     own_changes::{OwnChanges, TopicPosition},
@@ -20,10 +22,22 @@ pub(crate) struct View {
 impl View {
     /// Takes in what was read from a partition. Returns `false` if that is older than what is
     /// known: an aggregator has written it that had lost the partition.
-    pub(crate) fn read(&mut self, partition: i32, key: &str, total: Option<Total>) -> bool {
+    pub(crate) fn read(
+        &mut self,
+        partition: i32,
+        key: &str,
+        total: Option<Total>,
+        now: u64,
+    ) -> bool {
         let Some(total) = total else {
-            self.totals.remove(key);
-            return true;
+            // A removal has no offset. The aggregator of the partition removes only keys that have
+            // been like new for long.
+            let known = self.totals.get(key);
+            let is_news = known.is_none_or(|(_, known)| known.is_like_new(now));
+            if is_news {
+                self.totals.remove(key);
+            }
+            return is_news;
         };
         if key == HEARTBEAT {
             self.reach(partition, total.as_of);
@@ -55,10 +69,17 @@ impl View {
         self.own.note(key, change, total, (now, keep))
     }
 
-    pub(crate) fn state(&self, key: &str) -> Option<State> {
-        let mut state = self.totals.get(key).and_then(|(_, total)| total.state());
+    /// Returns the state of a key.
+    ///
+    /// # Errors
+    ///
+    /// If a newer release wrote it.
+    pub(crate) fn state(&self, key: &str) -> Result<Option<State>, StoreError> {
+        let total = self.totals.get(key).map(|(_, total)| total.state());
+        let state = total.transpose().map_err(StoreError::unsupported)?;
+        let mut state = state.flatten();
         self.own.apply(key, &mut state);
-        state
+        Ok(state)
     }
 
     /// Returns the instant before which all changes of a partition are known.
@@ -100,18 +121,32 @@ mod tests {
     #[test]
     fn an_older_total_of_the_same_partition_is_left_out() {
         let mut view = View::default();
-        assert!(view.read(0, "a", total(5, 50)));
-        assert!(!view.read(0, "a", total(4, 60)));
+        assert!(view.read(0, "a", total(5, 50), 0));
+        assert!(!view.read(0, "a", total(4, 60), 0));
         assert_eq!(view.as_of(0), Some(50));
-        assert!(view.read(1, "a", total(1, 60)), "of other offsets");
-        assert!(view.read(1, "a", None));
+        assert!(view.read(1, "a", total(1, 60), 0), "of other offsets");
+    }
+
+    #[test]
+    fn a_key_is_removed_only_once_it_is_like_new() {
+        let mut view = View::default();
+        let spent = Total {
+            until: 100,
+            ..Total::default()
+        };
+        assert!(view.read(0, "a", Some(spent), 50));
+        assert!(!view.read(0, "a", None, 99));
+        assert_eq!(view.keys(), 1);
+        assert!(view.read(0, "a", None, 100));
         assert_eq!(view.keys(), 0);
+        assert!(view.read(0, "b", None, 100), "of a key without a total");
     }
 
     #[test]
     fn a_heartbeat_is_of_its_partition() {
         let mut view = View::default();
-        assert!(view.read(0, HEARTBEAT, total(0, 50)) && view.read(1, HEARTBEAT, total(0, 70)));
+        assert!(view.read(0, HEARTBEAT, total(0, 50), 0));
+        assert!(view.read(1, HEARTBEAT, total(0, 70), 0));
         let seen = [0, 1, 2].map(|partition| view.as_of(partition));
         assert_eq!(seen, [Some(50), Some(70), None]);
         assert_eq!(view.keys(), 0);

@@ -176,22 +176,8 @@ async fn a_total_that_is_older_is_left_out() {
     until_all_see(&[&kafka], "alice", 20).await;
     aggregator.end().await;
 
-    let settings = &cluster.settings;
-    let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", &settings.brokers);
-    let producer: FutureProducer = config.create().unwrap();
-    let topic = format!("{}.totals", settings.topic);
-    let key = state_key("alice");
-    let key = format!(
-        "api/{:016x}/{:016x}",
-        key.key().digest(),
-        key.kind().as_u64()
-    );
     let old = r#"{"state":null,"next":1,"last":{},"as_of":0,"until":0}"#;
-    let partition = i32::try_from(tollgate::key::Key::from(&*key).digest() % PARTITIONS as u64);
-    let record = FutureRecord::to(&topic).partition(partition.unwrap());
-    let sent = producer.send(record.key(&key).payload(old), SOON).await;
-    sent.unwrap();
+    write_total(&cluster, "alice", Some(old)).await;
     until("an older total", || {
         (kafka.outdated() == 1)
             .then_some(())
@@ -203,4 +189,58 @@ async fn a_total_that_is_older_is_left_out() {
     let _aggregator = cluster.aggregator().await;
     push(&kafka, "alice", Batch { node: 7, number: 3 }, 1).await;
     until_all_see(&[&kafka, &cluster.store(2).await], "alice", 21).await;
+}
+
+/// Writes to the topic of totals.
+async fn write_total(cluster: &Cluster, key: &str, payload: Option<&str>) {
+    let settings = &cluster.settings;
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", &settings.brokers);
+    let producer: FutureProducer = config.create().unwrap();
+    let topic = format!("{}.totals", settings.topic);
+    let key = state_key(key);
+    let key = format!(
+        "api/{:016x}/{:016x}",
+        key.key().digest(),
+        key.kind().as_u64()
+    );
+    let partition = i32::try_from(tollgate::key::Key::from(&*key).digest() % PARTITIONS as u64);
+    let record = FutureRecord::<str, str>::to(&topic)
+        .partition(partition.unwrap())
+        .key(&key);
+    let record = match payload {
+        Some(payload) => record.payload(payload),
+        None => record,
+    };
+    producer.send(record, SOON).await.unwrap();
+}
+
+/// An aggregator that had lost its partition removed a key that is in use, and a foreign program
+/// wrote to the topic.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removal_of_a_key_in_use_and_foreign_bytes_are_left_out() {
+    let cluster = Cluster::start().await;
+    let kafka = cluster.store(1).await;
+    let aggregator = cluster.aggregator().await;
+    push(&kafka, "alice", Batch { node: 7, number: 1 }, 10).await;
+    until_all_see(&[&kafka], "alice", 10).await;
+    aggregator.end().await;
+
+    write_total(&cluster, "alice", None).await;
+    write_total(&cluster, "alice", Some("foreign")).await;
+    until("both", || {
+        let left_out = (kafka.outdated(), kafka.unreadable());
+        (left_out == (1, 1))
+            .then_some(())
+            .ok_or(format!("{left_out:?}"))
+    })
+    .await;
+    let late = cluster.store(2).await;
+    assert_eq!(late.unreadable(), 1);
+    assert_eq!([&kafka, &late].map(|node| spent(node, "alice")), [10, 10]);
+
+    let aggregator = cluster.aggregator().await;
+    push(&kafka, "alice", Batch { node: 7, number: 2 }, 1).await;
+    until_all_see(&[&kafka, &late], "alice", 11).await;
+    assert_eq!(aggregator.counters.unreadable(), 1);
 }

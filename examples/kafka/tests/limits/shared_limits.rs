@@ -155,3 +155,39 @@ async fn refunds_and_resets_are_messages() {
     until_all_see(&[&kafka], "alice", 0).await;
     aggregator.end().await;
 }
+
+/// A limit that was given another name begins with what its clients have spent under the old one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renamed_limit_goes_on_with_its_states() {
+    let cluster = Cluster::start().await;
+    let _aggregator = cluster.aggregator().await;
+    let kafka = cluster.store(1).await;
+    let (rule, key) = (rule(), Key::from("alice"));
+    let renamed = Policy::new("clients").with_states_of(&Policy::new("api"));
+    assert!(acquire(&kafka, "alice").await.unwrap());
+    let ask = Ask::new(&renamed, &rule, key, Cost::ONE);
+    kafka.acquire(&[ask]).await.unwrap();
+    until_all_see(&[&kafka], "alice", 2).await;
+    kafka.reset(&renamed, &key).await.unwrap();
+    until_all_see(&[&kafka], "alice", 0).await;
+}
+
+/// Without `.synced(…)`, too, which refuses them by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_that_do_not_add_up_are_refused() {
+    let cluster = Cluster::start().await;
+    let kafka = cluster.store(1).await;
+    assert!(Store::fits(&kafka, &rule()).is_ok());
+    for rule in [
+        "fixed-window 5/1m from=first-call",
+        "warm-up 200/s over=10s cold=3",
+    ] {
+        let rule: tollgate::AnyRule = rule.parse().unwrap();
+        assert!(Store::fits(&kafka, &rule).is_err(), "{rule}");
+        let policy = Policy::new("api");
+        let ask = || [Ask::new(&policy, &rule, Key::from("alice"), Cost::ONE)];
+        for answer in [kafka.acquire(&ask()).await, kafka.look(&ask()).await] {
+            assert!(answer.unwrap_err().is_unsupported(), "{rule}");
+        }
+    }
+}
