@@ -168,3 +168,38 @@ async fn settlements_that_cannot_be_written_are_errors_and_counted() {
     }
     assert_eq!(store.stats().unsettled, unsettled);
 }
+
+/// A settlement that cannot be written, in either direction, in one request with a call of its
+/// client.
+#[tokio::test]
+async fn refusals_are_those_of_the_states_without_the_corrections() {
+    let server = servers::Redis::start();
+    let store: Redis<AnyRule> = Redis::connect(server.url()).await.unwrap();
+    for rule in RULES {
+        let rule: AnyRule = rule.parse().unwrap();
+        let acquire = async |cost| {
+            let cost = Cost::new(cost).unwrap();
+            let ask = Ask::new(policy(), &rule, Key::from(HALF), cost);
+            store.acquire(&[ask]).await.map(only)
+        };
+        for (cost, actual, asked) in [(5, 3, 3), (1, 5, 1), (4, 4, 2)] {
+            let mut decision = acquire(cost).await.unwrap();
+            let charge = decision.take_charge().unwrap();
+            let key = Key::from(HALF);
+            let settlement = Settlement::new(policy(), &rule, key, charge, actual).unwrap();
+            server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+            let settled = store.settle(vec![settlement]).into_future();
+            let (_, refused) = join(settled, acquire(asked)).await;
+            server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+            let about = format!("{rule}: {cost} to {actual}");
+            match refused {
+                Ok(decision) => {
+                    assert!(!decision.is_admitted(), "{about}");
+                    assert_eq!(decision.remaining(), Some(5 - cost), "{about}");
+                }
+                Err(error) => assert!(error.to_string().contains("OOM"), "{about}: {error}"),
+            }
+            server.command(&["FLUSHALL"]);
+        }
+    }
+}

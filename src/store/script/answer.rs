@@ -190,16 +190,18 @@ fn take_parts(bytes: &mut &[u8], count: usize) -> Option<Vec<Option<ScriptTuple>
     (0..count).map(|_| part(bytes)).collect()
 }
 
-/// Returns the result of each call of a request, in their order. `unwritten` returns the error for
-/// a write that the server rejected.
+/// Returns the result of each call of a request, in their order. `corrected` are the indices of the
+/// keys that the request corrects; `unwritten` returns the error for a write that the server
+/// rejected.
 pub(super) fn decided<'c, Rule: Scripted + 'c>(
     answer: &ScriptAnswer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
+    corrected: &[usize],
     unwritten: impl FnOnce(&str) -> StoreError,
 ) -> Vec<Result<Decisions, StoreError>> {
     match &answer.unwritten {
         None => decisions(answer, calls),
-        Some(why) => refusals(answer, calls, &unwritten(why)),
+        Some(why) => refusals(answer, calls, corrected, &unwritten(why)),
     }
 }
 
@@ -245,16 +247,19 @@ fn decisions<'c, Rule: Scripted + 'c>(
 }
 
 /// Returns the result of each call if the server rejected the write. Refusals hold, because they
-/// write nothing; calls that would be admitted fail.
+/// write nothing; calls that would be admitted fail. So do calls about a corrected key, because its
+/// answer has the state after a correction that was not written.
 fn refusals<'c, Rule: Scripted + 'c>(
     answer: &ScriptAnswer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
+    corrected: &[usize],
     error: &StoreError,
 ) -> Vec<Result<Decisions, StoreError>> {
     let result = |call: &ScriptCall<Rule>| {
         // Each by itself: no call before it was charged.
         let decisions = Replay::new(answer).decide(call);
-        if decisions.is_admitted() {
+        let is_corrected = call.0.iter().any(|ask| corrected.contains(&ask.at.index));
+        if decisions.is_admitted() || is_corrected {
             Err(error.duplicate())
         } else {
             Ok(decisions)

@@ -454,7 +454,8 @@ where
             .await?;
         let answer = ScriptAnswer::read(request.program, &bytes, request.states)?;
         let unwritten = |why: &str| self.data.unwritten(why);
-        Ok(decided(&answer, calls.iter(), unwritten))
+        let corrected = &request.corrected;
+        Ok(decided(&answer, calls.iter(), corrected, unwritten))
     }
 }
 

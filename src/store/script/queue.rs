@@ -295,7 +295,7 @@ where
             keys,
             states,
             argument,
-            ..
+            corrected,
         } = request;
         let answer = self.data.evaluate(program, keys, argument).await;
         // The answer reports whether the server accepted the writes, and so the corrections.
@@ -303,13 +303,14 @@ where
         let decided = answer.and_then(|bytes| {
             let answer = ScriptAnswer::read(program, &bytes, states)?;
             self.counters.healed.add(answer.healed);
-            self.unsettled.add(answer.unsettled);
-            settled = match &answer.unwritten {
-                None => Ok(()),
-                Some(why) => Err(self.data.unwritten(why)),
-            };
+            match &answer.unwritten {
+                None => self.unsettled.add(answer.unsettled),
+                // Each settler counts its own.
+                Some(why) => settled = Err(self.data.unwritten(why)),
+            }
             let calls = calls.iter().map(AsRef::as_ref);
-            Ok(decided(&answer, calls, |why| self.data.unwritten(why)))
+            let unwritten = |why: &str| self.data.unwritten(why);
+            Ok(decided(&answer, calls, &corrected, unwritten))
         });
         let failure = decided.as_ref().err().or(settled.as_ref().err());
         for settler in settlers {

@@ -39,7 +39,7 @@ end
 
 -- Returns a state after a correction, or nil if it has not changed. Parts of other kinds of rules stay as they are.
 local function settled(rule, state, charges, beside)
-  local after, changed = {}, false
+  local after, changed, forgotten = {}, false, 0
   for n, part in ipairs(rule) do
     local log = beside and beside[n]
     local known = checked(part, state, n, log)
@@ -52,13 +52,14 @@ local function settled(rule, state, charges, beside)
       -- (as of)
       local new, forgets = settles[part[1]](part, known, at, charge, log)
       if forgets then
-        answer[4] = answer[4] + 1
+        forgotten = 1
       end
       if new ~= nil and not is_same(new, known) then
         after[n], changed = new, true
       end
     end
   end
+  answer[4] = answer[4] + forgotten
   return changed and after or nil
 end
 
