@@ -30,7 +30,7 @@ use super::protocol::{Commands, NOT_A_NUMBER, Response, TOO_LARGE, is_out_of_mem
 use crate::{
     locks::lock,
     store::StoreError,
-    time::{Clock, Timestamp, TokioClock},
+    time::{Clock, LeaseClock, Timestamp, TokioClock},
 };
 
 /// A pipelined connection. It is closed when this is dropped.
@@ -65,15 +65,11 @@ impl Pipeline {
             clock,
             server_time: Mutex::new(ServerTime {
                 seconds: 0,
-                at: clock.now(),
+                at: LeaseClock.now(),
             }),
             patience: response_timeout.saturating_mul(2),
             max_item_size: u64::MAX,
         }
-    }
-
-    pub(super) fn now(&self) -> Timestamp {
-        self.clock.now()
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -92,18 +88,17 @@ impl Pipeline {
     /// by up to a thousandth.
     fn latest_server_time(&self) -> u64 {
         let ServerTime { seconds, at } = *self.server_time();
-        let since = self.clock.now().saturating_since(at).as_secs();
+        let since = LeaseClock.now().saturating_since(at).as_secs();
         seconds.saturating_add(since + since / 1000 + 2)
     }
 
     /// Returns the server's Unix time, to within a second or so; `None` if it was requested too
     /// long ago.
     pub(super) fn server_now(&self) -> Option<Timestamp> {
-        /// Maximum age of the server's time: the local clock stands still while this machine is
-        /// suspended.
+        /// Maximum age of the server's time: the rates of the two clocks differ.
         const MAX_AGE: Duration = Duration::from_secs(60);
         let ServerTime { seconds, at } = *self.server_time();
-        let since = self.clock.now().saturating_since(at);
+        let since = LeaseClock.now().saturating_since(at);
         // The server reports whole seconds; half a second more is the middle.
         let now = Duration::from_secs(seconds)
             .saturating_add(Duration::from_millis(500))
@@ -160,7 +155,8 @@ impl Pipeline {
     }
 }
 
-/// The server's Unix time in seconds, and the local time at which it was requested.
+/// The server's Unix time in seconds, and the time of [`LeaseClock`] at which it was requested: that
+/// clock goes on while this machine is suspended.
 #[derive(Clone, Copy)]
 pub(super) struct ServerTime {
     pub(super) seconds: u64,

@@ -19,7 +19,7 @@ use crate::{
     locks::lock,
     stats::Counter,
     store::{StoreError, engine::SingleFlight},
-    time::Timestamp,
+    time::{Clock, LeaseClock, Timestamp},
 };
 
 /// Limit of the bytes that an item takes besides its value: its header, its key, and the overhead
@@ -115,7 +115,7 @@ impl Pool {
         if let Some(now) = pipeline.server_now() {
             return Ok(Some(now));
         }
-        let at = pipeline.now();
+        let at = LeaseClock.now();
         let (_, pipeline, responses) = self.send(|commands| _ = commands.plain("stats")).await?;
         let seconds = stat_number(&responses, "time")?;
         pipeline.set_server_time(ServerTime { seconds, at });
@@ -224,7 +224,7 @@ async fn handshake(mut pipeline: Pipeline) -> Result<Pipeline, StoreError> {
         Some(Response::Version(_)) => {}
         other => return Err(unexpected(other)),
     }
-    let asked_at = pipeline.now();
+    let asked_at = LeaseClock.now();
     let probe = pipeline.send(|commands| {
         commands.get(UNUSED_KEY, true).subtract(UNUSED_KEY, 1);
         commands.delete(UNUSED_KEY, Precondition::Unchanged(1));
