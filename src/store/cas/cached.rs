@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use super::{
     Loaded,
-    frame::{Frame, ValueChange},
+    frame::{Draft, Frame, ValueChange},
 };
-use crate::time::{Clock, Timestamp};
+use crate::{
+    algorithm::Codec,
+    time::{Clock, Timestamp},
+};
 
 /// Chooses between the cached value and a load. If other processes write the key, too, the cached
 /// value is often old: each time that it was, it is left out twice as often.
@@ -32,6 +35,10 @@ impl CacheTrust {
 /// Time for which the store's time is derived from the clock of this process, before it is read
 /// again.
 const RECKONED: Duration = Duration::from_secs(1);
+
+/// Time for which states are kept after they no longer matter by the clock of the host that writes
+/// them. The clocks of other hosts may be behind by less.
+const CLOCKS_APART: Duration = Duration::from_secs(60);
 
 /// The value under a key when it was last read or written.
 pub(super) struct CachedValue<V, S> {
@@ -88,12 +95,34 @@ impl<V, S> CachedValue<V, S> {
     ///
     /// If it is derived, it is ahead of the store's time by the drift of the clocks at most,
     /// because the clock of this process was read after it.
-    pub(super) fn now(&self, clock: &impl Clock) -> Timestamp {
+    fn now(&self, clock: &impl Clock) -> Timestamp {
         match self.clocks {
             None => clock.now(),
             Some([store, _]) if self.source == ValueSource::Load => store,
             Some([store, own]) => store.saturating_add(clock.now().saturating_since(own)),
         }
+    }
+
+    /// Returns the time for which states are kept after they no longer matter: none if all hosts
+    /// decide by the store's clock.
+    fn margin(&self) -> Duration {
+        match self.clocks {
+            None => CLOCKS_APART,
+            Some(_) => Duration::ZERO,
+        }
+    }
+
+    /// Begins work on the states.
+    pub(super) fn draft(&mut self, clock: &impl Clock) -> Draft<'_, S>
+    where
+        S: Codec + Clone,
+    {
+        let (now, margin, is_newer) = (
+            self.now(clock),
+            self.margin(),
+            self.form == ValueForm::Newer,
+        );
+        Draft::new(&mut self.frame, is_newer, now, margin)
     }
 
     /// Returns `true` if the store's clock must be read again: it was read too long ago, or the

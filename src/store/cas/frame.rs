@@ -115,11 +115,16 @@ impl<S> Frame<S> {
         &self.bytes
     }
 
-    /// Replaces the states of these kinds and drops those that no longer matter. Returns the new
-    /// value, and the time for which it matters.
+    /// Replaces the states of these kinds and drops those that have not mattered for `margin`.
+    /// Returns the new value, and the time for which it must be kept.
     ///
     /// Of more than [`MOST`] states, those go that matter least long, and the new ones last.
-    fn with(&self, written: Vec<WrittenState<S>>, now: Timestamp) -> (Self, Duration)
+    fn with(
+        &self,
+        written: Vec<WrittenState<S>>,
+        now: Timestamp,
+        margin: Duration,
+    ) -> (Self, Duration)
     where
         S: Clone,
     {
@@ -133,7 +138,12 @@ impl<S> Frame<S> {
             .filter_map(|written| {
                 let (state, bytes) = written.state.as_ref()?;
                 let until = self.until(written, bytes, now);
-                (until > now).then_some((written.kind, until, &bytes[..], state))
+                (until.saturating_add(margin) > now).then_some((
+                    written.kind,
+                    until,
+                    &bytes[..],
+                    state,
+                ))
             })
             .collect();
         news.sort_by_key(|(_, until, ..)| Reverse(*until));
@@ -143,7 +153,7 @@ impl<S> Frame<S> {
         let last_of_others = others.iter().map(|entry| kept_until(entry)).max();
         let last = news
             .first()
-            .map(|(_, until, ..)| *until)
+            .map(|(_, until, ..)| until.saturating_add(margin))
             .max(last_of_others);
         let others = others.into_iter().map(|entry| {
             let bytes = &self.bytes[entry.at.clone()];
@@ -206,15 +216,14 @@ impl<S> Frame<S> {
 
 impl<S: Codec> Frame<S> {
     /// Returns the state of a kind, until when it matters, and `true` if it was decoded just now;
-    /// `None` if there is none.
-    ///
-    /// A state that cannot be read counts as none once it no longer matters.
+    /// `None` if there is none, or it no longer matters.
     fn open(
         &mut self,
         kind: StateKind,
         now: Timestamp,
     ) -> Option<(&StoredState<S>, Timestamp, bool)> {
-        let entry = self.entries.iter_mut().find(|entry| entry.kind == kind)?;
+        let is_it = |entry: &&mut StoredEntry<S>| entry.kind == kind && entry.until > now;
+        let entry = self.entries.iter_mut().find(is_it)?;
         let is_first = matches!(entry.held, StoredState::Unread);
         if is_first {
             entry.held = match S::from_bytes(&self.bytes[entry.at.clone()]) {
@@ -223,8 +232,7 @@ impl<S: Codec> Frame<S> {
                 Err(_) => StoredState::Damaged,
             };
         }
-        let is_read = matches!(entry.held, StoredState::State(_));
-        (is_read || entry.until > now).then_some((&entry.held, entry.until, is_first))
+        Some((&entry.held, entry.until, is_first))
     }
 }
 
@@ -269,6 +277,8 @@ fn foreign() -> error::Error {
 /// decoded.
 pub(super) struct Draft<'a, S> {
     now: Timestamp,
+    /// Time for which states are kept after they no longer matter.
+    margin: Duration,
     frame: &'a mut Frame<S>,
     /// `true` if a newer program wrote the value. Then only a reset may replace it.
     is_newer: bool,
@@ -304,9 +314,15 @@ impl<S> ValueChange<S> {
 }
 
 impl<'a, S: Codec + Clone> Draft<'a, S> {
-    pub(super) fn new(frame: &'a mut Frame<S>, is_newer: bool, now: Timestamp) -> Self {
+    pub(super) fn new(
+        frame: &'a mut Frame<S>,
+        is_newer: bool,
+        now: Timestamp,
+        margin: Duration,
+    ) -> Self {
         Self {
             now,
+            margin,
             frame,
             is_newer,
             is_reset: false,
@@ -450,7 +466,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
 
     /// Returns the value to be written; `None` if it has not changed.
     pub(super) fn change(self) -> Option<ValueChange<S>> {
-        let now = self.now;
+        let (now, margin) = (self.now, self.margin);
         let written = self
             .states
             .into_iter()
@@ -480,9 +496,9 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
             return None;
         }
         let (frame, keep) = if self.is_reset {
-            Frame::default().with(written, now)
+            Frame::default().with(written, now, margin)
         } else {
-            self.frame.with(written, now)
+            self.frame.with(written, now, margin)
         };
         (frame.bytes() != self.frame.bytes()).then_some(ValueChange { frame, keep })
     }

@@ -104,10 +104,11 @@ use crate::{
 /// All processes decide by the clock of the store if the store returns [its
 /// time](super::Loaded::now). Otherwise each decides by its own clock, and the state of a key
 /// stands at the latest instant that any process has written, because no rule lets time step back
-/// behind its last write. If the clocks of all hosts lie within d, a rule admits in any span T at
-/// most what it admits in T + d: a host that is ahead spends up to d in advance, once, and the key
-/// gets nothing more until the other hosts have caught up. Waits are those of the host that
-/// decides. Calls [in flight](crate::InFlight#stores) need a lease well above d.
+/// behind its last write. If the clocks of all hosts lie within d, less than a minute, a rule
+/// admits in any span T at most what it admits in T + d: a host that is ahead spends up to d in
+/// advance, once, and the key gets nothing more until the other hosts have caught up. Waits are
+/// those of the host that decides. Calls [in flight](crate::InFlight#stores) need a lease well
+/// above d.
 ///
 /// # Stored data
 ///
@@ -127,8 +128,9 @@ use crate::{
 /// replaces the state of its own kind, and leaves the others as they are. Each state is dropped 15
 /// minutes after its rule says that it no longer matters, at the next write, so that hosts whose
 /// clocks differ by less forget nothing of each other. There are at most 16 states: of more, those
-/// go that matter least long. The value expires with the last of its states; one without a state
-/// that matters is removed. `reset` removes the value, and so clears all kinds.
+/// go that matter least long. The value expires with the last of its states, or a minute later if
+/// the store returns no time; one without a state is removed. `reset` removes the value, and so
+/// clears all kinds.
 ///
 /// | value under a key | result of a call |
 /// |---|---|

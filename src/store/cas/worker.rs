@@ -33,7 +33,6 @@ use super::{
     CompareAndSwap, Loaded, Swap, Swapped,
     builder::CasSettings,
     cached::{CacheTrust, CachedValue, ValueForm, ValueSource},
-    frame::Draft,
     store::CasCounters,
     sync::PulledBytes,
 };
@@ -338,8 +337,7 @@ where
                 Some(cached) => cached,
                 None => self.load().await?,
             };
-            let now = cached.now(&self.queue.clock);
-            let mut draft = Draft::new(&mut cached.frame, cached.form == ValueForm::Newer, now);
+            let mut draft = cached.draft(&self.queue.clock);
             let jobs = self.batch.iter();
             let answers = jobs.map(|job| draft.apply(&job.work)).collect();
             self.queue.counters.healed.add(draft.healed);
@@ -394,8 +392,7 @@ where
             let value = bytes.clone().map(|bytes| ((), bytes));
             let loaded = Loaded { value, now };
             let mut cached = CachedValue::read(loaded, ValueSource::Load, &self.queue.clock);
-            let now = cached.now(&self.queue.clock);
-            let mut draft = Draft::new(&mut cached.frame, cached.form == ValueForm::Newer, now);
+            let mut draft = cached.draft(&self.queue.clock);
             let answer = draft.apply(&job.work);
             match draft.change() {
                 None => answer,

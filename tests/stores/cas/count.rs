@@ -58,7 +58,7 @@ async fn a_decision_takes_a_load_and_a_swap_and_a_refusal_a_load() {
 
 #[tokio::test(start_paused = true)]
 async fn a_state_that_no_longer_matters_is_not_stored() {
-    let (store, policy) = (a_store(WAYS), Policy::new("api"));
+    let (store, policy) = (a_store(Ways { time: true, ..WAYS }), Policy::new("api"));
     let rule = TokenBucket::per_hour(1);
     let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
     let answer = store.acquire(&ask).await.unwrap();

@@ -63,10 +63,9 @@ where
     let mut random = Random::new(seed);
     let mut kept: HashMap<(usize, StateKind), Kept<R::State>> = HashMap::new();
     // If the clock steps back, an expired state can return, as the states of other kinds keep the
-    // value alive.
-    let steps_back = rules
-        .iter()
-        .all(|rule| rule.state_kind() == rules[0].state_kind());
+    // value alive, and so does a store that returns no time.
+    let is_one_kind = |rule: &R| rule.state_kind() == rules[0].state_kind();
+    let steps_back = ways.time && rules.iter().all(is_one_kind);
     let mut charges: Vec<(usize, R, Charge)> = Vec::new();
     for n in 0..80 {
         let which = random.below(2) as usize;
