@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     CasStoreBuilder, CompareAndSwap,
     sync::{count_node, sync},
-    worker::{Asks, SwapQueue, Work, receive},
+    worker::{AnswerReceiver, Asks, SwapQueue, Work, receive},
 };
 use crate::{
     algorithm::{Algorithm, Codec, fits_shared},
@@ -17,7 +17,7 @@ use crate::{
         Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Renewed,
         Settlement, Store, StoreError, StoreId, SyncFuture,
         ask::{ResolvedAsk, policies},
-        engine::{Answers, given_back, runtime, spawn_detached},
+        engine::{Answers, Unsettled, given_back, runtime, spawn_detached},
         names::{key_name, nodes_name},
     },
     time::{Clock, SystemClock},
@@ -229,7 +229,8 @@ stats! {
         given {
             /// Settlements that gave nothing back because [too
             /// many](crate::LeakyBucket#calls-that-are-cancelled) did before, and those that
-            /// failed, or whose answer was lost. They may have been made, so none is repeated.
+            /// failed, or whose answer was lost; also those by which a call about several keys
+            /// returns what it has charged. They may have been made, so none is repeated.
             unsettled: u64 = "tollgate_store_unsettled_total"[],
         }
     }
@@ -326,17 +327,7 @@ where
             };
             self.queue.ask(key, work)
         });
-        let answers: Vec<_> = answers.collect();
-        let unsettled = self.queue.unsettled.clone();
-        let settling = unsettled.settling(answers.len());
-        settling.make_each(answers.into_iter().map(move |answer| {
-            let unsettled = unsettled.clone();
-            async move {
-                let answers = receive(answer?).await?;
-                unsettled.add(answers.forgets.into());
-                Ok(())
-            }
-        }))
+        settled(&self.queue.unsettled, answers.collect())
     }
 
     fn renew(&self, renewal: Settlement<'_, Rule>) -> BoxFuture<Renewed> {
@@ -480,7 +471,24 @@ where
     results
 }
 
-/// Refunds what was spent. If the store fails meanwhile, the charge stays.
+/// Awaits settlements, and counts those that fail or refund nothing.
+fn settled(
+    unsettled: &Unsettled,
+    answers: Vec<Result<AnswerReceiver, StoreError>>,
+) -> Check<BoxFuture<Result<(), StoreError>>> {
+    let unsettled = unsettled.clone();
+    let settling = unsettled.settling(answers.len());
+    settling.make_each(answers.into_iter().map(move |answer| {
+        let unsettled = unsettled.clone();
+        async move {
+            let answers = receive(answer?).await?;
+            unsettled.add(answers.forgets.into());
+            Ok(())
+        }
+    }))
+}
+
+/// Refunds what was spent. If the store fails meanwhile, the charge stays, and counts as unsettled.
 async fn settle_back<C, Rule, K>(
     queue: &Arc<SwapQueue<C, Rule, K>>,
     groups: &[KeyGroup<Rule>],
@@ -505,7 +513,7 @@ async fn settle_back<C, Rule, K>(
             };
             let rule = ask.rule.clone();
             let actual = 0;
-            answers.extend(queue.ask(
+            answers.push(queue.ask(
                 group.key.clone(),
                 Work::Settle {
                     rule,
@@ -515,9 +523,8 @@ async fn settle_back<C, Rule, K>(
             ));
         }
     }
-    for answer in answers {
-        let _ = receive(answer).await;
-    }
+    // Its caller gets the answers of the keys, whatever became of the refunds.
+    let _ = settled(&queue.unsettled, answers).await;
 }
 
 /// Returns the decisions in the order of the asks. If one refuses, those of the others are looks.

@@ -66,7 +66,7 @@ pub(super) struct SwapQueue<C, Rule, K> {
 }
 
 /// Receiver of the answer to a job.
-type AnswerReceiver = oneshot::Receiver<Result<Answers, StoreError>>;
+pub(super) type AnswerReceiver = oneshot::Receiver<Result<Answers, StoreError>>;
 
 impl<C, Rule, K> SwapQueue<C, Rule, K> {
     pub(super) fn new(data: C, clock: K, settings: CasSettings) -> Self {

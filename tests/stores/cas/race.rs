@@ -1,7 +1,14 @@
 //! Many tasks on several nodes.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
+use futures_util::future::join3;
 use tollgate::{
     Cost, Policy, TokenBucket,
     store::{
@@ -11,7 +18,7 @@ use tollgate::{
     time::ManualClock,
 };
 
-use crate::cas::memory::{Memory, Ways};
+use crate::cas::memory::{Memory, Ways, driver};
 
 const NODES: usize = 4;
 const TASKS: usize = 64;
@@ -160,4 +167,59 @@ async fn nothing_is_written_if_one_key_refuses() {
         .collect();
     assert_eq!(numbers, [(true, Some(3)), (false, Some(1))]);
     assert_eq!(store.stats().swaps, swaps);
+}
+
+/// Another node spends the second key between the look of a call about two keys and its charge. From
+/// each instant on in turn, the store fails.
+#[tokio::test(start_paused = true)]
+async fn charges_that_are_not_returned_are_counted() {
+    const FAULTS: [fn(&Memory) -> &Arc<AtomicBool>; 4] = [
+        |memory| &memory.is_silent,
+        |memory| &memory.is_down,
+        |memory| &memory.is_full,
+        |memory| &memory.always_loses,
+    ];
+    let (policy, rule) = (Policy::new("api"), TokenBucket::per_day(1));
+    let ask = |key: &str| Ask::new(&policy, &rule, key.into(), Cost::ONE);
+    let spends = async |store: &CasStore<_, _, _>, keys: &[&str]| {
+        let asks: Vec<_> = keys.iter().map(|key| ask(key)).collect();
+        let answer = store.acquire(&asks).await;
+        u64::from(answer.is_ok_and(|decisions| decisions.is_admitted()))
+    };
+    for (n, fault) in FAULTS.iter().enumerate() {
+        let mut counted = 0;
+        for millis in 0..40 {
+            let ways = Ways {
+                delay: Some(Duration::from_millis(5)),
+                ..Ways::default()
+            };
+            let memory = Memory::new(ManualClock::default(), ways);
+            let mut node = memory.node(1);
+            node.ways.delay = None;
+            let fault = Arc::clone(fault(&memory));
+            let (store, other) = (driver(memory), driver(node));
+            let race = async {
+                tokio::time::sleep(Duration::from_millis(7)).await;
+                spends(&other, &["bob"]).await
+            };
+            let fails = async {
+                tokio::time::sleep(Duration::from_millis(millis)).await;
+                fault.store(true, Ordering::Relaxed);
+            };
+            let call = spends(&store, &["alice", "bob"]);
+            let (by_call, by_other, ()) = join3(call, race, fails).await;
+            fault.store(false, Ordering::Relaxed);
+            let looks = store.look(&["alice", "bob"].map(ask)).await.unwrap();
+            let left = looks
+                .as_slice()
+                .iter()
+                .map(|look| look.remaining().unwrap());
+            let charged = 2 - left.sum::<u64>();
+            let unsettled = store.stats().unsettled;
+            let about = format!("fault {n} after {millis} ms");
+            assert_eq!(charged - 2 * by_call - by_other, unsettled, "{about}");
+            counted += unsettled;
+        }
+        assert!(counted > 0, "fault {n}");
+    }
 }
