@@ -15,13 +15,14 @@
 //! limit is rejected when it is built if nothing could hold its requests.
 
 use std::{
+    any::Any,
     future::{Future, ready},
     sync::Arc,
 };
 
 use super::{
     Ask, BoxFuture, Check, Decisions, Delta, Lines, NodeCounts, Pulled, Settlement, StoreError,
-    delegate,
+    delegate, wrappers::CircuitOpen,
 };
 use crate::{algorithm::Algorithm, key::Key, policy::Policy};
 
@@ -112,7 +113,7 @@ pub trait Store<Rule>: Backend {
     /// departure](crate::algorithm::Algorithm::renewal).
     ///
     /// Its result is that of the store also behind a wrapper that never fails, so wrappers forward
-    /// it. By default, it is a [settlement](Self::settle), and unknown if that fails.
+    /// it. By default, it is a [settlement](Self::settle), with the [result](Renewed::of) of that.
     fn renew(&self, renewal: Settlement<'_, Rule>) -> BoxFuture<Renewed> {
         match self.settle(vec![renewal]) {
             Check::Ready(done) => Box::pin(ready(Renewed::of(&done))),
@@ -260,7 +261,7 @@ pub type SyncFuture<Rule, E> =
 /// let lost: Result<(), _> = Err(StoreError::timeout());
 /// assert_eq!(Renewed::of(&lost), Renewed::Unknown);
 /// let full: Result<(), _> = Err(StoreError::unwritten("out of memory; give it more"));
-/// assert_eq!(Renewed::of_store(full), Renewed::NotMade);
+/// assert_eq!(Renewed::of(&full), Renewed::NotMade);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewed {
@@ -273,34 +274,32 @@ pub enum Renewed {
 }
 
 impl Renewed {
-    /// Returns the result of a settlement, whatever its error.
-    pub fn of<E>(done: &Result<(), E>) -> Self {
-        match done {
-            Ok(()) => Self::Made,
-            Err(_) => Self::Unknown,
-        }
-    }
-
-    /// Returns the result of a settlement by its error.
-    pub fn of_store(done: Result<(), StoreError>) -> Self {
-        match done {
-            Err(error)
-                if error.is_unwritten() || error.is_contended() || error.is_unsupported() =>
+    /// Returns the result of a settlement. One that failed is unknown, unless its error is a
+    /// [`StoreError`](super::StoreError) of a call that changed nothing: it was
+    /// [contended](super::StoreError::is_contended), [not
+    /// written](super::StoreError::is_unwritten), [not
+    /// supported](super::StoreError::is_unsupported), or rejected by a [circuit
+    /// breaker](super::CircuitBreaker).
+    pub fn of<E: 'static>(done: &Result<(), E>) -> Self {
+        let Err(error) = done else {
+            return Self::Made;
+        };
+        let error: Option<&StoreError> = (error as &dyn Any).downcast_ref();
+        let is_rejected = |error: &StoreError| {
+            error
+                .get_ref()
+                .is_some_and(|cause| cause.is::<CircuitOpen>())
+        };
+        match error {
+            Some(error)
+                if error.is_unwritten()
+                    || error.is_contended()
+                    || error.is_unsupported()
+                    || is_rejected(error) =>
             {
                 Self::NotMade
             }
-            done => Self::of(&done),
-        }
-    }
-
-    /// Returns the result of a renewal by a store, which is a settlement.
-    pub(crate) fn by<Rule, S>(store: &S, renewal: Settlement<'_, Rule>) -> BoxFuture<Self>
-    where
-        S: Store<Rule, Error = StoreError>,
-    {
-        match store.settle(vec![renewal]) {
-            Check::Ready(done) => Box::pin(ready(Self::of_store(done))),
-            Check::Pending(done) => Box::pin(async { Self::of_store(done.await) }),
+            _ => Self::Unknown,
         }
     }
 }

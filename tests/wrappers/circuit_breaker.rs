@@ -9,14 +9,15 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::{Instant, sleep};
 use tollgate::{
-    Policy, Timestamp, TokenBucket,
+    Cost, InFlight, Limiter, Policy, Timestamp, TokenBucket,
     key::Key,
     store::{
         Backend, CircuitBreaker, CircuitBreakerConfig, CircuitState, Store, StoreError, StoreExt,
-        driver::{Ask, Check, Decisions, Never, Settlement},
+        driver::{Ask, Check, Decisions, Never, Renewed, Settlement},
     },
-    time::{Clock, ManualClock},
+    time::{Clock, ManualClock, SystemClock},
 };
 
 use crate::fakes::{Asked, Fault, Kind, Op, Remote};
@@ -480,6 +481,83 @@ fn a_panicking_probe_makes_room_for_the_next() {
     let check = Store::<TokenBucket>::reset(&store, &asked.policy, &"a".into());
     assert!(matches!(check, Check::Ready(Ok(()))));
     assert_eq!(store.state(), CircuitState::Closed);
+}
+
+/// Units lie where they were after a renewal that certainly was not made: one that the circuit
+/// rejects, or whose error says that nothing was written.
+#[tokio::test]
+async fn a_renewal_that_changes_nothing_is_known_as_not_made() {
+    for kind in Kind::ALL {
+        let set = set(1);
+        let decision = set.asked.acquire(&set.store, "a", 1).await.unwrap();
+        let renewal = || set.asked.settlement("a", &decision, 1);
+        let expected = match kind {
+            Kind::Contended | Kind::Unsupported | Kind::Unwritten => Renewed::NotMade,
+            Kind::Timeout | Kind::Unavailable | Kind::Other => Renewed::Unknown,
+        };
+        for fault in [Fault::Fails(kind), Fault::FailsAtOnce(kind)] {
+            set.remote.plan([fault]);
+            assert_eq!(set.remote.renew(renewal()).await, expected, "{fault:?}");
+        }
+        set.remote.plan([Fault::Fails(kind)]);
+        assert_eq!(set.store.renew(renewal()).await, expected, "{kind:?}");
+        set.open().await;
+        let twice = set
+            .store
+            .clone()
+            .circuit_breaker(CircuitBreakerConfig::new());
+        let sent = set.remote.count(Op::Settle);
+        assert_eq!(set.store.renew(renewal()).await, Renewed::NotMade);
+        assert_eq!(twice.renew(renewal()).await, Renewed::NotMade);
+        assert_eq!(set.remote.count(Op::Settle), sent);
+    }
+}
+
+/// Waits for something that happens before `until`.
+async fn happens(until: Instant, what: &str, has_happened: impl AsyncFn() -> bool) {
+    while !has_happened().await {
+        assert!(Instant::now() < until, "{what}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn permits_whose_renewal_is_rejected_are_held_once() {
+    let (remote, clock) = (
+        Remote::with_clock(SystemClock::default()),
+        ManualClock::default(),
+    );
+    let settings = CircuitBreakerConfig::new().failures(1).clock(clock.clone());
+    let store = remote.clone().circuit_breaker(settings);
+    let lease = Duration::from_secs(6);
+    let rule = InFlight::at_most(10).lease(lease);
+    let limiter = Limiter::new(Policy::new("exports"), rule, store.clone());
+    let taken_at = Instant::now();
+    let mut permits = Vec::new();
+    for _ in 0..10 {
+        permits.push(limiter.permit("a", Cost::ONE).await.unwrap().unwrap());
+    }
+    let are_free = async |units: u64| {
+        let look = limiter.look("a").await.unwrap();
+        look.remaining() == Some(units)
+    };
+    remote.plan([Fault::Fails(Kind::Unavailable)]);
+    assert!(limiter.look("a").await.is_err());
+    // Before the lease is over, after which the units would be free without having been given back.
+    let soon = taken_at + lease * 5 / 6;
+    happens(soon, "rejected", async || store.rejected() >= 10).await;
+    clock.advance(Duration::from_secs(1));
+    assert!(are_free(0).await);
+    assert_eq!(store.state(), CircuitState::Closed);
+    permits.truncate(5);
+    happens(soon, "five are free", async || are_free(5).await).await;
+    let sent = remote.count(Op::Settle);
+    happens(soon, "renewed", async || {
+        remote.count(Op::Settle) >= sent + 5
+    })
+    .await;
+    permits.clear();
+    happens(soon, "ten are free", async || are_free(10).await).await;
 }
 
 #[test]

@@ -14,8 +14,8 @@ use crate::{
     policy::Policy,
     stats::stats,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Renewed,
-        Settlement, Store, StoreError, StoreId, SyncFuture,
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Settlement,
+        Store, StoreError, StoreId, SyncFuture,
         ask::{ResolvedAsk, policies},
         engine::{Answers, Unsettled, given_back, runtime, spawn_detached},
         names::{key_name, nodes_name},
@@ -328,10 +328,6 @@ where
             self.queue.ask(key, work)
         });
         settled(&self.queue.unsettled, answers.collect())
-    }
-
-    fn renew(&self, renewal: Settlement<'_, Rule>) -> BoxFuture<Renewed> {
-        Renewed::by(self, renewal)
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {

@@ -64,8 +64,8 @@ use crate::{
     policy::Policy,
     stats::stats,
     store::{
-        Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Renewed,
-        Settlement, Store, StoreError, StoreId, SyncFuture,
+        Ask, Backend, BoxFuture, Check, Decisions, Delta, FleetStore, NodeCounts, Settlement,
+        Store, StoreError, StoreId, SyncFuture,
         ask::policies,
         engine::{given_back, runtime, spawn_detached},
         names::{key_name, nodes_name},
@@ -334,10 +334,6 @@ where
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         let correction = |settlement| Correction::of(&self.prefix, &self.rules, settlement);
         self.queue.settle(settlements.iter().map(correction))
-    }
-
-    fn renew(&self, renewal: Settlement<'_, Rule>) -> BoxFuture<Renewed> {
-        Renewed::by(self, renewal)
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {

@@ -435,7 +435,7 @@ impl<C> Drop for CallGuard<C> {
 
 /// The cause of an error of a call that did not reach the store.
 #[derive(Debug)]
-pub(super) struct CircuitOpen;
+pub(crate) struct CircuitOpen;
 
 impl fmt::Display for CircuitOpen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

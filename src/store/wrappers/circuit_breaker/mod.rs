@@ -12,7 +12,8 @@ use std::{
 
 use pin_project_lite::pin_project;
 
-use self::circuit::{CallGuard, CircuitLimits, CircuitOpen, Circuits};
+pub(crate) use self::circuit::CircuitOpen;
+use self::circuit::{CallGuard, CircuitLimits, Circuits};
 use crate::{
     algorithm::Algorithm,
     error::or_panic,
@@ -21,8 +22,8 @@ use crate::{
     quota::Written,
     random,
     store::{
-        Ask, Backend, BoxFuture, Check, Delta, FleetStore, Renewed, Settlement, Store, StoreError,
-        SyncFuture, delegate, engine::Unsettled,
+        Ask, Backend, Check, Delta, FleetStore, Settlement, Store, StoreError, SyncFuture,
+        delegate, engine::Unsettled,
     },
     time::{Clock, SystemClock},
 };
@@ -378,10 +379,6 @@ where
             settling.all_made();
             store.settle(settlements)
         })
-    }
-
-    fn renew(&self, renewal: Settlement<'_, Rule>) -> BoxFuture<Renewed> {
-        Renewed::by(self, renewal)
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
