@@ -21,11 +21,14 @@ use crate::{
 /// The most policies whose nodes are counted. All nodes of a service ask under the same ones.
 const MOST_POLICIES: usize = 8;
 
+/// The time after which a policy without calls counts no longer, and leaves its place to another.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(3 * NodeCounts::PERIOD.as_secs());
+
 /// The nodes that share the limits of each policy, as far as they are known.
 pub(super) struct Nodes {
     /// `true` if the number was set.
     is_set: bool,
-    /// The greatest number of all policies; 0 while it is not known.
+    /// The greatest number of the policies that are called; 0 while it is not known.
     number: AtomicU64,
     of_policies: Mutex<Vec<OfPolicy>>,
     /// Counts that failed.
@@ -45,6 +48,18 @@ struct OfPolicy {
     at: Timestamp,
     /// 0 while it is not known.
     nodes: u64,
+}
+
+impl OfPolicy {
+    /// Returns the time since this node was counted last, whichever way its clock has stepped.
+    fn age(&self, here: Timestamp) -> Duration {
+        let nanos = here.as_nanos().abs_diff(self.at.as_nanos());
+        Duration::from_nanos(nanos)
+    }
+
+    fn is_called(&self, here: Timestamp) -> bool {
+        self.age(here) < FORGOTTEN_AFTER
+    }
 }
 
 impl Nodes {
@@ -100,14 +115,17 @@ impl Nodes {
         let period = now.as_nanos() / NodeCounts::PERIOD.as_nanos() as u64;
         let mut all = lock(&self.of_policies);
         if let Some(known) = all.iter_mut().find(|known| known.policy == *policy) {
-            // Answers may show the same period for longer than it lasts: the time of a store whose
-            // clock was set back stands still.
-            let is_due =
-                known.period != period || here.saturating_since(known.at) >= NodeCounts::PERIOD;
+            // Answers that took longer show an earlier period for a while: it is no other one. A
+            // clock that was set back shows it for longer, and so does a store whose time stands
+            // still since.
+            let is_due = period > known.period || known.age(here) >= 2 * NodeCounts::PERIOD;
             if is_due {
                 (known.period, known.at) = (period, here);
             }
             return is_due.then_some(period);
+        }
+        if all.len() >= MOST_POLICIES {
+            all.retain(|known| known.is_called(here));
         }
         if all.len() >= MOST_POLICIES {
             return None;
@@ -135,22 +153,24 @@ impl Nodes {
         let (nodes, policy) = (Arc::clone(self), policy.clone());
         runtime.spawn(async move {
             match counting.await {
-                Ok(counts) => nodes.counted(&policy, counts),
+                Ok(counts) => nodes.counted(&policy, counts, SystemClock::default().now()),
                 Err(_) => nodes.failed.add(1),
             }
         });
     }
 
-    fn counted(&self, policy: &Policy, counts: NodeCounts) {
+    fn counted(&self, policy: &Policy, counts: NodeCounts, here: Timestamp) {
         let mut all = lock(&self.of_policies);
         if let Some(known) = all.iter_mut().find(|known| known.policy == *policy) {
             known.nodes = counts.nodes();
         }
-        let most = all.iter().map(|known| known.nodes).max().unwrap_or(0);
-        self.number.store(most, Ordering::Relaxed);
+        let called = all.iter().filter(|known| known.is_called(here));
+        if let Some(most) = called.map(|known| known.nodes).max() {
+            self.number.store(most, Ordering::Relaxed);
+        }
     }
 
-    /// Returns the greatest number of all policies; `None` while it is not known.
+    /// Returns the greatest number of the policies that are called; `None` while it is not known.
     #[inline]
     pub(super) fn number(&self) -> Option<u64> {
         let number = self.number.load(Ordering::Relaxed);
@@ -181,16 +201,74 @@ mod tests {
         assert_eq!(nodes.due_at(&a, at(30)), Some(3));
         let counts = |current, previous| NodeCounts { current, previous };
         // The store's time stands still.
-        nodes.note_clock_at(at(30), at(39));
-        assert_eq!(nodes.due_at(&a, at(39)), None);
-        nodes.note_clock_at(at(30), at(40));
-        assert_eq!(nodes.due_at(&a, at(40)), Some(3));
-        assert_eq!(nodes.due_at(&a, at(41)), None);
-        nodes.counted(&a, counts(1, 8));
-        nodes.counted(&b, counts(3, 2));
+        nodes.note_clock_at(at(30), at(49));
+        assert_eq!(nodes.due_at(&a, at(49)), None);
+        nodes.note_clock_at(at(30), at(50));
+        assert_eq!(nodes.due_at(&a, at(50)), Some(3));
+        assert_eq!(nodes.due_at(&a, at(51)), None);
+        nodes.counted(&a, counts(1, 8), at(51));
+        nodes.counted(&b, counts(3, 2), at(51));
         assert_eq!(nodes.number(), Some(8));
-        nodes.counted(&a, counts(2, 1));
+        nodes.counted(&a, counts(2, 1), at(51));
         assert_eq!(nodes.number(), Some(3));
+    }
+
+    #[test]
+    fn answers_that_take_different_times_count_a_node_once_in_a_period() {
+        let nodes = Nodes::new(None);
+        let policy = Policy::new("a");
+        let at = Timestamp::from_nanos;
+        // Answers take 1 ms and 200 ms by turns, and there is one each 50 ms.
+        let mut counted = Vec::new();
+        for n in 0..1200 {
+            let (now, took) = (100_000_000_000 + n * 50_000_000, [1, 200][n as usize % 2]);
+            nodes.note_clock_at(at(now - took * 1_000_000), at(now));
+            counted.extend(nodes.due_at(&policy, at(now)));
+        }
+        assert_eq!(counted, [9, 10, 11, 12, 13, 14, 15]);
+    }
+
+    #[test]
+    fn nodes_are_counted_while_clocks_are_set_back() {
+        let at = |seconds: u64| Timestamp::from_nanos(seconds * 1_000_000_000);
+        let policy = Policy::new("a");
+        // That of the store, and those of both.
+        for here in [5000, 1000] {
+            let nodes = Nodes::new(None);
+            nodes.note_clock_at(at(5000), at(5000));
+            assert_eq!(nodes.due_at(&policy, at(5000)), Some(500));
+            let times = (20..60).map(|n| (at(1000 + n), at(here + n)));
+            let counted = times.filter_map(|(there, here)| {
+                nodes.note_clock_at(there, here);
+                nodes.due_at(&policy, here)
+            });
+            assert_eq!(counted.collect::<Vec<_>>(), [102, 103, 104, 105]);
+        }
+    }
+
+    #[test]
+    fn policies_that_are_called_no_longer_count_no_longer() {
+        let nodes = Nodes::new(None);
+        let at = |seconds: u64| Timestamp::from_nanos(seconds * 1_000_000_000);
+        let count = |policy: &str, seconds, current| {
+            let policy = Policy::new(policy);
+            nodes.note_clock_at(at(seconds), at(seconds));
+            if nodes.due_at(&policy, at(seconds)).is_some() {
+                let previous = 0;
+                nodes.counted(&policy, NodeCounts { current, previous }, at(seconds));
+            }
+        };
+        for n in 0..MOST_POLICIES {
+            count(&format!("p{n}"), 100, 50);
+        }
+        assert_eq!(nodes.number(), Some(50));
+        for seconds in 101..160 {
+            count("ninth", seconds, 3);
+            let number = if seconds < 130 { 50 } else { 3 };
+            assert_eq!(nodes.number(), Some(number), "{seconds}");
+        }
+        count("p1", 160, 7);
+        assert_eq!(nodes.number(), Some(7));
     }
 
     #[test]
