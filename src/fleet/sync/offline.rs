@@ -57,11 +57,22 @@ impl<Rule: Syncable> OfflineShare<Rule> {
         })
     }
 
-    /// Goes on under a rule of the same bucket, which keeps another part of it free. What was spent
-    /// of the share stays spent.
-    pub(super) fn come_under(&mut self, rule: &Rule) {
+    /// Goes on under another rule. What was spent of the share stays spent: dealt anew each time
+    /// that rules take turns, shares would add up to what remains. Of a rule under which less
+    /// remains, it is no more than an equal part of that.
+    pub(super) fn come_under(
+        &mut self,
+        (rule, state_of_key): (&Rule, Option<&Rule::State>),
+        at: Timestamp,
+    ) {
         self.part = rule.node_share(1, self.nodes.max(1)).ok();
-        self.limit = rule.look(None, Timestamp::default()).rule_limit();
+        self.limit = rule.look(None, at).rule_limit();
+        if let Some(part) = &self.part {
+            let used = rule.used_of_share(state_of_key, at, self.nodes);
+            let known = part.used_of_share(self.state.as_ref(), at, 1);
+            let more = used.saturating_sub(known);
+            part.settle(&mut self.state, &Charge::new(at, 0), at, more);
+        }
     }
 
     /// Decides a call; `None` without a share.

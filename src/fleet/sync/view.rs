@@ -199,7 +199,7 @@ impl<Rule: Syncable> KeyView<Rule> {
         self.last_used = now;
         self.is_used = true;
         if self.number != bound.number {
-            self.come_under(rule, bound);
+            self.come_under(rule, now, bound);
         }
         if self.is_unreachable {
             // Calls that the store may still decide are not waited for.
@@ -254,24 +254,23 @@ impl<Rule: Syncable> KeyView<Rule> {
     }
 
     #[cold]
-    fn come_under(&mut self, rule: &Rule, bound: &Bound) {
+    fn come_under(&mut self, rule: &Rule, now: Timestamp, bound: &Bound) {
         self.number = bound.number;
         if *self.push.rule == *rule {
             return;
         }
         let goes_on = rule.has_units_of(&self.push.rule);
-        let push = self.push_mut();
+        let at = self.clock.at(now);
+        let push = Arc::make_mut(&mut self.push);
         push.rule = Arc::new(rule.clone());
-        if goes_on {
-            // Calls under both rules take turns.
-            if let Some(offline) = &mut push.offline {
-                offline.come_under(rule);
-            }
-            return;
+        if let Some(offline) = &mut push.offline {
+            offline.come_under((rule, self.state.as_ref()), at);
         }
-        push.offline = None;
-        self.begins_anew = true;
-        self.left_until = Timestamp::default();
+        // Calls under both rules take turns.
+        if !goes_on {
+            self.begins_anew = true;
+            self.left_until = Timestamp::default();
+        }
     }
 
     /// Returns how the key stands, as this node knows it; `None` if it does not know enough.

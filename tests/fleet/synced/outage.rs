@@ -88,6 +88,32 @@ async fn a_new_key_has_a_part_of_its_limit_in_an_outage() {
     assert_eq!(spent(&fleet.server(), &rule, "alice").await, 25);
 }
 
+/// Windows of which each request chooses one: what a node admits alone under any of them is spent
+/// of its part of all of them.
+#[tokio::test(start_paused = true)]
+async fn rules_that_take_turns_in_an_outage_share_one_part() {
+    let fleet = Fleet::new();
+    let (large, small) = (FixedWindow::per_day(100), FixedWindow::per_day(50));
+    let config = || SyncConfig::new().max_unsynced(5).nodes(4);
+    // The smaller limit is used up in the last case, and a part of what remains of the other left.
+    for (key, used, most) in [("alice", 0, 25), ("bob", 40, 15), ("carol", 60, 10)] {
+        let (node, faults) = fleet.node(config());
+        for _ in 0..used {
+            acquire(&node, &large, key, 1).await.unwrap();
+        }
+        tokio::time::sleep(PERIOD * 5).await;
+        assert_eq!(spent(&fleet.server(), &large, key).await, used);
+        faults.always(Fault::Unavailable);
+        let mut admitted = 0;
+        for n in 0..200 {
+            let rule = [&small, &large][n % 2];
+            let decision = acquire(&node, rule, key, 1).await.unwrap();
+            admitted += u64::from(decision.is_admitted());
+        }
+        assert!((most - 2..=most).contains(&admitted), "{key}: {admitted}");
+    }
+}
+
 /// The refusals of an outage end with it, also for a cache of refusals around the node.
 #[tokio::test(start_paused = true)]
 async fn nobody_remembers_the_refusals_of_an_outage() {

@@ -267,6 +267,8 @@ fn all_nodes_alone_admit_what_the_rule_does() {
     is_right(&[rule, rule.keep_free(50), rule.keep_free(120)], &meter, 10);
     let (rule, meter) = calendar(200, 2);
     is_right(&[rule], &meter, 5);
+    // So it is for windows of which one admits half.
+    is_right(&[rule, calendar(100, 2).0], &meter, 5);
     let (rule, meter) = sliding(200, 2, 4);
     is_right(&[rule], &meter, 5);
     let (rule, meter) = pair(bucket(100, 200), calendar(300, 2));
