@@ -336,6 +336,15 @@ impl Decision {
         self
     }
 
+    /// Takes the position from the charge, because the store knows nothing of it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn without_position(mut self) -> Self {
+        let position = self.source.position(self.at);
+        let several = position.filter(|position| *position == Position::SEVERAL);
+        self.source = NumbersSource::Stored(self.numbers(), several);
+        self
+    }
+
     /// Sets the class of the admission.
     #[inline]
     #[must_use]

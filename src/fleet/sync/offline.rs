@@ -80,7 +80,8 @@ impl<Rule: Syncable> OfflineShare<Rule> {
         let step = self.part.as_ref()?.step(&mut self.state, at, cost);
         let decision = step.decision().with_rule_limit(self.limit);
         Some(match decision.is_admitted() {
-            true => decision,
+            // The store does not know the time axis of a share.
+            true => decision.without_position(),
             // It ends with the outage, so nobody remembers it.
             false => decision.of_fallback(),
         })

@@ -1,9 +1,12 @@
 //! Refunds, charges above the estimate, and resets.
 
+use std::time::Duration;
+
 use tollgate::{
     Policy, TokenBucket,
     key::Key,
     store::{Store, SyncConfig, driver::Settlement},
+    testing::Fault,
 };
 
 use crate::synced::nodes::{Fleet, Node, PERIOD, acquire, at_once, bucket, spent};
@@ -73,6 +76,30 @@ async fn a_charge_above_the_estimate_is_pushed() {
             .unwrap()
             .is_admitted()
     );
+}
+
+/// A part of a bucket refills slower than all of it, so its time axis is another one.
+#[tokio::test(start_paused = true)]
+async fn a_refund_of_an_outage_takes_back_no_unit_of_later_calls() {
+    let fleet = Fleet::new();
+    let rule = TokenBucket::per_second(100);
+    for most in [0, 10] {
+        let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(most).nodes(2));
+        faults.always(Fault::Unavailable);
+        let mut decision = acquire(&node, &rule, "alice", 50).await.unwrap();
+        assert!(decision.is_admitted());
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        faults.none();
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        assert_eq!(node.stats().unsynced, 0);
+        let store = fleet.server();
+        let other = acquire(&store, &rule, "alice", 90).await.unwrap();
+        assert!(other.is_admitted());
+        settle_later(&node, &rule, decision.take_charge().unwrap(), 0).await;
+        // The answers take the time of two units at most.
+        assert!(spent(&store, &rule, "alice").await >= 87, "{most}");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
