@@ -288,12 +288,15 @@ impl ChargeHandle {
     ///
     /// Those of [`settle`](Self::settle). Afterwards the charge cannot be settled otherwise.
     pub fn usage(&self) -> Result<Usage, Error> {
-        let mut taken = Self {
+        // Has taken the charge from all other handles.
+        let own = |handle: &Self| Self {
+            settled: Taken::default(),
             candidate: None,
-            ..self.clone()
+            ..handle.clone()
         };
+        let mut taken = own(self);
         for candidate in self.take()? {
-            taken.add_candidate(candidate.clone());
+            taken.add_candidate(own(candidate));
         }
         Ok(Usage::new(taken))
     }
@@ -555,13 +558,13 @@ pub struct Usage(Arc<SharedCount>);
 
 struct SharedCount {
     units: AtomicU64,
-    /// Its charge is taken.
     handle: ChargeHandle,
 }
 
 impl Usage {
-    /// Begins to count for a handle whose charge was taken.
-    fn new(handle: ChargeHandle) -> Self {
+    /// Begins to count for a handle. Its charge is settled to the count, unless a clone of the
+    /// handle settles it earlier.
+    pub(crate) fn new(handle: ChargeHandle) -> Self {
         let units = AtomicU64::new(0);
         Self(Arc::new(SharedCount { units, handle }))
     }
@@ -585,10 +588,9 @@ impl Usage {
 impl Drop for SharedCount {
     fn drop(&mut self) {
         let actual = *self.units.get_mut();
-        // Settles in the background: nobody is left to await it.
-        for taken in std::iter::once(&self.handle).chain(self.handle.candidates()) {
-            drop(taken.settle_one(actual));
-        }
+        // Settles in the background: nobody is left to await it. An error if it was settled
+        // meanwhile.
+        drop(self.handle.settle(actual));
     }
 }
 

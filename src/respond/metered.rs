@@ -25,7 +25,8 @@ use crate::{
 /// Put it *below* a limit with [`charge_handle`](crate::Limit::charge_handle), which reserves the
 /// cost: the body settles it to the bytes or frames that were sent. A body that is dropped in the
 /// middle settles what was sent; a request without a response stays charged. Requests without a
-/// handle pass unchanged, and a handler that settles by itself is left alone.
+/// handle pass unchanged. A handler that settles by itself is left alone, and so is a response that
+/// does not fulfil the condition of the limit.
 ///
 /// If several limits hand over their charges, [`of`](Self::of) selects one. Without it all of them
 /// keep the reserved cost, which is logged once (feature `tracing`).
@@ -190,8 +191,8 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let response = ready!(this.future.poll(cx))?;
-        // An error if the handler has settled it.
-        let usage = this.handle.take().and_then(|handle| handle.usage().ok());
+        // Takes no charge, so that the condition of the limit may give it back first.
+        let usage = this.handle.take().map(Usage::new);
         Poll::Ready(Ok(response.map(|body| MeteredBody {
             body,
             usage,

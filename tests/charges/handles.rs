@@ -3,10 +3,11 @@
 use std::{convert::Infallible, sync::Arc};
 
 use http::{Request, Response};
+use http_body_util::BodyExt;
 use tollgate::{
     CarryHandle, ChargeHandle, Limit, Policy, RateLimitLayer, TokenBucket,
     key::Key,
-    respond::{AsError, Refused},
+    respond::{AsError, MeteredBody, Refused, SettleByBody},
     store::Local,
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -186,7 +187,8 @@ async fn requests_of_other_types_carry_handles() {
     assert_eq!(left(&store, "default", &rule), 93);
 }
 
-/// Whatever corrects the charge of a limit corrects that of its candidates, once.
+/// Whatever corrects the charge of a limit corrects that of its candidates, once: the handler before
+/// the condition, and the condition before the body.
 #[tokio::test]
 async fn candidates_are_settled_with_their_limit() {
     #[derive(Clone, Copy, Debug)]
@@ -194,40 +196,45 @@ async fn candidates_are_settled_with_their_limit() {
         Nobody,
         Handler,
         Usage,
-        Response,
-        HandlerAndResponse,
     }
+    // For responses that fulfil the condition: without and with a body that settles; and others.
     let cases = [
-        (By::Nobody, 10),
-        (By::Handler, 3),
-        (By::Usage, 4),
-        (By::Response, 0),
-        (By::HandlerAndResponse, 3),
+        (By::Nobody, [10, 5, 0]),
+        (By::Handler, [3, 3, 3]),
+        (By::Usage, [4, 4, 4]),
     ];
-    for (by, charged) in cases {
-        let (rule, store) = (at_once(100), Local::new());
-        let layer = RateLimitLayer::new(rule)
-            .named("live")
-            .store(store.clone())
-            .cost(cost(10))
-            .charge_handle()
-            .charge_if(move |_: &Response<String>| {
-                !matches!(by, By::Response | By::HandlerAndResponse)
-            })
-            .candidate("next", at_once(500));
-        let inner = service_fn(move |request: Request<()>| {
-            let charge = handle(&request);
-            match by {
-                By::Nobody | By::Response => {}
-                By::Handler | By::HandlerAndResponse => drop(charge.settle(3).unwrap()),
-                By::Usage => charge.usage().unwrap().add(4),
-            }
-            respond(())
-        });
-        let service = ServiceBuilder::new().layer(layer).service(inner);
-        service.oneshot(Request::new(())).await.unwrap();
-        let live = 100 - left(&store, "live", &rule);
-        let next = 500 - left(&store, "next", &at_once(500));
-        assert_eq!((live, next), (charged, charged), "{by:?}");
+    for (by, [charged, by_body, refunded]) in cases {
+        for (body, is_charged, expected) in [
+            (SettleByBody::permits(), true, charged),
+            (SettleByBody::bytes(), true, by_body),
+            (SettleByBody::permits(), false, refunded),
+            (SettleByBody::bytes(), false, refunded),
+        ] {
+            let (rule, store) = (at_once(100), Local::new());
+            let layer = RateLimitLayer::new(rule)
+                .named("live")
+                .store(store.clone())
+                .cost(cost(10))
+                .charge_handle()
+                .charge_if(move |_: &Response<MeteredBody<String>>| is_charged)
+                .candidate("next", at_once(500));
+            let inner = service_fn(move |request: Request<()>| {
+                let charge = handle(&request);
+                match by {
+                    By::Nobody => {}
+                    By::Handler => drop(charge.settle(3).unwrap()),
+                    By::Usage => charge.usage().unwrap().add(4),
+                }
+                async { Ok::<_, Infallible>(Response::new("hello".to_owned())) }
+            });
+            let case = format!("{by:?}, {body:?}, {is_charged}");
+            let service = ServiceBuilder::new().layer(layer).layer(body);
+            let response = service.service(inner).oneshot(Request::new(()));
+            let body = response.await.unwrap().into_body();
+            assert_eq!(body.collect().await.unwrap().to_bytes(), "hello");
+            let live = 100 - left(&store, "live", &rule);
+            let next = 500 - left(&store, "next", &at_once(500));
+            assert_eq!((live, next), (expected, expected), "{case}");
+        }
     }
 }
