@@ -376,11 +376,12 @@ fn held<Rule: Algorithm, S>(
     limiter: &Limiter<Rule, S>,
     key: Key,
     rule: &Rule,
-    decisions: Decisions,
+    mut decisions: Decisions,
 ) -> Result<Permit, Refused>
 where
     S: Store<Rule> + Send + Sync + 'static,
 {
+    decisions.complete(1);
     if !decisions.is_admitted() {
         let asked = [(limiter.policy(), &key, StateHash::default())];
         let outcome = Outcome::of(asked.into_iter(), &decisions);

@@ -220,6 +220,25 @@ impl Decisions {
         }
     }
 
+    /// Makes them as many as a store was asked for. A store that answers too few asks is wrong, and
+    /// opens no gate: it does not support the others.
+    #[inline(always)]
+    pub(crate) fn complete(&mut self, asks: usize) {
+        if self.as_slice().len() != asks {
+            self.resize(asks);
+        }
+    }
+
+    #[cold]
+    fn resize(&mut self, asks: usize) {
+        let unanswered = Decision::unsupported(Timestamp::default());
+        let answered = self.as_slice().iter().copied();
+        *self = answered
+            .chain(iter::repeat(unanswered))
+            .take(asks)
+            .collect();
+    }
+
     /// Records the policy of each decision, by the digest of its name.
     #[inline]
     pub(crate) fn of_policies(mut self, digests: impl IntoIterator<Item = u64>) -> Self {

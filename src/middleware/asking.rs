@@ -14,7 +14,6 @@ use crate::{
     algorithm::Algorithm,
     decision::Decision,
     store::{Ask, Check, Decisions, NeverFails, OwnedAsks, Store, give_back},
-    time::Timestamp,
 };
 
 /// The answer of a store to all asks of a request.
@@ -67,6 +66,7 @@ where
     };
     match answer {
         Check::Ready(Ok(mut decisions)) => {
+            decisions.complete(asks.len());
             set_role(role, asks.iter(), &mut decisions);
             Asked::Decided(decisions)
         }
@@ -164,6 +164,7 @@ impl<A> Asking<A> {
         match self.project() {
             AskingProj::Merged { answer, role } => {
                 let mut decisions = ready!(answer.poll(cx)).unwrap_or_else(NeverFails::never);
+                decisions.complete(asks.iter().len());
                 set_role(*role, asks.to_list().iter(), &mut decisions);
                 Poll::Ready(decisions)
             }
@@ -254,7 +255,7 @@ impl<A> Separate<A> {
         A: Future<Output = Result<Decisions, E>>,
     {
         match check {
-            Check::Ready(Ok(decisions)) => self.keep(&indices, &decisions, asks),
+            Check::Ready(Ok(decisions)) => self.keep(&indices, decisions, asks),
             Check::Ready(Err(error)) => error.never(),
             Check::Pending(answer) => self.pending.push((indices, Box::pin(answer))),
         }
@@ -263,18 +264,15 @@ impl<A> Separate<A> {
     fn keep<Rule: Algorithm>(
         &mut self,
         indices: &[usize],
-        decisions: &Decisions,
+        mut decisions: Decisions,
         asks: &[Ask<'_, Rule>],
     ) {
-        // A store that answers too few asks did not decide the others.
-        let unanswered = Decision::undecided(false, Timestamp::default(), None);
-        let mut decisions = decisions.as_slice().iter();
-        for &index in indices {
-            let decision = *decisions.next().unwrap_or(&unanswered);
+        decisions.complete(indices.len());
+        for (&index, decision) in indices.iter().zip(decisions.as_slice()) {
             self.decisions[index] = Some(match self.roles[index] {
-                Role::Acquire if self.is_refused => asks[index].not_charged_by(&decision),
-                Role::Acquire => decision,
-                Role::Look => asks[index].decided_by(&decision),
+                Role::Acquire if self.is_refused => asks[index].not_charged_by(decision),
+                Role::Acquire => *decision,
+                Role::Look => asks[index].decided_by(decision),
                 Role::DryRun => decision.as_dry_run(),
             });
         }
@@ -327,7 +325,7 @@ impl<A> Separate<A> {
                     Poll::Ready(decisions) => {
                         let decisions = decisions.unwrap_or_else(NeverFails::never);
                         let (indices, _) = self.pending.swap_remove(index);
-                        self.keep(&indices, &decisions, asks);
+                        self.keep(&indices, decisions, asks);
                     }
                 }
             }

@@ -538,7 +538,8 @@ where
 {
     let check = config.store.acquire(&asks.to_list());
     match check {
-        Check::Ready(Ok(decisions)) => {
+        Check::Ready(Ok(mut decisions)) => {
+            decisions.complete(asks.iter().len());
             report(config, &asks, &decisions);
             Late::Decided((asks, decisions))
         }
@@ -546,7 +547,8 @@ where
         Check::Pending(answer) => {
             let config = Arc::clone(config);
             Late::Pending(Box::pin(async move {
-                let decisions = answer.await.unwrap_or_else(NeverFails::never);
+                let mut decisions = answer.await.unwrap_or_else(NeverFails::never);
+                decisions.complete(asks.iter().len());
                 report(&config, &asks, &decisions);
                 (asks, decisions)
             }))

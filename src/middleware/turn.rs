@@ -382,10 +382,11 @@ where
     /// the other limits are looks. Those of dry runs stand, as they do if another limit refuses.
     fn refused(&self, asks: &[Ask<'_, L::Rule>], decisions: &Decisions, index: usize) -> Decisions {
         // A late answer would have to be awaited. Without it, the numbers are those of the charge.
-        let looks = match self.store.look(asks) {
+        let mut looks = match self.store.look(asks) {
             Check::Ready(Ok(looks)) => looks,
             Check::Ready(Err(_)) | Check::Pending(_) => decisions.clone(),
         };
+        looks.complete(asks.len());
         let both = decisions.as_slice().iter().zip(looks.as_slice());
         let changed = |(n, (decision, look)): (usize, (&Decision, &Decision))| {
             if decision.is_dry_run() {

@@ -1,6 +1,9 @@
 //! A server that lacks what a key needs: no combinator of extractors hides it.
 
-use std::{convert::Infallible, future::Ready};
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+};
 
 #[cfg(feature = "tokio")]
 use futures_util::FutureExt as _;
@@ -8,14 +11,14 @@ use http::{Request, StatusCode};
 #[cfg(feature = "tokio")]
 use tollgate::LeakyBucket;
 use tollgate::{
-    Policy, RateLimitLayer, TokenBucket,
+    AnyRule, Cost, Limit, Limiter, Policy, RateLimitLayer, TokenBucket,
     key::{
         BearerToken, Extension, Extracted, Forwarded, ForwardedFor, Global, Header, Key,
         KeyExtractor, KeyExtractorExt, MissingKey, PeerIp, from_fn,
     },
     respond::Http,
     store::{
-        Backend, Store, StoreError, StoreExt as _,
+        Backend, Local, Store, StoreError, StoreExt as _,
         driver::{Ask, Check, Decisions, Settlement},
     },
 };
@@ -255,6 +258,101 @@ impl Store<TokenBucket> for NoStore {
 
     fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {
         Check::Ready(Ok(()))
+    }
+}
+
+/// A store that leaves the last decisions of an answer out.
+#[derive(Clone, Debug)]
+struct Short {
+    store: Local<AnyRule>,
+    lost: usize,
+    /// Set if looks lack decisions, too.
+    is_short_at_looks: bool,
+    is_late: bool,
+}
+
+impl Short {
+    fn answer(
+        &self,
+        whole: Check<<Local<AnyRule> as Store<AnyRule>>::Answer>,
+        is_short: bool,
+    ) -> Check<Ready<Result<Decisions, Infallible>>> {
+        let Ok(whole) = whole.at_once();
+        let lost = if is_short { self.lost } else { 0 };
+        let left = whole.as_slice().len().saturating_sub(lost);
+        let answer = Ok(whole.as_slice()[..left].iter().copied().collect());
+        match self.is_late {
+            true => Check::Pending(ready(answer)),
+            false => Check::Ready(answer),
+        }
+    }
+}
+
+impl Backend for Short {
+    type Error = Infallible;
+}
+
+impl Store<AnyRule> for Short {
+    type Answer = Ready<Result<Decisions, Infallible>>;
+    type Done = Ready<Result<(), Infallible>>;
+
+    fn acquire(&self, asks: &[Ask<'_, AnyRule>]) -> Check<Self::Answer> {
+        self.answer(Store::acquire(&self.store, asks), true)
+    }
+
+    fn look(&self, asks: &[Ask<'_, AnyRule>]) -> Check<Self::Answer> {
+        self.answer(Store::look(&self.store, asks), self.is_short_at_looks)
+    }
+
+    fn settle(&self, _: Vec<Settlement<'_, AnyRule>>) -> Check<Self::Done> {
+        Check::Ready(Ok(()))
+    }
+
+    fn reset(&self, _: &Policy, _: &Key) -> Check<Self::Done> {
+        Check::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_answers_too_few_asks_admits_nobody() {
+    const SHORT: [bool; 2] = [true, false];
+    let cases = (1..=3).flat_map(|lost| SHORT.map(|late| (lost, late)));
+    let cases = cases.flat_map(|case| SHORT.map(|looks| (case, looks)));
+    for ((lost, is_late), is_short_at_looks) in cases {
+        let store = Short {
+            store: Local::new(),
+            lost,
+            is_short_at_looks,
+            is_late,
+        };
+        let rule = |text: &str| text.parse::<AnyRule>().unwrap();
+        let limit = |name: &str| Limit::new(rule("token-bucket 9/1h")).named(name);
+        let layer = |name| RateLimitLayer::from(limit(name)).store(store.clone());
+        let always = |_: &http::Response<()>| true;
+        macro_rules! assert_refuses {
+            ($layer:expr) => {{
+                let layer = $layer.respond(Http::empty());
+                let answer = layer.layer(service_fn(hello)).oneshot(Request::new(()));
+                let case = format!("{store:?}: {}", stringify!($layer));
+                assert_eq!(answer.await.unwrap().status(), 500, "{case}");
+            }};
+        }
+        assert_refuses!(layer("one"));
+        assert_refuses!(layer("one").also(limit("two")));
+        let list = ["one", "two", "three"].map(|name| limit(name).boxed());
+        let list = RateLimitLayer::list(list.into()).unwrap();
+        assert_refuses!(list.store(store.clone()));
+        assert_refuses!(layer("one").also(limit("two").dry_run()));
+        assert_refuses!(layer("two").dry_run().also(limit("one")));
+        assert_refuses!(layer("one").charge_after(always));
+        assert_refuses!(layer("one").charge_after(always).also(limit("two")));
+        assert_refuses!(RateLimitLayer::new(rule("in-flight 9")).store(store.clone()));
+
+        for rule in [rule("token-bucket 9/1h"), rule("in-flight 9")] {
+            let limiter = Limiter::new(Policy::default(), rule, store.clone());
+            assert!(!limiter.check(Key::GLOBAL, Cost::ONE).await.is_admitted());
+            assert!(limiter.permit(Key::GLOBAL, Cost::ONE).await.is_err());
+        }
     }
 }
 

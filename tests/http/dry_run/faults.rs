@@ -260,10 +260,10 @@ async fn a_dry_run_that_the_store_does_not_support_refuses_nothing() {
 
 /// A store that answers too few asks neither hangs the request nor opens the gate.
 #[tokio::test]
-async fn a_decision_that_is_missing_is_undecided() {
+async fn a_decision_that_is_missing_is_unsupported() {
     for (policy, status_of, expected) in [
         ("next", StatusCode::OK, [0, 0, 1, 0]),
-        ("live", StatusCode::SERVICE_UNAVAILABLE, [1, 0, 0, 0]),
+        ("live", StatusCode::INTERNAL_SERVER_ERROR, [1, 0, 0, 0]),
     ] {
         let layer = layer!(odd(policy, true).fail_open());
         let service: Calls = service!(layer);
