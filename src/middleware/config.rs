@@ -18,7 +18,7 @@ use crate::{
     stats::Counter,
     store::{
         AskParts, Backend, BoxFuture, Check, Decisions, Lines, NeverFails, OwnedAsks, Renewed,
-        Store,
+        Settlement, Store,
     },
 };
 
@@ -370,14 +370,53 @@ impl<L, S, R> Config<L, S, R> {
     ) -> Result<Res, Err>
     where
         L: Limits<Rule: Algorithm + 'a>,
+        S: Store<L::Rule>,
         R: Respond<Req, Res, Err>,
     {
+        if self.is_separate && self.settles {
+            self.settle_dry_runs_back(asked.clone(), decisions);
+        }
         let refusal = Refusal::decided(self.outcome(asked.clone(), decisions), decisions);
         let is_noted = self.respond.wants_outcome() && self.note_outer(&req, asked);
         if is_noted {
             return self.respond.refuse(req, refusal);
         }
         self.refuse(req, refusal)
+    }
+
+    /// Gives back the charges of dry runs that the handler or the response of a request would have
+    /// settled, because it is refused.
+    #[inline(never)]
+    fn settle_dry_runs_back<'a>(
+        &self,
+        asked: impl Iterator<Item = AskParts<'a, L::Rule>>,
+        decisions: &Decisions,
+    ) where
+        L: Limits<Rule: 'a>,
+        S: Store<L::Rule>,
+    {
+        let decided = asked.zip(decisions.as_slice());
+        // What a call in flight holds is given back by its permit alone.
+        let reserved =
+            decided.filter(|(_, decision)| decision.is_dry_run() && !decision.is_in_flight());
+        let settlements = reserved.filter_map(|((policy, key, rule), decision)| {
+            let charge = decision.charge()?;
+            self.limits.find(policy).filter(|limit| limit.settles())?;
+            self.observe_settled(policy, key, charge.cost, 0);
+            Some(Settlement {
+                policy,
+                rule,
+                key: *key,
+                charge,
+                actual: 0,
+                is_grant: false,
+            })
+        });
+        let settlements: Vec<_> = settlements.collect();
+        if !settlements.is_empty() {
+            // Remote stores settle in the background.
+            drop(self.store.settle(settlements));
+        }
     }
 
     /// Answers a refused request, and counts it if the refusal is the server's fault.

@@ -261,7 +261,8 @@ settings! { [B, T] B, T:
     /// it were exempt, and is counted.
     ///
     /// The limit decides as if it were alone: it charges its own state, for requests that another
-    /// limit refuses, too. Its keys take room in the layer's store, as those of any limit do.
+    /// limit refuses, too, unless it charges by the response or has a handle: such a request gets
+    /// neither. Its keys take room in the layer's store, as those of any limit do.
     ///
     /// The layer asks the store for each limit on a dry run by itself, at the same time as for the
     /// others, and waits for its answer. If the store fails, or does not support the rule, the

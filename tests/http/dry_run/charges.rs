@@ -3,8 +3,11 @@
 use std::convert::Infallible;
 
 use http::{Request, Response};
-use tollgate::{ChargeHandle, Cost, Limit, Policy, RateLimitLayer, time::ManualClock};
-use tower::service_fn;
+use tollgate::{
+    AnyRule, BoxLimit, ChargeHandle, Cost, Limit, Policy, RateLimitLayer, key::Key,
+    time::ManualClock,
+};
+use tower::{Layer, service_fn, util::BoxCloneService};
 
 use super::{ByClient, Call, call, client, local, rule};
 
@@ -43,11 +46,10 @@ macro_rules! assert_counts_failures {
             request.body_mut().units = 1 + u64::from(fails);
             let response = call(&mut service, request);
             assert_eq!(response.status().is_success(), live_admits);
-            // A request that never reached the handler has no failure, but was charged by the dry
-            // run.
-            let charged = !live_admits || fails;
-            live_failures += u64::from(live_admits && fails);
-            dry_failures += u64::from(dry_admits && charged);
+            // A request that never reached the handler has no failure.
+            let fails = live_admits && fails;
+            live_failures += u64::from(fails);
+            dry_failures += u64::from(dry_admits && fails);
             *(if dry_admits {
                 &mut admitted
             } else {
@@ -84,6 +86,53 @@ fn a_candidate_charges_by_the_condition_of_the_live_limit() {
         assert_counts_failures!(by_response.candidate("next", next_rule()), next, Some(live));
         let after = layer().charge_after(is_failure as fn(&Response<String>) -> bool);
         assert_counts_failures!(after.candidate("next", next_rule()), next, Some(live));
+    }
+}
+
+/// Requests that another limit refuses have no failure: on a dry run beside it, as if the limit were
+/// enforced, or in a layer of its own around it.
+#[test]
+fn requests_that_another_limit_refuses_are_no_failures() {
+    type AnyLimit = BoxLimit<Request<Call>, AnyRule, Response<String>>;
+    let limit = |name: &str, rate: &str| Limit::new(rule(rate)).named(name).key(ByClient);
+    let rate = || -> AnyLimit { limit("rate", "token-bucket 1/1m").boxed() };
+    let failures = |kind: u8, is_dry: bool| -> AnyLimit {
+        let limit = limit("failures", "token-bucket 3/1h");
+        let limit = if is_dry { limit.dry_run() } else { limit };
+        let condition = is_failure as fn(&Response<String>) -> bool;
+        match kind {
+            0 => limit.charge_if(condition).boxed(),
+            1 => limit.charge_after(condition).boxed(),
+            _ => limit.charge_handle().charge_if(condition).boxed(),
+        }
+    };
+    for kind in 0..3 {
+        for is_dry in [true, false] {
+            let failures = || failures(kind, is_dry);
+            for (outer, inner) in [
+                (vec![rate(), failures()], None),
+                (vec![failures(), rate()], None),
+                (vec![failures()], Some(rate())),
+            ] {
+                let store = local(&ManualClock::default());
+                let layer = |limits| RateLimitLayer::list(limits).unwrap().store(store.clone());
+                let mut service = BoxCloneService::new(service_fn(fails_on_two));
+                if let Some(inner) = inner {
+                    service = BoxCloneService::new(layer(vec![inner]).layer(service));
+                }
+                let outer = layer(outer);
+                let mut service = BoxCloneService::new(outer.layer(service));
+                // Successes alone, of which the rate refuses all but the first.
+                for n in 0..10 {
+                    assert_eq!(call(&mut service, client(7)).status().is_success(), n == 0);
+                }
+                let (policy, key) = (Policy::new("failures"), Key::from(7_u64));
+                let look = store.look(&policy, &rule("token-bucket 3/1h"), &key);
+                assert_eq!(look.remaining(), Some(3), "{kind}, {is_dry}");
+                let report = outer.dry_run_report("failures").unwrap_or_default();
+                assert_eq!(report.refused, 0, "{kind}");
+            }
+        }
     }
 }
 
