@@ -11,6 +11,17 @@ use http_body::Body;
 use super::metered::MeteredBody;
 use crate::{outcome::Outcome, permit::Permit};
 
+/// A permit in the extensions of a request that has no outcome.
+struct Carried(Permit);
+
+impl Clone for Carried {
+    /// Returns one that finds the permit, so that a clone of a request may be kept for longer than
+    /// its call lasts.
+    fn clone(&self) -> Self {
+        Self(self.0.reference())
+    }
+}
+
 impl Permit {
     /// Takes the permit of a call out of the extensions of its request, for a handler that goes on
     /// after the response.
@@ -20,16 +31,16 @@ impl Permit {
     pub fn take(extensions: &mut Extensions) -> Option<Self> {
         let of_outcome = extensions.get_mut().and_then(Outcome::take_permit);
         let of_outcome = of_outcome.and_then(Self::found);
-        let alone = extensions.remove::<Self>();
-        Self::of_both(alone, of_outcome)
+        let alone = extensions.remove::<Carried>();
+        Self::of_both(alone.and_then(|alone| alone.0.found()), of_outcome)
     }
 
     /// Returns a clone of the permit in the extensions of a request.
     pub(crate) fn of(extensions: &Extensions) -> Option<Self> {
         let of_outcome = extensions.get().and_then(Outcome::permit);
         let of_outcome = of_outcome.cloned().and_then(Self::found);
-        let alone = extensions.get::<Self>().cloned();
-        Self::of_both(alone, of_outcome)
+        let alone = extensions.get().map(|Carried(permit)| permit.clone());
+        Self::of_both(alone.and_then(Self::found), of_outcome)
     }
 
     /// Puts a clone into the extensions of a request: into its outcome, if it has one, because each
@@ -37,8 +48,11 @@ impl Permit {
     pub(crate) fn carry(&self, extensions: &mut Extensions) {
         if let Some(outcome) = extensions.get_mut::<Outcome>() {
             outcome.carry(self.clone());
-        } else if let Some(outer) = extensions.insert(self.clone()) {
-            extensions.insert(outer.and(self.clone()));
+        } else {
+            let outer = extensions.remove::<Carried>();
+            let outer = outer.and_then(|outer| outer.0.found());
+            let both = outer.map(|outer| outer.and(self.clone()));
+            extensions.insert(Carried(both.unwrap_or_else(|| self.clone())));
         }
     }
 }

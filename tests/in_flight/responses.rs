@@ -265,84 +265,94 @@ fn a_pair_with_a_rate_is_refused() {
     assert!(limiter.unwrap_err().to_string().contains("`.also(…)`"));
 }
 
-/// A clone of an outcome may be kept for longer than the call lasts, as by a log.
-/// Of two layers around one service, too, each of which keeps its part.
+/// Each of two layers around one service keeps its part, with an outcome and without.
 #[tokio::test]
 async fn a_clone_of_a_request_finds_the_permits_of_two_layers() {
-    let (outer, inner) = (Local::new(), Local::new());
-    let layer = |name: &str, store: &Local<InFlight>| {
-        let layer = RateLimitLayer::new(InFlight::at_most(3)).named(name);
-        layer.store(store.clone())
-    };
-    let handler = service_fn(|mut request: Request<Body>| {
-        let mut clone = request.extensions().clone();
-        let mut appended = Outcome::new();
-        appended.append(request.extensions_mut().remove().unwrap());
-        // An outcome that others append to holds what both hold.
-        request.extensions_mut().insert(appended);
-        let permit = Permit::take(request.extensions_mut()).unwrap();
-        assert_eq!((permit.units("a"), permit.units("b")), (1, 1));
-        drop((request, permit));
-        let found = Permit::take(&mut clone).unwrap();
-        assert_eq!((found.units("a"), found.units("b")), (1, 1));
-        let mut response = Response::new(Body::empty());
-        response.extensions_mut().insert(found);
-        async { Ok::<_, Infallible>(response) }
-    });
-    let service = ServiceBuilder::new()
-        .layer(layer("a", &outer))
-        .layer(layer("b", &inner))
-        .service(handler);
-    let response = service.oneshot(Request::default()).await.unwrap();
-    let held = |name: &str, store: &Local<InFlight>| {
-        let rule = InFlight::at_most(9);
-        let look = store.look(&Policy::new(name), &rule, &Key::GLOBAL);
-        9 - look.remaining().unwrap()
-    };
-    assert_eq!((held("a", &outer), held("b", &inner)), (1, 1));
-    drop(response);
-    assert_eq!((held("a", &outer), held("b", &inner)), (0, 0));
+    for [is_shown_outside, is_shown_inside] in
+        [[true, true], [true, false], [false, true], [false, false]]
+    {
+        let (outer, inner) = (Local::new(), Local::new());
+        let layer = |name: &str, store: &Local<InFlight>, is_shown| {
+            let layer = RateLimitLayer::new(InFlight::at_most(3)).named(name);
+            let layer = layer.store(store.clone());
+            layer.respond(Http::new().outcome(is_shown))
+        };
+        let handler = service_fn(|mut request: Request<Body>| {
+            let mut clone = request.extensions().clone();
+            if let Some(outcome) = request.extensions_mut().remove() {
+                let mut appended = Outcome::new();
+                appended.append(outcome);
+                // An outcome that others append to holds what both hold.
+                request.extensions_mut().insert(appended);
+            }
+            let permit = Permit::take(request.extensions_mut()).unwrap();
+            assert_eq!((permit.units("a"), permit.units("b")), (1, 1));
+            drop((request, permit));
+            let found = Permit::take(&mut clone).unwrap();
+            assert_eq!((found.units("a"), found.units("b")), (1, 1));
+            let mut response = Response::new(Body::empty());
+            response.extensions_mut().insert(found);
+            async { Ok::<_, Infallible>(response) }
+        });
+        let service = ServiceBuilder::new()
+            .layer(layer("a", &outer, is_shown_outside))
+            .layer(layer("b", &inner, is_shown_inside))
+            .service(handler);
+        let response = service.oneshot(Request::default()).await.unwrap();
+        let held = |name: &str, store: &Local<InFlight>| {
+            let rule = InFlight::at_most(9);
+            let look = store.look(&Policy::new(name), &rule, &Key::GLOBAL);
+            9 - look.remaining().unwrap()
+        };
+        assert_eq!((held("a", &outer), held("b", &inner)), (1, 1));
+        drop(response);
+        assert_eq!((held("a", &outer), held("b", &inner)), (0, 0));
+    }
 }
 
+/// A clone of a request may be kept for longer than the call lasts, as by a log.
 #[tokio::test]
-async fn clones_of_an_outcome_hold_nothing() {
-    let store = Local::new();
-    let rate = RateLimitLayer::new(TokenBucket::per_hour(1)).named("rate");
-    let layer = RateLimitLayer::new(InFlight::at_most(3)).store(store.clone());
-    let clones = Arc::new(Mutex::new(Vec::new()));
-    let kept = Arc::clone(&clones);
-    let handler = service_fn(move |request: Request<Body>| {
-        let mut clone = request.extensions().clone();
-        // The call is in flight, so a clone of its request finds the permit.
-        let found = Permit::take(&mut clone).unwrap();
-        assert_eq!(found.units("default"), 1);
-        drop(found);
-        let outcome = request.extensions().get::<Outcome>().cloned();
-        kept.lock().unwrap().extend([outcome, clone.remove()]);
-        async { Ok::<_, Infallible>(Response::new(Body::from("hello"))) }
-    });
-    let service = ServiceBuilder::new()
-        .layer(layer)
-        .layer(rate)
-        .service(handler);
-    let held = || held(&store, Key::GLOBAL);
-    let response = service.clone().oneshot(Request::default()).await.unwrap();
-    assert_eq!((response.status(), held()), (StatusCode::OK, 1));
-    drop(response);
-    assert_eq!(held(), 0);
+async fn clones_of_a_request_hold_nothing() {
+    for is_shown in [true, false] {
+        let store = Local::new();
+        let respond = Http::new().outcome(is_shown);
+        let rate = RateLimitLayer::new(TokenBucket::per_hour(1)).named("rate");
+        let layer = RateLimitLayer::new(InFlight::at_most(3)).store(store.clone());
+        let clones = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&clones);
+        let handler = service_fn(move |request: Request<Body>| {
+            let mut clone = request.extensions().clone();
+            let of_clone = clone.clone();
+            // The call is in flight, so a clone of its request finds the permit.
+            let found = Permit::take(&mut clone).unwrap();
+            assert_eq!(found.units("default"), 1);
+            drop(found);
+            let clones = [request.extensions().clone(), clone, of_clone];
+            kept.lock().unwrap().extend(clones);
+            async { Ok::<_, Infallible>(Response::new(Body::from("hello"))) }
+        });
+        let service = ServiceBuilder::new()
+            .layer(layer.respond(respond.clone()))
+            .layer(rate.respond(respond))
+            .service(handler);
+        let held = || held(&store, Key::GLOBAL);
+        let response = service.clone().oneshot(Request::default()).await.unwrap();
+        assert_eq!((response.status(), held()), (StatusCode::OK, 1));
+        drop(response);
+        assert_eq!(held(), 0);
 
-    // A refusal by an inner layer carries the outcome, and holds nothing.
-    let refused = service.oneshot(Request::default()).await.unwrap();
-    let (refused, body) = refused.into_parts();
-    assert_eq!((refused.status, held()), (StatusCode::TOO_MANY_REQUESTS, 1));
-    drop(body);
-    assert_eq!(held(), 0);
-    assert_eq!(refused.extensions.get::<Outcome>().unwrap().len(), 2);
+        // A refusal by an inner layer carries the outcome, and holds nothing.
+        let refused = service.oneshot(Request::default()).await.unwrap();
+        let (refused, body) = refused.into_parts();
+        assert_eq!((refused.status, held()), (StatusCode::TOO_MANY_REQUESTS, 1));
+        drop(body);
+        assert_eq!(held(), 0);
+        let outcome = refused.extensions.get::<Outcome>();
+        assert_eq!(outcome.map(Outcome::len), is_shown.then_some(2));
 
-    // The call has ended.
-    for outcome in clones.lock().unwrap().drain(..) {
-        let mut extensions = http::Extensions::new();
-        extensions.insert::<Outcome>(outcome.unwrap());
-        assert!(Permit::take(&mut extensions).is_none());
+        // The call has ended.
+        for mut extensions in clones.lock().unwrap().drain(..) {
+            assert!(Permit::take(&mut extensions).is_none());
+        }
     }
 }
