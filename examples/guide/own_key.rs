@@ -11,7 +11,8 @@ use tollgate::{
     prelude::*,
 };
 
-/// Extracts the tenant of `/tenants/TENANT/…` as the key.
+/// Extracts the tenant of `/tenants/TENANT/…` as the key. A name has no escapes: `%61cme` would be
+/// another key, and the same tenant.
 #[derive(Clone, Copy)]
 struct ByTenant;
 
@@ -20,8 +21,10 @@ impl<B> KeyExtractor<Request<B>> for ByTenant {
         let tenant = request.uri().path().strip_prefix("/tenants/");
         let tenant = tenant.and_then(|rest| rest.split('/').next());
         match tenant {
-            Some(tenant) if !tenant.is_empty() => Ok(Key::from(tenant).into()),
-            _ => Err(MissingKey::new("the path names no tenant")),
+            Some(tenant) if !tenant.is_empty() && !tenant.contains('%') => {
+                Ok(Key::from(tenant).into())
+            }
+            _ => Err(MissingKey::new("the path names no tenant, or by an escape")),
         }
     }
 }
@@ -55,7 +58,13 @@ mod tests {
         assert_eq!(admitted("/tenants/initech/hello").await, 2);
         assert_eq!(admitted("/health").await, 10);
         assert_eq!(client::status(&app, client::get("/other", "")).await, 404);
-        let nobody = client::get("/tenants//hello", "");
-        assert_eq!(client::status(&app, nobody).await, 404);
+        for path in [
+            "/tenants//hello",
+            "/tenants/%61cme/hello",
+            "/tenants/acm%65/hello",
+        ] {
+            assert_eq!(client::admitted(&app, || client::get(path, "")).await, 0);
+            assert_eq!(client::status(&app, client::get(path, "")).await, 404);
+        }
     }
 }

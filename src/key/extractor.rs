@@ -51,7 +51,7 @@ use super::{Key, MissingKey, missing_key::NO_KEY};
 /// use http::Request;
 /// use tollgate::key::{Extracted, Key, KeyExtractor, KeyExtractorExt, MissingKey};
 ///
-/// /// Limits by a segment of the path.
+/// /// Limits by a segment of the path. Routers decode escapes, so one with an escape is no key.
 /// #[derive(Clone)]
 /// struct Segment(usize);
 ///
@@ -62,7 +62,7 @@ use super::{Key, MissingKey, missing_key::NO_KEY};
 ///             .path()
 ///             .split('/')
 ///             .nth(self.0 + 1)
-///             .filter(|text| !text.is_empty());
+///             .filter(|text| !text.is_empty() && !text.contains('%'));
 ///         let segment = segment
 ///             .ok_or_else(|| MissingKey::new(format!("there must be a segment {}", self.0)))?;
 ///         Ok(Key::from(segment).into())
