@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use tokio::time::Sleep;
 use tollgate::backoff::{Backoff, Sleeps};
-use tollgate::{LeakyBucket, prelude::*, time::TokioClock};
+use tollgate::{LeakyBucket, key::Host, prelude::*, time::TokioClock};
 use tower::{BoxError, ServiceBuilder, retry::Policy, util::BoxCloneSyncService};
 
 type Call = Request<http_body_util::Full<bytes::Bytes>>;
@@ -28,10 +28,12 @@ impl<B, E> Policy<Call, Response<B>, E> for ObeyRetryAfter {
         let response = result.as_ref().ok()?;
         let refused = [429, 503].contains(&response.status().as_u16());
         self.retries = self.retries.checked_sub(1).filter(|_| refused)?;
-        let wait = response.headers().get("retry-after");
-        let wait = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());
-        let wait = Duration::from_secs(wait.unwrap_or(0));
-        Some(self.sleeps.next_at_least(wait))
+        let seconds = match response.headers().get("retry-after") {
+            // A date is not read: the call is not repeated.
+            Some(wait) => wait.to_str().ok()?.parse().ok()?,
+            None => 0,
+        };
+        Some(self.sleeps.next_at_least(Duration::from_secs(seconds)))
     }
 
     fn clone_request(&mut self, call: &Call) -> Option<Call> {
@@ -43,7 +45,7 @@ fn paced<B: Send + 'static>(client: Client<B>) -> Client<B> {
     let longest = Duration::from_secs(5);
     let rule = LeakyBucket::per_second(10).queue(50).max_wait(longest);
     let pace = RateLimitLayer::new(rule)
-        .key(|call: &Call| call.uri().authority().map(|host| Key::from(host.as_str())))
+        .key(Host)
         .store(LocalBuilder::new().clock(TokioClock::new()).build())
         .respond(AsError);
     let sleeps = Backoff::full(Duration::from_millis(100), Duration::from_secs(10)).sleeps();
@@ -75,9 +77,10 @@ mod tests {
         Request::get(url).body(Default::default()).unwrap()
     }
 
-    /// A server that counts its calls, and refuses the first for half a minute.
+    /// A server that counts its calls, and refuses the first.
     fn server(
         calls: &Arc<AtomicU32>,
+        retry_after: &'static str,
     ) -> impl Service<Call, Response = Response<()>, Error = io::Error, Future: Send>
     + Clone
     + Send
@@ -87,7 +90,7 @@ mod tests {
         service_fn(move |_: Call| {
             let mut response = Response::builder();
             if calls.fetch_add(1, Ordering::Relaxed) == 0 {
-                response = response.status(429).header("retry-after", "30");
+                response = response.status(429).header("retry-after", retry_after);
             }
             async move { Ok(response.body(()).unwrap()) }
         })
@@ -96,9 +99,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn calls_wait_for_their_turn_and_retry_by_retry_after() {
         let calls = Arc::new(AtomicU32::new(0));
-        let server = server(&calls).map_err(BoxError::from);
+        let server = server(&calls, "30").map_err(BoxError::from);
         let client = paced(BoxCloneSyncService::new(server));
-        let send = |url| client.clone().oneshot(call(url));
+        let send = |url: &str| client.clone().oneshot(call(url));
 
         let start = Instant::now();
         assert_eq!(send("http://api.example/").await.unwrap().status(), 200);
@@ -108,7 +111,12 @@ mod tests {
 
         // Eleven calls at once to one host take a second, and one to another host no time.
         let start = Instant::now();
-        join_all((0..11).map(|_| send("http://busy.example/"))).await;
+        let spellings = ["busy.example", "BUSY.example:80", "user@busy.example."];
+        let urls: Vec<_> = spellings
+            .iter()
+            .map(|host| format!("http://{host}/"))
+            .collect();
+        join_all((0..11).map(|n| send(&urls[n % 3]))).await;
         let elapsed = start.elapsed().as_millis();
         assert!((1000..1010).contains(&elapsed), "{elapsed}");
         let start = Instant::now();
@@ -120,6 +128,18 @@ mod tests {
         let errors = all.iter().filter_map(|result| result.as_ref().err());
         let refused = errors.filter(|error| error.is::<Refused>());
         assert_eq!(refused.count(), 9);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_date_is_not_taken_for_no_wait() {
+        let calls = Arc::new(AtomicU32::new(0));
+        let server = server(&calls, "Wed, 21 Oct 2065 07:28:00 GMT").map_err(BoxError::from);
+        let client = paced(BoxCloneSyncService::new(server));
+        let answer = client.oneshot(call("http://api.example/")).await.unwrap();
+        assert_eq!(
+            (answer.status().as_u16(), calls.load(Ordering::Relaxed)),
+            (429, 1)
+        );
     }
 
     /// Also if it is not boxed: in a function, in a handler, in a task.
@@ -137,14 +157,14 @@ mod tests {
 
         let sleeps = Backoff::full(Duration::from_millis(100), Duration::from_secs(10)).sleeps();
         let pace = RateLimitLayer::new(LeakyBucket::per_second(10))
-            .key(|call: &Call| call.uri().authority().map(|host| Key::from(host.as_str())))
+            .key(Host)
             .store(LocalBuilder::new().clock(TokioClock::new()).build())
             .respond(AsError);
         let client = ServiceBuilder::new()
             .retry(ObeyRetryAfter { retries: 3, sleeps })
             .layer(pace)
             .map_err(BoxError::from)
-            .service(server(&Arc::default()));
+            .service(server(&Arc::default(), "30"));
         let in_a_struct = boxed(client.clone());
         let handler = async move || {
             let response = in_a_struct.clone().oneshot(call("http://api.example/"));
