@@ -176,7 +176,9 @@ pub trait Respond<Req, Res, Err> {
     }
 
     /// Ties what a call holds to its response. The default gives it back at once, so a responder
-    /// that wraps another one forwards this and [`carry_permit`](Self::carry_permit).
+    /// that wraps another one forwards this, [`carry_permit`](Self::carry_permit),
+    /// [`revise`](Self::revise) and [`outer_outcome`](Self::outer_outcome): the methods with a
+    /// default.
     // No `self`, as in `annotate`.
     fn attach_permit(permit: Permit, res: &mut Res) {
         let _ = res;

@@ -134,9 +134,17 @@ impl fmt::Display for Headers {
 ///         Respond::<_, Response<String>, E>::admit(&self.0, req, outcome)
 ///     }
 ///
+///     fn outer_outcome<'a>(&self, req: &'a Request<String>) -> Option<&'a Outcome> {
+///         Respond::<_, Response<String>, E>::outer_outcome(&self.0, req)
+///     }
+///
 ///     fn annotate(fields: Fields, res: &mut Response<String>) {
 ///         <Http as Respond<Request<String>, _, E>>::annotate(fields, res);
 ///         res.headers_mut().insert(SERVER, HeaderValue::from_static("example"));
+///     }
+///
+///     fn revise(&self, fields: Fields, outcome: &Outcome) -> Fields {
+///         Respond::<Request<String>, Response<String>, E>::revise(&self.0, fields, outcome)
 ///     }
 ///
 ///     fn carry_permit(&self, req: &mut Request<String>, permit: &Permit) {
