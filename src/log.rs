@@ -146,6 +146,23 @@ pub(crate) fn several_handles(names: &str) {
     });
 }
 
+/// Logs that a body settles no charge because no limit of this name handed one over, once for the
+/// name.
+#[cold]
+pub(crate) fn no_handle_of(policy: &str, names: &str) {
+    let help = OperatorHelp::new(
+        "`SettleByBody::of` settled no charge, because the limit of this name handed over none: correct the name, unless the limit exempts \
+         such requests",
+    );
+    once(policy, &help, |cause| {
+        tracing::warn!(
+            policy,
+            handles = names,
+            "{cause} (logged once for this policy)"
+        );
+    });
+}
+
 /// Logs that requests are refused as the server's fault because a store does not support them, once
 /// for each policy and cause.
 #[cold]

@@ -152,7 +152,14 @@ where
         let handle = handle
             .filter(|_| settles)
             .and_then(|handle| match &self.settings.policy {
-                Some(policy) => handle.of(policy).ok(),
+                Some(policy) => {
+                    let found = handle.of(policy).ok();
+                    #[cfg(feature = "tracing")]
+                    if found.is_none() {
+                        crate::log::no_handle_of(policy, &handle.names());
+                    }
+                    found
+                }
                 None if handle.is_one() => Some(handle.clone()),
                 None => {
                     #[cfg(feature = "tracing")]
