@@ -187,8 +187,8 @@ async fn requests_of_other_types_carry_handles() {
     assert_eq!(left(&store, "default", &rule), 93);
 }
 
-/// Whatever corrects the charge of a limit corrects that of its candidates, once: the handler before
-/// the condition, and the condition before the body.
+/// Whatever corrects the charge of a limit corrects that of its candidates, once: the handler
+/// before the condition, and the condition before the body.
 #[tokio::test]
 async fn candidates_are_settled_with_their_limit() {
     #[derive(Clone, Copy, Debug)]

@@ -89,8 +89,8 @@ fn a_candidate_charges_by_the_condition_of_the_live_limit() {
     }
 }
 
-/// Requests that another limit refuses have no failure: on a dry run beside it, as if the limit were
-/// enforced, or in a layer of its own around it.
+/// Requests that another limit refuses have no failure: on a dry run beside it, as if the limit
+/// were enforced, or in a layer of its own around it.
 #[test]
 fn requests_that_another_limit_refuses_are_no_failures() {
     type AnyLimit = BoxLimit<Request<Call>, AnyRule, Response<String>>;
