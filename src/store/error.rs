@@ -71,6 +71,20 @@ impl StoreError {
         Self::without_cause(ErrorKind::Timeout)
     }
 
+    /// Creates the error of a call that a circuit breaker rejects.
+    pub(crate) fn circuit_open() -> Self {
+        Self::unavailable(CircuitOpen)
+    }
+
+    /// Returns `true` if the call certainly changed nothing in the store.
+    pub(crate) fn changed_nothing(&self) -> bool {
+        let is_rejected = || {
+            let cause = self.get_ref();
+            cause.is_some_and(|cause| cause.is::<CircuitOpen>())
+        };
+        self.is_unwritten() || self.is_contended() || self.is_unsupported() || is_rejected()
+    }
+
     /// Creates an error for a lost race: every attempt met another writer. The store works.
     pub fn contended() -> Self {
         Self::without_cause(ErrorKind::Contended)
@@ -328,3 +342,15 @@ impl MayFail for StoreError {
         result
     }
 }
+
+/// The cause of the error of a call that a circuit breaker did not let through to the store.
+#[derive(Debug)]
+struct CircuitOpen;
+
+impl fmt::Display for CircuitOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("its circuit breaker is open after several failures in a row; calls resume after a pause, see the log for the failures")
+    }
+}
+
+impl std::error::Error for CircuitOpen {}

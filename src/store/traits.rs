@@ -22,7 +22,7 @@ use std::{
 
 use super::{
     Ask, BoxFuture, Check, Decisions, Delta, Lines, NodeCounts, Pulled, Settlement, StoreError,
-    delegate, wrappers::CircuitOpen,
+    delegate,
 };
 use crate::{algorithm::Algorithm, key::Key, policy::Policy};
 
@@ -285,21 +285,9 @@ impl Renewed {
             return Self::Made;
         };
         let error: Option<&StoreError> = (error as &dyn Any).downcast_ref();
-        let is_rejected = |error: &StoreError| {
-            error
-                .get_ref()
-                .is_some_and(|cause| cause.is::<CircuitOpen>())
-        };
-        match error {
-            Some(error)
-                if error.is_unwritten()
-                    || error.is_contended()
-                    || error.is_unsupported()
-                    || is_rejected(error) =>
-            {
-                Self::NotMade
-            }
-            _ => Self::Unknown,
+        match error.is_some_and(StoreError::changed_nothing) {
+            true => Self::NotMade,
+            false => Self::Unknown,
         }
     }
 }

@@ -527,6 +527,8 @@ async fn permits_whose_renewal_is_rejected_are_held_once() {
         Remote::with_clock(SystemClock::default()),
         ManualClock::default(),
     );
+    // What is given back is not awaited.
+    remote.usually(Fault::AtOnce);
     let settings = CircuitBreakerConfig::new().failures(1).clock(clock.clone());
     let store = remote.clone().circuit_breaker(settings);
     let lease = Duration::from_secs(6);

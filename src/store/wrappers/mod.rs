@@ -14,9 +14,7 @@ mod timeout;
 
 #[cfg(feature = "tokio")]
 pub use self::timeout::Timeout;
-pub(crate) use self::{
-    blocks::BlockFuture, circuit_breaker::CircuitOpen, on_failure::OnFailureFuture,
-};
+pub(crate) use self::{blocks::BlockFuture, on_failure::OnFailureFuture};
 pub use self::{
     blocks::Blocks,
     circuit_breaker::{CircuitBreaker, CircuitBreakerConfig, CircuitState},

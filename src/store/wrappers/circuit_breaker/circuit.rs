@@ -6,7 +6,6 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     sync::{
         Arc, Mutex, MutexGuard, RwLock,
         atomic::{AtomicU64, Ordering},
@@ -432,18 +431,6 @@ impl<C> Drop for CallGuard<C> {
         }
     }
 }
-
-/// The cause of an error of a call that did not reach the store.
-#[derive(Debug)]
-pub(crate) struct CircuitOpen;
-
-impl fmt::Display for CircuitOpen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("its circuit breaker is open after several failures in a row; calls resume after a pause, see the log for the failures")
-    }
-}
-
-impl std::error::Error for CircuitOpen {}
 
 /// The log of one circuit.
 #[cfg(feature = "tracing")]

@@ -12,7 +12,6 @@ use std::{
 
 use pin_project_lite::pin_project;
 
-pub(crate) use self::circuit::CircuitOpen;
 use self::circuit::{CallGuard, CircuitLimits, Circuits};
 use crate::{
     algorithm::Algorithm,
@@ -172,7 +171,7 @@ impl<S, C> CircuitBreaker<S, C> {
         C: Clock,
     {
         let Some(mut call) = self.circuits.enter(shard) else {
-            return Check::Ready(Err(StoreError::unavailable(CircuitOpen)));
+            return Check::Ready(Err(StoreError::circuit_open()));
         };
         match call_store(&self.store) {
             Check::Ready(result) => {
