@@ -52,7 +52,9 @@ pub(super) struct CasSettings {
     pub(super) combining: bool,
 }
 
-impl_clone!([C: Clone, Rule, K: Clone] CasStoreBuilder<C, Rule, K>, { data, clock, prefix, settings, rule });
+impl_clone!([C: Clone, Rule, K: Clone] CasStoreBuilder<C, Rule, K>, {
+    data, clock, prefix, settings, rule
+});
 
 impl_debug!(
     [C, Rule, K: std::fmt::Debug] CasStoreBuilder<C, Rule, K>,

@@ -155,8 +155,8 @@ impl Pipeline {
     }
 }
 
-/// The server's Unix time in seconds, and the time of [`LeaseClock`] at which it was requested: that
-/// clock goes on while this machine is suspended.
+/// The server's Unix time in seconds, and the time of [`LeaseClock`] at which it was requested:
+/// that clock goes on while this machine is suspended.
 #[derive(Clone, Copy)]
 pub(super) struct ServerTime {
     pub(super) seconds: u64,

@@ -190,18 +190,18 @@ fn take_parts(bytes: &mut &[u8], count: usize) -> Option<Vec<Option<ScriptTuple>
     (0..count).map(|_| part(bytes)).collect()
 }
 
-/// Returns the result of each call of a request, in their order. `corrected` are the indices of the
-/// keys that the request corrects; `unwritten` returns the error for a write that the server
-/// rejected.
+/// Returns the result of each call of a request, in their order. `taken_from` are the indices of
+/// the keys from which corrections may take units; `unwritten` returns the error for a write that
+/// the server rejected.
 pub(super) fn decided<'c, Rule: Scripted + 'c>(
     answer: &ScriptAnswer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
-    corrected: &[usize],
+    taken_from: &[usize],
     unwritten: impl FnOnce(&str) -> StoreError,
 ) -> Vec<Result<Decisions, StoreError>> {
     match &answer.unwritten {
         None => decisions(answer, calls),
-        Some(why) => refusals(answer, calls, corrected, &unwritten(why)),
+        Some(why) => refusals(answer, calls, taken_from, &unwritten(why)),
     }
 }
 
@@ -247,19 +247,20 @@ fn decisions<'c, Rule: Scripted + 'c>(
 }
 
 /// Returns the result of each call if the server rejected the write. Refusals hold, because they
-/// write nothing; calls that would be admitted fail. So do calls about a corrected key, because its
-/// answer has the state after a correction that was not written.
+/// write nothing; calls that would be admitted fail. So do calls about a key from which a
+/// correction took units, because it was not written. After a refund that was not written a call
+/// is refused all the more, and its wait is the shortest that it can be.
 fn refusals<'c, Rule: Scripted + 'c>(
     answer: &ScriptAnswer<'_>,
     calls: impl Iterator<Item = &'c ScriptCall<Rule>>,
-    corrected: &[usize],
+    taken_from: &[usize],
     error: &StoreError,
 ) -> Vec<Result<Decisions, StoreError>> {
     let result = |call: &ScriptCall<Rule>| {
         // Each by itself: no call before it was charged.
         let decisions = Replay::new(answer).decide(call);
-        let is_corrected = call.0.iter().any(|ask| corrected.contains(&ask.at.index));
-        if decisions.is_admitted() || is_corrected {
+        let mut indices = call.0.iter().map(|ask| ask.at.index);
+        if decisions.is_admitted() || indices.any(|index| taken_from.contains(&index)) {
             Err(error.duplicate())
         } else {
             Ok(decisions)

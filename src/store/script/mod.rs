@@ -450,8 +450,8 @@ where
             .await?;
         let answer = ScriptAnswer::read(request.program, &bytes, request.states)?;
         let unwritten = |why: &str| self.data.unwritten(why);
-        let corrected = &request.corrected;
-        Ok(decided(&answer, calls.iter(), corrected, unwritten))
+        let taken_from = &request.taken_from;
+        Ok(decided(&answer, calls.iter(), taken_from, unwritten))
     }
 }
 

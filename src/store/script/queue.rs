@@ -295,7 +295,8 @@ where
             keys,
             states,
             argument,
-            corrected,
+            taken_from,
+            ..
         } = request;
         let answer = self.data.evaluate(program, keys, argument).await;
         // The answer reports whether the server accepted the writes, and so the corrections.
@@ -310,7 +311,7 @@ where
             }
             let calls = calls.iter().map(AsRef::as_ref);
             let unwritten = |why: &str| self.data.unwritten(why);
-            Ok(decided(&answer, calls, &corrected, unwritten))
+            Ok(decided(&answer, calls, &taken_from, unwritten))
         });
         let failure = decided.as_ref().err().or(settled.as_ref().err());
         for settler in settlers {

@@ -272,6 +272,8 @@ pub(super) struct ScriptRequest {
     pub(super) argument: Vec<u8>,
     /// The index of the key of each correction.
     pub(super) corrected: Vec<usize>,
+    /// Those of them whose correction may take units.
+    pub(super) taken_from: Vec<usize>,
 }
 
 /// An ask of a request, with its rule and key by their indices.
@@ -422,7 +424,11 @@ impl ScriptRequest {
                 keys.push(mem::take(&mut ask.at.name));
             }
         }
+        let mut taken_from = Vec::new();
         for (correction, [_, index]) in corrections.into_iter().zip(&corrected) {
+            if correction.may_take {
+                taken_from.push(*index);
+            }
             if *index == keys.len() {
                 keys.push(correction.key);
             }
@@ -434,6 +440,7 @@ impl ScriptRequest {
             states,
             argument,
             corrected: corrected.into_iter().map(|[_, key]| key).collect(),
+            taken_from,
         }
     }
 }

@@ -44,6 +44,8 @@ pub(super) struct Correction {
     parts: usize,
     /// Node and sequence number of a delta, which is added once; 0 and 0 to read the state alone.
     sequence: Option<[i64; 2]>,
+    /// `true` if it may take units, and so have a call refused.
+    pub(super) may_take: bool,
 }
 
 impl Correction {
@@ -111,6 +113,8 @@ impl Correction {
             charges,
             parts: parts.len(),
             sequence: None,
+            // A renewal takes units that were over.
+            may_take: actual > charge.cost || charge.departs() > charge.at,
         })
     }
 
@@ -246,6 +250,7 @@ where
         states,
         argument,
         corrected,
+        ..
     } = ScriptRequest::of::<ScriptCall<Rule>, Rule>(None, group.corrections, &mut []);
     queue.counters.requests.add(1);
     let bytes = data.evaluate(program, keys, argument).await?;
