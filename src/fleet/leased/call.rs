@@ -361,9 +361,9 @@ where
     fn failed(&mut self, error: &StoreError, now: Timestamp) {
         let inner = Arc::clone(&self.inner);
         let is_lacking = |part: &&LeasedAsk<Rule>| matches!(part, LeasedAsk::Ask(_));
-        // It may say something of one key, and callers of the others ask by themselves.
-        let may_be_of_one = error.is_unsupported() || error.is_contended();
-        let is_of_one = may_be_of_one && self.parts.iter().filter(is_lacking).count() > 1;
+        // It says something of one key, and callers of the others ask by themselves. After
+        // contention they would make more of it.
+        let is_of_one = error.is_unsupported() && self.parts.iter().filter(is_lacking).count() > 1;
         for part in &mut self.parts {
             if let LeasedAsk::Ask(asked) = part {
                 let result = match is_of_one {

@@ -448,8 +448,10 @@ where
                 Outcome::Unsupported(error) => return Err(error),
                 Outcome::Wait(WaitingCall { answer, schedule }) => {
                     // A key of the call needs the store, and its part of it cannot be reached.
-                    let is_same = |(failed, _): &mut (_, _)| Arc::ptr_eq(failed, &schedule);
-                    if let Some((_, error)) = failure.take_if(is_same) {
+                    let is_down = |(failed, _): &mut (_, _)| {
+                        Arc::ptr_eq(failed, &schedule) && schedule.is_down()
+                    };
+                    if let Some((_, error)) = failure.take_if(is_down) {
                         return self.decide_alone(&asks.to_list(), error);
                     }
                     self.serve(&schedule)?;

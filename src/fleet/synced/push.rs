@@ -76,6 +76,8 @@ where
     inner: &'a SyncedParts<S, Rule, C>,
     schedule: &'a ShardSchedule,
     pushed: Vec<KeyPush<Rule>>,
+    /// That of the task that pushes.
+    running: &'a mut Option<Running>,
     has_ended: bool,
 }
 
@@ -88,6 +90,8 @@ where
     fn drop(&mut self) {
         self.schedule.is_syncing.store(false, Ordering::Relaxed);
         if !self.has_ended {
+            // First, so that calls that try again find no task, and spawn another one.
+            drop(self.running.take());
             let now = self.inner.now();
             for pushed in &self.pushed {
                 self.inner.failed(
@@ -266,12 +270,21 @@ where
 
     /// Pushes what keys have to push now. Returns `None` if there was nothing, and else if
     /// the store has taken it in.
-    async fn sync(self: &Arc<Self>, schedule: &Arc<ShardSchedule>) -> Option<bool> {
+    async fn sync(
+        self: &Arc<Self>,
+        schedule: &Arc<ShardSchedule>,
+        running: &mut Option<Running>,
+    ) -> Option<bool> {
         let sent = self.now();
+        let pushed = together(MAX_DELTAS, || self.next_push(schedule, sent));
+        if pushed.is_empty() {
+            return None;
+        }
         let mut pushing = Pushing {
             inner: &**self,
             schedule,
-            pushed: together(MAX_DELTAS, || self.next_push(schedule, sent)),
+            pushed,
+            running,
             has_ended: false,
         };
         let first = pushing.pushed.first()?;
@@ -447,18 +460,19 @@ pub(super) fn is_unreachable(error: &StoreError) -> bool {
 async fn serve<S, Rule, C>(
     inner: Weak<SyncedParts<S, Rule, C>>,
     schedule: Arc<ShardSchedule>,
-    _running: Running,
+    running: Running,
 ) where
     S: InnerStore<Rule>,
     Rule: Syncable,
     C: Clock + Send + Sync + 'static,
 {
+    let mut running = Some(running);
     loop {
         let Some(strong) = inner.upgrade() else {
             return;
         };
         let period = strong.config.usual_period();
-        let synced = strong.sync(&schedule).await;
+        let synced = strong.sync(&schedule, &mut running).await;
         let now = strong.now();
         drop(strong);
         match synced {

@@ -110,7 +110,11 @@ async fn rules_that_take_turns_in_an_outage_share_one_part() {
             let decision = acquire(&node, rule, key, 1).await.unwrap();
             admitted += u64::from(decision.is_admitted());
         }
-        assert!((most - 2..=most).contains(&admitted), "{key}: {admitted}");
+        // It admits up to five before it knows of the outage.
+        assert!(
+            (most - 2..=most + 5).contains(&admitted),
+            "{key}: {admitted}"
+        );
     }
 }
 
