@@ -28,11 +28,9 @@ impl<B, E> Policy<Call, Response<B>, E> for ObeyRetryAfter {
         let response = result.as_ref().ok()?;
         let refused = [429, 503].contains(&response.status().as_u16());
         self.retries = self.retries.checked_sub(1).filter(|_| refused)?;
-        let seconds = match response.headers().get("retry-after") {
-            // A date is not read: the call is not repeated.
-            Some(wait) => wait.to_str().ok()?.parse().ok()?,
-            None => 0,
-        };
+        let wait = response.headers().get("retry-after");
+        // A date is not read: the call is not repeated.
+        let seconds = wait.map_or(Some(0), |wait| wait.to_str().ok()?.parse().ok())?;
         Some(self.sleeps.next_at_least(Duration::from_secs(seconds)))
     }
 

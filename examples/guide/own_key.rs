@@ -11,8 +11,8 @@ use tollgate::{
     prelude::*,
 };
 
-/// Extracts the tenant of `/tenants/TENANT/…` as the key. A name has no escapes: `%61cme` would be
-/// another key, and the same tenant.
+/// Extracts the tenant of `/tenants/TENANT/…` as the key. A name has no escapes: `%61cme`
+/// would be another key, and the same tenant.
 #[derive(Clone, Copy)]
 struct ByTenant;
 

@@ -142,6 +142,7 @@ impl LimitsFile {
     /// - a limit that no route has,
     /// - a limit that stands alone on a route, and whose clients choose their keys,
     /// - a rule that never admits a request of its cost,
+    /// - a rule that forgets its clients at once, and so admits or refuses all that they send,
     /// - a route that a variant of its path walks around: `/login/`, or `/v1` beside `/v1/{*rest}`,
     /// - networks that are compared with the address of a proxy.
     pub fn warnings(&self) -> &[Problem] {

@@ -7,7 +7,11 @@ use super::{
     problem::Problem,
     routes,
 };
-use crate::{algorithm::Algorithm, time::Timestamp};
+use crate::{
+    algorithm::{Algorithm, AnyRule},
+    decision::Cost,
+    time::Timestamp,
+};
 
 /// Returns all warnings, in the order of the file.
 pub(super) fn warnings(file: &LimitsFile) -> Vec<Problem> {
@@ -88,10 +92,20 @@ fn never_admits(limit: &FileLimit) -> Option<String> {
     })
 }
 
-/// Simulates a call, and its repetition after `Retry-After`.
 fn forgets(limit: &FileLimit) -> Option<String> {
-    let (rule, now, mut state) = (&limit.rule, Timestamp::default(), None);
-    let first = rule.step(&mut state, now, limit.cost);
+    match &limit.rule {
+        AnyRule::All(all) => all
+            .rules()
+            .iter()
+            .find_map(|rule| forgotten(rule, limit.cost)),
+        rule => forgotten(rule, limit.cost),
+    }
+}
+
+/// Simulates a call, and its repetition after `Retry-After`.
+fn forgotten(rule: &AnyRule, cost: Cost) -> Option<String> {
+    let (now, mut state) = (Timestamp::default(), None);
+    let first = rule.step(&mut state, now, cost);
     let effect = if first.decision().is_admitted() {
         let is_kept = state.is_some_and(|state| rule.forgettable_at(&state) > now);
         (!is_kept).then_some("admits every call")
@@ -99,7 +113,7 @@ fn forgets(limit: &FileLimit) -> Option<String> {
         // Clients read whole seconds.
         let wait = first.decision().retry_after()?;
         let later = now.saturating_add(wait.saturating_add(Duration::from_secs(1)));
-        let again = rule.step(&mut state, later, limit.cost);
+        let again = rule.step(&mut state, later, cost);
         (!again.decision().is_admitted()).then_some("refuses new clients again and again")
     }?;
     Some(format!(

@@ -244,6 +244,10 @@ fn a_rule_that_forgets_its_clients() {
         ("1/1h burst=1 initial=100 keep=0s", "admits every call"),
         ("1/1m initial=0 keep=0s", "refuses new clients"),
         ("100/1s burst=5 initial=0 keep=500ms", "refuses new clients"),
+        (
+            "9/1h & token-bucket 1/1h burst=1 initial=100 keep=0s",
+            "admits every call",
+        ),
     ] {
         let limits = |rule: &str| format!("a = {{ rule = \"token-bucket {rule}\" }}");
         one_warning(warnings(&limits(rule), "", "[\"a\"]"), &[effect]);

@@ -38,6 +38,9 @@ use self::leases::Leases;
 
 /// The longest time for a connection to a member.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The longest time for which a member is waited for at the start. It takes its time to check a
+/// password.
+const SIGN_IN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Limits in an etcd of version 3.
 ///
@@ -141,7 +144,8 @@ impl Etcd {
     /// `http://10.0.0.1:2379`. `options` set a user, TLS and so on.
     ///
     /// Without a user it returns at once and connects at the first call. With a user it signs in at
-    /// each member, and at a member that does not do so within a second, at the first call to it.
+    /// each member, and at a member that does not do so within five seconds, at the first call to
+    /// it.
     ///
     /// # Errors
     ///
@@ -166,7 +170,7 @@ impl Etcd {
                 options: options.clone(),
                 client: OnceCell::new(),
             };
-            if let Ok(Err(error)) = timeout(CONNECT_TIMEOUT, member.client()).await {
+            if let Ok(Err(error)) = timeout(SIGN_IN_TIMEOUT, member.client()).await {
                 let error = failure::store_error(error);
                 // A majority is enough. `ask` signs in at the others once it needs them.
                 if !is_of_the_member(&error) {
