@@ -531,7 +531,7 @@ async fn permits_whose_renewal_is_rejected_are_held_once() {
     remote.usually(Fault::AtOnce);
     let settings = CircuitBreakerConfig::new().failures(1).clock(clock.clone());
     let store = remote.clone().circuit_breaker(settings);
-    let lease = Duration::from_secs(6);
+    let lease = Duration::from_secs(9);
     let rule = InFlight::at_most(10).lease(lease);
     let limiter = Limiter::new(Policy::new("exports"), rule, store.clone());
     let taken_at = Instant::now();
@@ -546,7 +546,7 @@ async fn permits_whose_renewal_is_rejected_are_held_once() {
     remote.plan([Fault::Fails(Kind::Unavailable)]);
     assert!(limiter.look("a").await.is_err());
     // Before the lease is over, after which the units would be free without having been given back.
-    let soon = taken_at + lease * 5 / 6;
+    let soon = taken_at + lease * 15 / 16;
     happens(soon, "rejected", async || store.rejected() >= 10).await;
     clock.advance(Duration::from_secs(1));
     assert!(are_free(0).await);
