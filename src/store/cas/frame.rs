@@ -216,13 +216,13 @@ impl<S> Frame<S> {
 
 impl<S: Codec> Frame<S> {
     /// Returns the state of a kind, until when it matters, and `true` if it was decoded just now;
-    /// `None` if there is none, or it no longer matters.
+    /// `None` if there is none, or it no longer mattered at `as_of`.
     fn open(
         &mut self,
         kind: StateKind,
-        now: Timestamp,
+        as_of: Timestamp,
     ) -> Option<(&StoredState<S>, Timestamp, bool)> {
-        let is_it = |entry: &&mut StoredEntry<S>| entry.kind == kind && entry.until > now;
+        let is_it = |entry: &&mut StoredEntry<S>| entry.kind == kind && entry.until > as_of;
         let entry = self.entries.iter_mut().find(is_it)?;
         let is_first = matches!(entry.held, StoredState::Unread);
         if is_first {
@@ -343,9 +343,17 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
         Rule: Algorithm<State = S>,
     {
         let rules = work.rules();
+        // A delta is added behind what mattered at its own instant.
+        let as_of = match work {
+            Work::Sync { deltas, .. } => {
+                let ages = deltas.iter().map(|delta| delta.age);
+                self.now.saturating_sub(ages.max().unwrap_or_default())
+            }
+            _ => self.now,
+        };
         let mut is_newer = self.is_newer;
         for rule in &rules {
-            is_newer |= self.state(rule.state_kind()).is_newer;
+            is_newer |= self.state_as_of(rule.state_kind(), as_of).is_newer;
         }
         if is_newer && !rules.is_empty() {
             return Err(StoreError::unsupported(crate::Error::newer_state()));
@@ -429,23 +437,28 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
         Ok(self.sequence_numbers.get_or_insert_default())
     }
 
-    /// Returns the state of a kind. The first call decodes it.
+    /// Returns the state of a kind.
     fn state(&mut self, kind: StateKind) -> &mut DraftState<S> {
+        self.state_as_of(kind, self.now)
+    }
+
+    /// Returns the state of a kind. The first call decodes it, if it mattered at `as_of`.
+    fn state_as_of(&mut self, kind: StateKind, as_of: Timestamp) -> &mut DraftState<S> {
         let index = self.states.iter().position(|state| state.kind == kind);
         let index = index.unwrap_or_else(|| {
-            let state = self.open(kind);
+            let state = self.open(kind, as_of);
             self.states.push(state);
             self.states.len() - 1
         });
         &mut self.states[index]
     }
 
-    fn open(&mut self, kind: StateKind) -> DraftState<S> {
+    fn open(&mut self, kind: StateKind, as_of: Timestamp) -> DraftState<S> {
         let (mut state, mut is_newer, mut until) = (None, false, Timestamp::default());
         let found = if self.is_reset {
             None
         } else {
-            self.frame.open(kind, self.now)
+            self.frame.open(kind, as_of)
         };
         if let Some((held, end, is_first)) = found {
             match held {
