@@ -484,7 +484,7 @@ fn a_panicking_probe_makes_room_for_the_next() {
 }
 
 /// Units lie where they were after a renewal that certainly was not made: one that the circuit
-/// rejects, or whose error says that nothing was written.
+/// rejects, or whose error says that it wrote nothing.
 #[tokio::test]
 async fn a_renewal_that_changes_nothing_is_known_as_not_made() {
     for kind in Kind::ALL {

@@ -315,7 +315,6 @@ async fn a_known_refusal_outlives_the_store() {
 /// A store that fails calls which name a bad client.
 struct Picky {
     store: Slow<TokenBucket>,
-    error: fn() -> StoreError,
 }
 
 impl Backend for Picky {
@@ -329,7 +328,7 @@ impl Store<TokenBucket> for Picky {
     fn acquire(&self, asks: &[Ask<'_, TokenBucket>]) -> Check<Self::Answer> {
         let answer = self.store.acquire(asks);
         let is_bad = asks.iter().any(|ask| *ask.key() == Key::from("bad"));
-        let error = is_bad.then(self.error);
+        let error = is_bad.then(|| StoreError::unsupported("a bad client"));
         Check::Pending(Box::pin(async move {
             let answer = answer.await;
             error.map_or(answer, Err)
@@ -359,7 +358,6 @@ async fn an_error_of_one_key_fails_no_call_of_another() {
         let server = Transactional::with_clock(MapStore::default(), clock.clone());
         let store = Picky {
             store: Slow::new(server, seed),
-            error: || StoreError::unsupported("a bad client"),
         };
         let node = store.leased(LeaseConfig::new().seed(seed).clock(clock.clone()));
         for round in 0..20 {
