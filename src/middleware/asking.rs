@@ -9,7 +9,10 @@ use std::{
 use pin_project_lite::pin_project;
 use smallvec::{SmallVec, smallvec};
 
-use super::{config::Role, limits::Limits};
+use super::{
+    config::{Config, Role},
+    limits::Limits,
+};
 use crate::{
     algorithm::Algorithm,
     decision::Decision,
@@ -33,96 +36,167 @@ pin_project! {
     }
 }
 
-/// Asks the store about limits of which some may be on a dry run, or look first.
-pub(super) fn ask_by_role<L, S>(
-    limits: &L,
-    store: &S,
-    asks: &[Ask<'_, L::Rule>],
-) -> Asked<S::Answer>
+impl<L, S, R> Config<L, S, R>
 where
     L: Limits<Rule: Algorithm>,
     S: Store<L::Rule, Error: NeverFails>,
 {
-    let role = |ask: &Ask<'_, L::Rule>| {
-        let limit = limits.find(ask.policy());
-        limit.map_or(Role::Acquire, |limit| limit.role(ask.key()))
-    };
-    if let [ask] = asks {
-        return ask_merged(store, asks, role(ask));
-    }
-    ask_separately(store, asks, asks.iter().map(role).collect())
-}
-
-/// Asks the store one question.
-#[inline(always)]
-pub(super) fn ask_merged<Rule, S>(store: &S, asks: &[Ask<'_, Rule>], role: Role) -> Asked<S::Answer>
-where
-    Rule: Algorithm,
-    S: Store<Rule, Error: NeverFails>,
-{
-    let answer = match role {
-        Role::Acquire | Role::DryRun => store.acquire(asks),
-        Role::Look => store.look(&that_decide(asks.iter())),
-    };
-    match answer {
-        Check::Ready(Ok(mut decisions)) => {
-            decisions.complete(asks.len());
-            set_role(role, asks.iter(), &mut decisions);
-            Asked::Decided(decisions)
+    /// Asks the store about limits of which some may be on a dry run, or look first.
+    pub(super) fn ask_by_role(&self, asks: &[Ask<'_, L::Rule>]) -> Asked<S::Answer> {
+        match asks {
+            [ask] => self.ask_merged(asks, self.role(ask)),
+            _ => self.ask_separately(asks, asks.iter().map(|ask| self.role(ask)).collect()),
         }
-        Check::Ready(Err(error)) => error.never(),
-        Check::Pending(answer) => Asked::Pending(Asking::Merged { answer, role }),
     }
-}
 
-/// Asks the store a question for each role.
-#[inline(never)]
-fn ask_separately<Rule, S>(store: &S, asks: &[Ask<'_, Rule>], roles: Roles) -> Asked<S::Answer>
-where
-    Rule: Algorithm,
-    S: Store<Rule, Error: NeverFails>,
-{
-    if let (&[_, _], &[first, second]) = (asks, roles.as_slice())
-        && let (Role::Acquire, Role::DryRun) = (first, second)
-    {
-        return ask_with_candidate(store, asks, roles);
+    /// Asks the store one question.
+    #[inline(always)]
+    pub(super) fn ask_merged(&self, asks: &[Ask<'_, L::Rule>], role: Role) -> Asked<S::Answer> {
+        let answer = match role {
+            Role::Acquire | Role::DryRun => self.store.acquire(asks),
+            Role::Look => self.store.look(&that_decide(asks)),
+        };
+        match answer {
+            Check::Ready(Ok(mut decisions)) => {
+                decisions.complete(asks.len());
+                set_role(role, asks, &mut decisions);
+                Asked::Decided(decisions)
+            }
+            Check::Ready(Err(error)) => error.never(),
+            Check::Pending(answer) => Asked::Pending(Asking::Merged { answer, role }),
+        }
     }
-    let mut separate = Separate::new(roles);
-    separate.begin(store, asks);
-    separate.asked(store, asks)
-}
 
-/// Asks the store about a live limit and the dry run behind it, the most common case.
-#[inline]
-fn ask_with_candidate<Rule, S>(store: &S, asks: &[Ask<'_, Rule>], roles: Roles) -> Asked<S::Answer>
-where
-    Rule: Algorithm,
-    S: Store<Rule, Error: NeverFails>,
-{
-    let dry = store.acquire(&asks[1..]);
-    let live = store.acquire(&asks[..1]);
-    if let (Check::Ready(Ok(live)), Check::Ready(Ok(dry))) = (&live, &dry)
-        && let (Some(live), Some(dry)) = (live.only(), dry.only())
-    {
-        return Asked::Decided(Decisions::two(live, &dry.as_dry_run()));
+    /// Asks the store a question for each role.
+    #[inline(never)]
+    fn ask_separately(&self, asks: &[Ask<'_, L::Rule>], roles: Roles) -> Asked<S::Answer> {
+        if let (&[_, _], &[Role::Acquire, Role::DryRun]) = (asks, roles.as_slice()) {
+            return self.ask_with_candidate(asks, roles);
+        }
+        let mut separate = Separate::new(roles);
+        for index in separate.indices(Role::DryRun) {
+            let check = self.store.acquire(&[asks[index]]);
+            separate.receive(smallvec![index], check, asks);
+        }
+        let looks = separate.indices(Role::Look);
+        if !looks.is_empty() {
+            let check = self.store.look(&that_decide(&select(asks, &looks)));
+            separate.receive(looks, check, asks);
+        }
+        self.asked(separate, asks)
     }
-    let mut separate = Separate::new(roles);
-    separate.has_acquired = true;
-    separate.receive(smallvec![1], dry, asks);
-    separate.receive(smallvec![0], live, asks);
-    separate.asked(store, asks)
+
+    /// Asks the store about a live limit and the dry run behind it, the most common case.
+    #[inline]
+    fn ask_with_candidate(&self, asks: &[Ask<'_, L::Rule>], roles: Roles) -> Asked<S::Answer> {
+        let dry = self.store.acquire(&asks[1..]);
+        let live = self.store.acquire(&asks[..1]);
+        if let (Check::Ready(Ok(live)), Check::Ready(Ok(dry))) = (&live, &dry)
+            && let (Some(live), Some(dry)) = (live.only(), dry.only())
+        {
+            return Asked::Decided(Decisions::two(live, &dry.as_dry_run()));
+        }
+        let mut separate = Separate::new(roles);
+        separate.has_acquired = true;
+        separate.receive(smallvec![1], dry, asks);
+        separate.receive(smallvec![0], live, asks);
+        self.asked(separate, asks)
+    }
+
+    /// Returns the decisions if the store has answered all asks.
+    fn asked(
+        &self,
+        mut separate: Separate<S::Answer>,
+        asks: &[Ask<'_, L::Rule>],
+    ) -> Asked<S::Answer> {
+        match self.advance(&mut separate, asks) {
+            Some(decisions) => Asked::Decided(decisions),
+            None => Asked::Pending(Asking::Separate {
+                separate: Box::new(separate),
+            }),
+        }
+    }
+
+    /// Asks the next question; returns the decisions once there are all of them.
+    fn advance(
+        &self,
+        separate: &mut Separate<S::Answer>,
+        asks: &[Ask<'_, L::Rule>],
+    ) -> Option<Decisions> {
+        if !separate.has_acquired {
+            let looks = separate.indices(Role::Look);
+            let looks = looks.iter().map(|&index| separate.decisions[index]);
+            let looks: SmallVec<[_; 4]> = looks.collect::<Option<_>>()?;
+            separate.is_refused = !looks.iter().all(Decision::is_admitted);
+            separate.has_acquired = true;
+            let acquired = separate.indices(Role::Acquire);
+            if !acquired.is_empty() {
+                let selected = select(asks, &acquired);
+                let check = match separate.is_refused {
+                    true => self.store.look(&selected),
+                    false => self.store.acquire(&selected),
+                };
+                separate.receive(acquired, check, asks);
+            }
+        }
+        separate.decisions.iter().copied().collect()
+    }
+
+    /// Waits for the decisions.
+    pub(super) fn poll_asking(
+        &self,
+        asking: Pin<&mut Asking<S::Answer>>,
+        cx: &mut Context<'_>,
+        asks: &OwnedAsks<L::Rule>,
+    ) -> Poll<Decisions> {
+        match asking.project() {
+            AskingProj::Merged { answer, role } => {
+                let mut decisions = ready!(answer.poll(cx)).unwrap_or_else(NeverFails::never);
+                decisions.complete(asks.iter().len());
+                set_role(*role, &asks.to_list(), &mut decisions);
+                Poll::Ready(decisions)
+            }
+            AskingProj::Separate { separate } => self.poll_separate(separate, cx, &asks.to_list()),
+        }
+    }
+
+    fn poll_separate(
+        &self,
+        separate: &mut Separate<S::Answer>,
+        cx: &mut Context<'_>,
+        asks: &[Ask<'_, L::Rule>],
+    ) -> Poll<Decisions> {
+        loop {
+            let mut index = 0;
+            let pending = separate.pending.len();
+            while let Some((_, answer)) = separate.pending.get_mut(index) {
+                match answer.as_mut().poll(cx) {
+                    Poll::Pending => index += 1,
+                    Poll::Ready(decisions) => {
+                        let decisions = decisions.unwrap_or_else(NeverFails::never);
+                        let (indices, _) = separate.pending.swap_remove(index);
+                        separate.keep(&indices, decisions, asks);
+                    }
+                }
+            }
+            let had_acquired = separate.has_acquired;
+            if let Some(decisions) = self.advance(separate, asks) {
+                return Poll::Ready(decisions);
+            }
+            // A new answer must be polled once before anything wakes this task.
+            if had_acquired == separate.has_acquired && pending == separate.pending.len() {
+                return Poll::Pending;
+            }
+        }
+    }
 }
 
 /// Makes the decisions those of asks of one role.
 // In place: a decision is slow to copy right after it was written.
 #[inline(always)]
-fn set_role<'a, Rule: Algorithm + 'a>(
-    role: Role,
-    asks: impl Iterator<Item = &'a Ask<'a, Rule>>,
-    decisions: &mut Decisions,
-) {
+fn set_role<Rule: Algorithm>(role: Role, asks: &[Ask<'_, Rule>], decisions: &mut Decisions) {
     if role != Role::Acquire {
-        for (ask, decision) in asks.zip(decisions.as_mut_slice()) {
+        for (ask, decision) in asks.iter().zip(decisions.as_mut_slice()) {
             match role {
                 Role::Acquire => {}
                 Role::Look => *decision = ask.decided_by(decision),
@@ -146,29 +220,6 @@ impl<A> Asking<A> {
                 store,
                 decided.filter_map(|(ask, decision)| Some((ask, (*decision)?))),
             );
-        }
-    }
-
-    /// Waits for the decisions.
-    pub(super) fn poll<Rule, S>(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        store: &S,
-        asks: &OwnedAsks<Rule>,
-    ) -> Poll<Decisions>
-    where
-        Rule: Algorithm,
-        S: Store<Rule, Answer = A, Error: NeverFails>,
-        A: Future<Output = Result<Decisions, S::Error>>,
-    {
-        match self.project() {
-            AskingProj::Merged { answer, role } => {
-                let mut decisions = ready!(answer.poll(cx)).unwrap_or_else(NeverFails::never);
-                decisions.complete(asks.iter().len());
-                set_role(*role, asks.to_list().iter(), &mut decisions);
-                Poll::Ready(decisions)
-            }
-            AskingProj::Separate { separate } => separate.poll(cx, store, &asks.to_list()),
         }
     }
 }
@@ -212,39 +263,6 @@ impl<A> Separate<A> {
             .collect()
     }
 
-    fn begin<Rule, S>(&mut self, store: &S, asks: &[Ask<'_, Rule>])
-    where
-        Rule: Algorithm,
-        S: Store<Rule, Answer = A, Error: NeverFails>,
-        A: Future<Output = Result<Decisions, S::Error>>,
-    {
-        for index in self.indices(Role::DryRun) {
-            let check = store.acquire(&[asks[index]]);
-            self.receive(smallvec![index], check, asks);
-        }
-        let looks = self.indices(Role::Look);
-        if !looks.is_empty() {
-            let selected = select(asks, &looks);
-            let check = store.look(&that_decide(selected.iter()));
-            self.receive(looks, check, asks);
-        }
-    }
-
-    /// Returns the decisions if the store has answered all asks.
-    fn asked<Rule, S>(mut self, store: &S, asks: &[Ask<'_, Rule>]) -> Asked<A>
-    where
-        Rule: Algorithm,
-        S: Store<Rule, Answer = A, Error: NeverFails>,
-        A: Future<Output = Result<Decisions, S::Error>>,
-    {
-        match self.advance(store, asks) {
-            Some(decisions) => Asked::Decided(decisions),
-            None => Asked::Pending(Asking::Separate {
-                separate: Box::new(self),
-            }),
-        }
-    }
-
     /// Keeps an answer, or waits for it.
     fn receive<Rule: Algorithm, E: NeverFails>(
         &mut self,
@@ -277,75 +295,11 @@ impl<A> Separate<A> {
             });
         }
     }
-
-    /// Asks the next question; returns the decisions once there are all of them.
-    fn advance<Rule, S>(&mut self, store: &S, asks: &[Ask<'_, Rule>]) -> Option<Decisions>
-    where
-        Rule: Algorithm,
-        S: Store<Rule, Answer = A, Error: NeverFails>,
-        A: Future<Output = Result<Decisions, S::Error>>,
-    {
-        if !self.has_acquired {
-            let looks = self.indices(Role::Look);
-            let looks: Option<SmallVec<[_; 4]>> =
-                looks.iter().map(|&index| self.decisions[index]).collect();
-            self.is_refused = !looks?.iter().all(Decision::is_admitted);
-            self.has_acquired = true;
-            let acquired = self.indices(Role::Acquire);
-            if !acquired.is_empty() {
-                let selected = select(asks, &acquired);
-                let check = if self.is_refused {
-                    store.look(&selected)
-                } else {
-                    store.acquire(&selected)
-                };
-                self.receive(acquired, check, asks);
-            }
-        }
-        self.decisions.iter().copied().collect()
-    }
-
-    fn poll<Rule, S>(
-        &mut self,
-        cx: &mut Context<'_>,
-        store: &S,
-        asks: &[Ask<'_, Rule>],
-    ) -> Poll<Decisions>
-    where
-        Rule: Algorithm,
-        S: Store<Rule, Answer = A, Error: NeverFails>,
-        A: Future<Output = Result<Decisions, S::Error>>,
-    {
-        loop {
-            let mut index = 0;
-            let pending = self.pending.len();
-            while let Some((_, answer)) = self.pending.get_mut(index) {
-                match answer.as_mut().poll(cx) {
-                    Poll::Pending => index += 1,
-                    Poll::Ready(decisions) => {
-                        let decisions = decisions.unwrap_or_else(NeverFails::never);
-                        let (indices, _) = self.pending.swap_remove(index);
-                        self.keep(&indices, decisions, asks);
-                    }
-                }
-            }
-            let had_acquired = self.has_acquired;
-            if let Some(decisions) = self.advance(store, asks) {
-                return Poll::Ready(decisions);
-            }
-            // A new answer must be polled once before anything wakes this task.
-            if had_acquired == self.has_acquired && pending == self.pending.len() {
-                return Poll::Pending;
-            }
-        }
-    }
 }
 
 /// Returns asks whose looks decide the request.
-fn that_decide<'a, 'b: 'a, Rule: 'b>(
-    asks: impl Iterator<Item = &'a Ask<'b, Rule>>,
-) -> SmallVec<[Ask<'b, Rule>; 2]> {
-    asks.map(|ask| ask.that_decides()).collect()
+fn that_decide<'a, Rule>(asks: &[Ask<'a, Rule>]) -> SmallVec<[Ask<'a, Rule>; 2]> {
+    asks.iter().map(|ask| ask.that_decides()).collect()
 }
 
 fn select<'a, Rule>(asks: &'a [Ask<'_, Rule>], indices: &[usize]) -> SmallVec<[Ask<'a, Rule>; 2]> {

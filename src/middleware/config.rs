@@ -16,10 +16,7 @@ use crate::{
     policy::Policy,
     respond::{Refusal, Respond},
     stats::Counter,
-    store::{
-        AskParts, Backend, BoxFuture, Check, Decisions, Lines, NeverFails, OwnedAsks, Renewed,
-        Settlement, Store,
-    },
+    store::{Ask, Backend, BoxFuture, Check, Decisions, Lines, NeverFails, Renewed, Store},
 };
 
 /// The settings of a limit that do not depend on the types of requests and responses.
@@ -177,19 +174,21 @@ impl<L: Limits, S: Backend, R> Config<L, S, R> {
     }
 }
 
-impl<L: Limits, S, R> Config<L, S, R> {
+impl<L: Limits<Rule: Algorithm>, S, R> Config<L, S, R> {
+    /// Returns the role of an ask.
+    pub(super) fn role(&self, ask: &Ask<'_, L::Rule>) -> Role {
+        let limit = self.limits.find(ask.policy());
+        limit.map_or(Role::Acquire, |limit| limit.role(ask.key()))
+    }
+
     /// Returns the outcome of decisions, one for each ask, without those of dry runs that are not
     /// shown, and without the charges that this layer settles.
     #[inline]
-    pub(super) fn outcome<'a>(
-        &self,
-        asked: impl Iterator<Item = AskParts<'a, L::Rule>>,
-        decisions: &Decisions,
-    ) -> Outcome
-    where
-        L: Limits<Rule: Algorithm + 'a>,
-    {
-        let asked = asked.map(|parts| (parts.0, parts.1, self.same_state.hash(parts)));
+    pub(super) fn outcome(&self, asks: &[Ask<'_, L::Rule>], decisions: &Decisions) -> Outcome {
+        let asked = asks.iter().map(|ask| {
+            let (policy, key) = (ask.policy(), ask.key());
+            (policy, key, self.same_state.hash(policy, key, ask.rule()))
+        });
         if !self.is_separate && !self.settles {
             return Outcome::of(asked, decisions);
         }
@@ -212,24 +211,16 @@ impl<L: Limits, S, R> Config<L, S, R> {
     }
 
     /// Returns the outcome of looks, one for each ask.
-    pub(super) fn outcome_of_looks(&self, asks: &OwnedAsks<L::Rule>, looks: &Decisions) -> Outcome
-    where
-        L: Limits<Rule: Algorithm>,
-    {
+    pub(super) fn outcome_of_looks(&self, asks: &[Ask<'_, L::Rule>], looks: &Decisions) -> Outcome {
         if !self.is_separate {
-            return self.outcome(asks.parts(), looks);
+            return self.outcome(asks, looks);
         }
-        let looks = asks.parts().zip(looks.as_slice());
-        let decision = |((policy, key, _), look): (AskParts<'_, _>, &Decision)| {
-            let limit = self.limits.find(policy);
-            if limit.is_some_and(|limit| limit.role(key) == Role::DryRun) {
-                look.as_dry_run()
-            } else {
-                *look
-            }
-        };
-        let decisions = looks.map(decision).collect();
-        self.outcome(asks.parts(), &decisions)
+        let both = asks.iter().zip(looks.as_slice());
+        let decisions = both.map(|(ask, look)| match self.role(ask) {
+            Role::DryRun => look.as_dry_run(),
+            Role::Acquire | Role::Look => *look,
+        });
+        self.outcome(asks, &decisions.collect())
     }
 
     /// Returns the limit on a dry run that a decision belongs to; `None` if the decision has
@@ -251,37 +242,30 @@ impl<L: Limits, S, R> Config<L, S, R> {
 
     /// Counts the decisions of dry runs.
     #[inline(always)]
-    fn count_dry_runs<'a, Rule: 'a>(
-        &self,
-        asked: impl Iterator<Item = AskParts<'a, Rule>> + Clone,
-        decisions: &Decisions,
-    ) {
-        let decided = asked.zip(decisions.as_slice());
-        for ((policy, key, _), decision) in decided.clone() {
-            if let Some((limit, dry_run)) = self.dry_run_of(policy, key, decision) {
+    fn count_dry_runs(&self, asks: &[Ask<'_, L::Rule>], decisions: &Decisions) {
+        let decided = asks.iter().zip(decisions.as_slice());
+        for (ask, decision) in decided.clone() {
+            if let Some((limit, dry_run)) = self.dry_run_of(ask.policy(), ask.key(), decision) {
                 let live = limit.compared().and_then(|live| {
                     let mut others = decided.clone();
-                    others.find(|((policy, ..), _)| policy.name_digest() == live.name_digest())
+                    others.find(|(ask, _)| ask.policy().name_digest() == live.name_digest())
                 });
-                dry_run.count(key, decision, live.map(|(_, decision)| decision));
+                dry_run.count(ask.key(), decision, live.map(|(_, decision)| decision));
             }
         }
     }
 
     /// Reports the decisions of a request, one for each ask.
-    pub(super) fn observe<'a, Rule: 'a>(
-        &self,
-        asked: impl Iterator<Item = AskParts<'a, Rule>> + Clone,
-        decisions: &Decisions,
-    ) {
+    pub(super) fn observe(&self, asks: &[Ask<'_, L::Rule>], decisions: &Decisions) {
         if self.is_separate {
-            self.count_dry_runs(asked.clone(), decisions);
+            self.count_dry_runs(asks, decisions);
         }
         let Some(observer) = &self.observer else {
             return;
         };
         let all_admit = decisions.is_admitted();
-        for ((policy, key, _), decision) in asked.zip(decisions.as_slice()) {
+        for (ask, decision) in asks.iter().zip(decisions.as_slice()) {
+            let (policy, key) = (ask.policy(), ask.key());
             if self.is_separate && self.dry_run_of(policy, key, decision).is_some() {
                 let decision = decision.if_enforced();
                 observer.dry_run(&Event::new(policy, key, &decision));
@@ -297,6 +281,100 @@ impl<L: Limits, S, R> Config<L, S, R> {
                 Verdict::Allow => observer.admitted(&event),
                 Verdict::Delay(wait) => observer.delayed(&event, wait),
             }
+        }
+    }
+
+    /// Hands the outcome to an admitted request if the responder wants it; returns the annotation
+    /// for its response.
+    #[inline]
+    pub(super) fn admit<Req, Res, Err>(
+        &self,
+        req: &mut Req,
+        asks: &[Ask<'_, L::Rule>],
+        decisions: &Decisions,
+    ) -> Option<R::Annotation>
+    where
+        R: Respond<Req, Res, Err>,
+    {
+        let wanted = self.respond.wants_outcome();
+        wanted.then(|| {
+            self.note_outer(req, asks);
+            self.respond.admit(req, self.outcome(asks, decisions))
+        })
+    }
+
+    /// Counts a request that an outer layer has decided by one of these limits already, and returns
+    /// `true` for it.
+    #[inline(always)]
+    pub(super) fn note_outer<Req, Res, Err>(&self, req: &Req, asks: &[Ask<'_, L::Rule>]) -> bool
+    where
+        R: Respond<Req, Res, Err>,
+    {
+        let Some(outer) = self.respond.outer_outcome(req) else {
+            return false;
+        };
+        let is_noted = self.same_state.is_decided_by(outer, asks);
+        if is_noted {
+            self.counts.misconfigured.add(1);
+        }
+        is_noted
+    }
+
+    /// Answers a request that the store refused.
+    #[inline]
+    pub(super) fn refuse_decided<Req, Res, Err>(
+        &self,
+        req: Req,
+        asks: &[Ask<'_, L::Rule>],
+        decisions: &Decisions,
+    ) -> Result<Res, Err>
+    where
+        S: Store<L::Rule>,
+        R: Respond<Req, Res, Err>,
+    {
+        if self.is_separate && self.settles {
+            // No handler and no response will settle the charges of dry runs. What a call in flight
+            // holds is given back by its permit alone.
+            self.settle_back(asks, decisions, true, |ask, decision| {
+                let limit = || self.limits.find(ask.policy());
+                decision.is_dry_run()
+                    && !decision.is_in_flight()
+                    && limit().is_some_and(LimitSettings::settles)
+            });
+        }
+        let refusal = Refusal::decided(self.outcome(asks, decisions), decisions);
+        if self.respond.wants_outcome() && self.note_outer(&req, asks) {
+            return self.respond.refuse(req, refusal);
+        }
+        self.refuse(req, refusal)
+    }
+
+    /// Gives back the charges of those decisions that are `selected`, and reports it if they
+    /// `were_reported`.
+    #[inline(never)]
+    pub(super) fn settle_back(
+        &self,
+        asks: &[Ask<'_, L::Rule>],
+        decisions: &Decisions,
+        were_reported: bool,
+        selected: impl Fn(&Ask<'_, L::Rule>, &Decision) -> bool,
+    ) where
+        S: Store<L::Rule>,
+    {
+        let mut settlements = Vec::new();
+        for (ask, decision) in asks.iter().zip(decisions.as_slice()) {
+            if selected(ask, decision)
+                && let Some(charge) = decision.charge()
+            {
+                if were_reported {
+                    self.observe_settled(ask.policy(), ask.key(), charge.cost, 0);
+                }
+                settlements.push(ask.settlement(charge, 0));
+            }
+        }
+        if !settlements.is_empty() {
+            // Remote stores settle in the background: a caller that is dropped cannot await it.
+            drop(self.store.settle(settlements));
         }
     }
 }
@@ -315,107 +393,6 @@ impl<L, S, R> Config<L, S, R> {
     pub(super) fn observe_settled(&self, policy: &Policy, key: &Key, charged: u64, actual: u64) {
         if let Some(observer) = &self.observer {
             observer.settled(policy, key, charged, actual);
-        }
-    }
-
-    /// Hands the outcome to an admitted request if the responder wants it; returns the annotation
-    /// for its response.
-    #[inline]
-    pub(super) fn admit<'a, Req, Res, Err, Rule>(
-        &self,
-        req: &mut Req,
-        asked: impl Iterator<Item = AskParts<'a, Rule>>,
-        outcome: impl FnOnce() -> Outcome,
-    ) -> Option<R::Annotation>
-    where
-        R: Respond<Req, Res, Err>,
-        Rule: Algorithm + 'a,
-    {
-        let wanted = self.respond.wants_outcome();
-        wanted.then(|| {
-            self.note_outer(req, asked);
-            self.respond.admit(req, outcome())
-        })
-    }
-
-    /// Counts a request that an outer layer has decided by one of these limits already, and returns
-    /// `true` for it.
-    #[inline(always)]
-    pub(super) fn note_outer<'a, Req, Res, Err, Rule>(
-        &self,
-        req: &Req,
-        asked: impl Iterator<Item = AskParts<'a, Rule>>,
-    ) -> bool
-    where
-        R: Respond<Req, Res, Err>,
-        Rule: Algorithm + 'a,
-    {
-        let Some(outer) = self.respond.outer_outcome(req) else {
-            return false;
-        };
-        let is_noted = self.same_state.is_decided_by(outer, asked);
-        if is_noted {
-            self.counts.misconfigured.add(1);
-        }
-        is_noted
-    }
-
-    /// Answers a request that the store refused.
-    #[inline]
-    pub(super) fn refuse_decided<'a, Req, Res, Err>(
-        &self,
-        req: Req,
-        asked: impl Iterator<Item = AskParts<'a, L::Rule>> + Clone,
-        decisions: &Decisions,
-    ) -> Result<Res, Err>
-    where
-        L: Limits<Rule: Algorithm + 'a>,
-        S: Store<L::Rule>,
-        R: Respond<Req, Res, Err>,
-    {
-        if self.is_separate && self.settles {
-            self.settle_dry_runs_back(asked.clone(), decisions);
-        }
-        let refusal = Refusal::decided(self.outcome(asked.clone(), decisions), decisions);
-        let is_noted = self.respond.wants_outcome() && self.note_outer(&req, asked);
-        if is_noted {
-            return self.respond.refuse(req, refusal);
-        }
-        self.refuse(req, refusal)
-    }
-
-    /// Gives back the charges of dry runs that the handler or the response of a request would have
-    /// settled, because it is refused.
-    #[inline(never)]
-    fn settle_dry_runs_back<'a>(
-        &self,
-        asked: impl Iterator<Item = AskParts<'a, L::Rule>>,
-        decisions: &Decisions,
-    ) where
-        L: Limits<Rule: 'a>,
-        S: Store<L::Rule>,
-    {
-        let decided = asked.zip(decisions.as_slice());
-        // What a call in flight holds is given back by its permit alone.
-        let reserved =
-            decided.filter(|(_, decision)| decision.is_dry_run() && !decision.is_in_flight());
-        let settlements = reserved.filter_map(|((policy, key, rule), decision)| {
-            let charge = decision.charge()?;
-            self.limits.find(policy).filter(|limit| limit.settles())?;
-            self.observe_settled(policy, key, charge.cost, 0);
-            Some(Settlement {
-                policy,
-                rule,
-                key: *key,
-                charge,
-                actual: 0,
-                is_grant: false,
-            })
-        });
-        let settlements: Vec<_> = settlements.collect();
-        if !settlements.is_empty() {
-            // Remote stores settle in the background.
-            drop(self.store.settle(settlements));
         }
     }
 

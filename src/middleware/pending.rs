@@ -18,7 +18,7 @@ use super::{
     asking::Asking,
     config::{Config, Disposition},
     limits::AskEach,
-    settle::{PendingSettlement, SettleLater, settle_back},
+    settle::{PendingSettlement, SettleLater},
     turn::{Begun, Turn},
 };
 use crate::{
@@ -79,7 +79,8 @@ pin_project! {
             match (this.call, this.stage.project()) {
                 (Some(_), StageProj::Delayed { decisions, .. }) => {
                     this.config.counts.cancelled.add(1);
-                    settle_back(this.config, this.asks, decisions);
+                    let asks = this.asks.to_list();
+                    this.config.settle_back(&asks, decisions, true, is_not_held);
                 }
                 (Some(_), StageProj::Asking { answer, .. }) => {
                     answer.give_back(&this.config.store, this.asks);
@@ -246,12 +247,10 @@ where
         let mut this = self.project();
         let begun = match (this.stage.as_mut().project(), this.turn) {
             (StageProj::Asking { answer, span }, turn) => {
-                let poll = || answer.poll(cx, &this.config.store, this.asks);
-                let decisions = ready!(span.in_scope(poll));
+                let (config, asks) = (this.config, this.asks);
+                let decisions = ready!(span.in_scope(|| config.poll_asking(answer, cx, asks)));
                 match turn {
-                    Some(turn) => this
-                        .config
-                        .continue_turn(turn, &this.asks.to_list(), decisions),
+                    Some(turn) => config.continue_turn(turn, &asks.to_list(), decisions),
                     None => Begun::Decided(decisions),
                 }
             }
@@ -268,15 +267,14 @@ where
         has_waited: bool,
     ) -> Option<Resumed<Svc, Req, R>> {
         let this = self.as_mut().project();
+        let (config, asks) = (this.config, this.asks.to_list());
         // First of all, so that it is given back whatever happens.
-        let permit = L::Settle::hold(this.config, &this.asks.to_list(), &decisions);
+        let permit = L::Settle::hold(config, &asks, &decisions);
         // Lets the next call have its turn.
         *this.turn = None;
-        this.config.observe(this.asks.parts(), &decisions);
-        let Config {
-            limits, same_state, ..
-        } = &**this.config;
-        same_state.register(limits, this.asks.parts());
+        config.observe(&asks, &decisions);
+        config.same_state.register(&config.limits, &asks);
+        drop(asks);
         self.decide(decisions, permit, has_waited)
     }
 
@@ -295,10 +293,8 @@ where
             }
             Disposition::Pass => {
                 let (mut service, mut req) = taken(this.call);
-                let annotation = this.config.admit(&mut req, this.asks.parts(), || {
-                    this.config.outcome(this.asks.parts(), &decisions)
-                });
                 let (config, asks) = (this.config, this.asks.to_list());
+                let annotation = config.admit(&mut req, &asks, &decisions);
                 let pending =
                     L::Settle::pending(config, &mut req, &asks, &decisions, *this.at_once);
                 if let Some(permit) = &permit {
@@ -315,8 +311,8 @@ where
             Disposition::Refuse => {
                 let (service, req) = taken(this.call);
                 drop(service);
-                let asked = this.asks.parts();
-                let answer = this.config.refuse_decided(req, asked, &decisions);
+                let asks = this.asks.to_list();
+                let answer = this.config.refuse_decided(req, &asks, &decisions);
                 Some(Resumed::Answered(answer))
             }
             Disposition::Delay => {
@@ -342,6 +338,7 @@ where
         permit: Option<Permit>,
     ) -> Result<(), Answer<Svc, Req>> {
         let mut this = self.project();
+        let (config, asks) = (this.config, this.asks.to_list());
         let delays = decisions.as_slice().iter().filter_map(Decision::delay);
         // None after a wait without a delay.
         let sleep = match delays.max() {
@@ -351,24 +348,20 @@ where
         let Some(sleep) = sleep else {
             let (service, req) = taken(this.call);
             drop(service);
-            settle_back(this.config, this.asks, &decisions);
-            this.config.counts.misconfigured.add(1);
-            for (policy, ..) in this.asks.parts() {
+            config.settle_back(&asks, &decisions, true, is_not_held);
+            config.counts.misconfigured.add(1);
+            for ask in &asks {
                 #[cfg(feature = "tracing")]
-                crate::log::nothing_can_wait(policy, &NOTHING_CAN_WAIT);
-                NOTHING_CAN_WAIT.write_if_unheard(policy);
+                crate::log::nothing_can_wait(ask.policy(), &NOTHING_CAN_WAIT);
+                NOTHING_CAN_WAIT.write_if_unheard(ask.policy());
             }
             let decisions = decisions.as_slice().iter();
             let refused = decisions.map(|decision| decision.without_delay()).collect();
-            let outcome = this.config.outcome(this.asks.parts(), &refused);
-            let refusal = Refusal::decided(outcome, &refused);
-            return Err(this.config.respond.refuse(req, refusal));
+            let refusal = Refusal::decided(config.outcome(&asks, &refused), &refused);
+            return Err(config.respond.refuse(req, refusal));
         };
-        let annotation = this.call.as_mut().and_then(|(_, req)| {
-            this.config.admit(req, this.asks.parts(), || {
-                this.config.outcome(this.asks.parts(), &decisions)
-            })
-        });
+        let call = this.call.as_mut();
+        let annotation = call.and_then(|(_, req)| config.admit(req, &asks, &decisions));
         this.stage.set(Stage::Delayed {
             sleep,
             decisions,
@@ -429,6 +422,11 @@ pub(super) fn sleep(delay: Duration) -> Option<Sleep> {
 #[cfg(not(feature = "tokio"))]
 pub(super) fn sleep(_: Duration) -> Option<Sleep> {
     None
+}
+
+/// Selects what no permit gives back.
+fn is_not_held<Rule>(_: &Ask<'_, Rule>, decision: &Decision) -> bool {
+    !decision.is_held()
 }
 
 /// Takes a value that is there once.

@@ -9,10 +9,11 @@ use std::sync::{
 use super::limits::Limits;
 use crate::{
     algorithm::Algorithm,
+    key::Key,
     locks::lock,
     outcome::{Outcome, StateHash},
     policy::Policy,
-    store::{AskParts, Backend, StoreId},
+    store::{Ask, Backend, StoreId},
 };
 
 /// The identity of a service's store, and the registration of its layer.
@@ -38,22 +39,25 @@ impl SameState {
     #[inline]
     pub(super) fn hash<Rule: Algorithm>(
         &self,
-        (policy, key, rule): AskParts<'_, Rule>,
+        policy: &Policy,
+        key: &Key,
+        rule: &Rule,
     ) -> StateHash {
         StateHash::new(self.store, policy, key, rule.state_kind())
     }
 
     /// Returns `true` if an outer layer has decided by one of these limits, and logs it.
     #[cold]
-    pub(super) fn is_decided_by<'a, Rule: Algorithm + 'a>(
+    pub(super) fn is_decided_by<Rule: Algorithm>(
         &self,
         outer: &Outcome,
-        mut asked: impl Iterator<Item = AskParts<'a, Rule>>,
+        asks: &[Ask<'_, Rule>],
     ) -> bool {
-        let twice = asked.find(|parts| outer.has(self.hash(*parts)));
+        let state = |ask: &Ask<'_, _>| self.hash(ask.policy(), ask.key(), ask.rule());
+        let twice = asks.iter().find(|ask| outer.has(state(ask)));
         #[cfg(feature = "tracing")]
-        if let Some((policy, ..)) = twice {
-            crate::log::charged_twice(policy);
+        if let Some(ask) = twice {
+            crate::log::charged_twice(ask.policy());
         }
         twice.is_some()
     }
@@ -61,28 +65,24 @@ impl SameState {
     /// Registers the limit without a name when it decides its first request.
     // Not when the layer is built: many are that never decide.
     #[inline]
-    pub(super) fn register<'a, L: Limits<Rule: Algorithm + 'a>>(
-        &self,
-        limits: &L,
-        asked: impl Iterator<Item = AskParts<'a, L::Rule>>,
-    ) {
+    pub(super) fn register<L>(&self, limits: &L, asks: &[Ask<'_, L::Rule>])
+    where
+        L: Limits<Rule: Algorithm>,
+    {
         if !self.is_registered.load(Ordering::Relaxed) {
-            self.register_first(limits, asked);
+            self.register_first(limits, asks);
         }
     }
 
     #[cold]
-    fn register_first<'a, L: Limits<Rule: Algorithm + 'a>>(
-        &self,
-        limits: &L,
-        mut asked: impl Iterator<Item = AskParts<'a, L::Rule>>,
-    ) {
+    fn register_first<L: Limits<Rule: Algorithm>>(&self, limits: &L, asks: &[Ask<'_, L::Rule>]) {
         let registered = &self.registration.0;
         let unnamed = limits.find(&Policy::default());
         let unnamed = unnamed.filter(|limit| limit.is_fixed);
         let unnamed = unnamed.and_then(|limit| Some((&limit.policy, limit.rule.fixed()?)));
         if let (Some((policy, rule)), Some(store)) = (unnamed, self.store) {
-            if !asked.any(|(asked, ..)| asked.digest() == policy.digest()) {
+            let is_of_it = |ask: &Ask<'_, _>| ask.policy().digest() == policy.digest();
+            if !asks.iter().any(is_of_it) {
                 // The request is exempt from this limit.
                 return;
             }

@@ -9,7 +9,7 @@ use std::{
 use tower_service::Service;
 
 use super::{
-    asking::{self, Asked},
+    asking::Asked,
     config::{Config, Disposition, Role},
     future::ResponseFuture,
     limits::AskEach,
@@ -21,7 +21,7 @@ use crate::{
     outcome::Outcome,
     permit::Permit,
     respond::{Refusal, Respond},
-    store::{Ask, AskParts, Decisions, NeverFails, Store},
+    store::{Decisions, NeverFails, Store},
 };
 
 /// Limits the rate of requests to an inner service. Made by a
@@ -132,7 +132,7 @@ where
                 observer.exempt();
             }
             // An exemption is an outcome, too. Its response gets no annotation.
-            drop(config.admit(&mut req, asked(&asks), Outcome::new));
+            drop(config.admit(&mut req, &asks, &Decisions::default()));
             return Self::calling(inner.call(req), None, None, None);
         }
         Self::ask(inner, config, req, asks)
@@ -200,9 +200,9 @@ where
         let answer = if let Some(decisions) = decided {
             Asked::Decided(decisions)
         } else if is_separate {
-            asking::ask_by_role(&config.limits, &config.store, &asks)
+            config.ask_by_role(&asks)
         } else {
-            asking::ask_merged(&config.store, &asks, Role::Acquire)
+            config.ask_merged(&asks, Role::Acquire)
         };
         let decisions = match answer {
             Asked::Decided(decisions) => decisions,
@@ -214,10 +214,10 @@ where
         // First of all, so that it is given back whatever happens.
         let permit = L::Settle::hold(config, &asks, &decisions);
         if !PLAIN {
-            config.observe(asked(&asks), &decisions);
+            config.observe(&asks, &decisions);
         }
         let same_state = &config.same_state;
-        same_state.register(&config.limits, asked(&asks));
+        same_state.register(&config.limits, &asks);
         match Disposition::of(&decisions) {
             Disposition::Pass => {
                 if permit.is_some() {
@@ -233,9 +233,9 @@ where
                     return Self::admit(inner, config, req, asks, decisions, None);
                 };
                 // A copy of the key, so that the ask can stay in registers.
-                config.note_outer(&req, asked(&asks));
+                config.note_outer(&req, &asks);
                 let (policy, key) = (ask.policy(), *ask.key());
-                let state = same_state.hash((policy, &key, ask.rule()));
+                let state = same_state.hash(policy, &key, ask.rule());
                 let outcome = Outcome::one(policy, &key, state, decision);
                 // Bound again: a parameter that is borrowed would be copied on the other paths,
                 // too.
@@ -258,9 +258,7 @@ where
         decisions: Decisions,
         permit: Option<Permit>,
     ) -> Self {
-        let annotation = config.admit(&mut req, asked(&asks), || {
-            config.outcome(asked(&asks), &decisions)
-        });
+        let annotation = config.admit(&mut req, &asks, &decisions);
         let pending = L::Settle::pending(config, &mut req, &asks, &decisions, true);
         if let Some(permit) = &permit {
             config.respond.carry_permit(&mut req, permit);
@@ -278,7 +276,7 @@ where
         decisions: Decisions,
     ) -> Self {
         drop(take_ready(inner));
-        Self::answered(config.refuse_decided(req, asked(&asks), &decisions))
+        Self::answered(config.refuse_decided(req, &asks, &decisions))
     }
 
     /// Begins the delay of a request.
@@ -304,10 +302,4 @@ where
 fn take_ready<Svc: Clone>(inner: &mut Svc) -> Svc {
     let fresh = inner.clone();
     mem::replace(inner, fresh)
-}
-
-/// Returns the policy, the key and the rule of each ask.
-#[inline]
-fn asked<'a, Rule>(asks: &'a [Ask<'_, Rule>]) -> impl Iterator<Item = AskParts<'a, Rule>> + Clone {
-    asks.iter().map(Ask::parts)
 }

@@ -24,7 +24,6 @@ use smallvec::SmallVec;
 use super::{
     boxed::BoxSettle,
     config::{Config, LimitSettings, Role},
-    hold,
     limits::{AskEach, Limits, SettleEach},
     pending::taken,
 };
@@ -99,7 +98,7 @@ macro_rules! hold {
             asks: &[Ask<'_, $L::Rule>],
             decisions: &Decisions,
         ) -> Option<Permit> {
-            hold::hold(config, asks, decisions)
+            config.hold(asks, decisions)
         }
     };
 }
@@ -228,7 +227,7 @@ impl<Req, L: Limits, S, R> PendingCharges<Req, L, S, R> {
     {
         let mut by_response = SmallVec::new();
         let mut has_handle = false;
-        for handle in handles(config, asks, decisions) {
+        for handle in config.handles(asks, decisions) {
             match config.limits.hand_over(req, handle) {
                 Some(handle) => {
                     has_handle |= handle.is_shared();
@@ -282,84 +281,78 @@ impl<Req, L: Limits, S, R> PendingCharges<Req, L, S, R> {
             && self.at_once
             && let Check::Ready(Ok(looks)) = self.config.store.look(&self.asks.to_list())
         {
-            let outcome = self.config.outcome_of_looks(&self.asks, &looks);
+            let outcome = self.config.outcome_of_looks(&self.asks.to_list(), &looks);
             annotation = self.config.respond.revise(annotation, &outcome);
         }
         R::annotate(annotation, response);
     }
 }
 
-/// Returns the handles of the charges that the layer settles. Those of limits know those of their
-/// candidates.
-fn handles<L, S, R>(
-    config: &Arc<Config<L, S, R>>,
-    asks: &[Ask<'_, L::Rule>],
-    decisions: &Decisions,
-) -> SmallVec<[ChargeHandle; 1]>
-where
-    L: Limits<Rule: Algorithm>,
-    Config<L, S, R>: SettleCharges + 'static,
-{
-    let limits = &config.limits;
-    let settled = asks.iter().zip(decisions.as_slice());
-    let settled = settled.filter(|(ask, decision)| {
-        let limit = limits.find(ask.policy());
-        // What a call in flight holds is given back by its permit alone.
-        limit.is_some_and(LimitSettings::settles) && !decision.is_in_flight()
-    });
-    let handle = |(ask, decision): (&_, &Decision)| Some(handle(config, ask, decision.charge()?));
-    let mut handles: SmallVec<[ChargeHandle; 1]> = settled.filter_map(handle).collect();
-    if !config.is_separate {
-        return handles;
-    }
-    for index in 0..handles.len() {
-        let handle = &handles[index];
-        // One that is enforced for this key is a charge like any other.
-        let limit = limits.find(handle.policy());
-        let limit = limit.filter(|limit| limit.role(handle.key()) == Role::DryRun);
-        let Some(live) = limit.and_then(LimitSettings::compared) else {
-            continue;
-        };
-        let is_live = |handle: &ChargeHandle| handle.policy().name_digest() == live.name_digest();
-        if let Some(live) = handles.iter().position(is_live) {
-            let candidate = handles[index].clone();
-            handles[live].add_candidate(candidate);
+impl<L: Limits<Rule: Algorithm>, S, R> Config<L, S, R> {
+    /// Returns the limit of an ask that was charged, for as long as its charge may be corrected.
+    #[inline]
+    pub(super) fn charged_limit(&self, ask: &Ask<'_, L::Rule>) -> ChargedLimit {
+        let own = self.limits.find(ask.policy());
+        let own = own.and_then(|own| own.rule.fixed());
+        let is_own = own.is_some_and(|own| std::ptr::eq(own, ask.rule()));
+        ChargedLimit {
+            policy: ask.policy().clone(),
+            key: *ask.key(),
+            selected: (!is_own).then(|| Arc::new(ask.rule().clone()) as Arc<dyn Any + Send + Sync>),
         }
     }
-    handles
-}
 
-/// Returns the handle of a charge.
-fn handle<L, S, R>(
-    config: &Arc<Config<L, S, R>>,
-    ask: &Ask<'_, L::Rule>,
-    charge: Charge,
-) -> ChargeHandle
-where
-    L: Limits<Rule: Algorithm>,
-    Config<L, S, R>: SettleCharges + 'static,
-{
-    let limit = charged_limit(config, ask);
-    let config: Arc<Config<L, S, R>> = Arc::clone(config);
-    ChargeHandle::new(config, limit, charge)
-}
+    /// Returns the handles of the charges that the layer settles. Those of limits know those of
+    /// their candidates.
+    fn handles(
+        self: &Arc<Self>,
+        asks: &[Ask<'_, L::Rule>],
+        decisions: &Decisions,
+    ) -> SmallVec<[ChargeHandle; 1]>
+    where
+        Self: SettleCharges + 'static,
+    {
+        let handle = |(ask, decision): (&Ask<'_, _>, &Decision)| {
+            let limit = self.limits.find(ask.policy());
+            // What a call in flight holds is given back by its permit alone.
+            limit.filter(|limit| limit.settles() && !decision.is_in_flight())?;
+            let (charge, limit) = (decision.charge()?, self.charged_limit(ask));
+            Some(ChargeHandle::new(self.clone(), limit, charge))
+        };
+        let decided = asks.iter().zip(decisions.as_slice());
+        let mut handles: SmallVec<[ChargeHandle; 1]> = decided.filter_map(handle).collect();
+        if !self.is_separate {
+            return handles;
+        }
+        for index in 0..handles.len() {
+            let handle = &handles[index];
+            // One that is enforced for this key is a charge like any other.
+            let limit = self.limits.find(handle.policy());
+            let limit = limit.filter(|limit| limit.role(handle.key()) == Role::DryRun);
+            let Some(live) = limit.and_then(LimitSettings::compared) else {
+                continue;
+            };
+            let is_live =
+                |handle: &ChargeHandle| handle.policy().name_digest() == live.name_digest();
+            if let Some(live) = handles.iter().position(is_live) {
+                let candidate = handles[index].clone();
+                handles[live].add_candidate(candidate);
+            }
+        }
+        handles
+    }
 
-/// Returns the limit of an ask that was charged, for as long as its charge may be corrected.
-#[inline]
-pub(super) fn charged_limit<L, S, R>(
-    config: &Config<L, S, R>,
-    ask: &Ask<'_, L::Rule>,
-) -> ChargedLimit
-where
-    L: Limits<Rule: Algorithm>,
-{
-    let own = config.limits.find(ask.policy());
-    let own = own.and_then(|own| own.rule.fixed());
-    let is_own = own.is_some_and(|own| std::ptr::eq(own, ask.rule()));
-    ChargedLimit {
-        policy: ask.policy().clone(),
-        key: *ask.key(),
-        selected: (!is_own).then(|| Arc::new(ask.rule().clone()) as Arc<dyn Any + Send + Sync>),
+    /// Returns the refusal of a charge after the response; `None` if it was made.
+    fn late_refusal(&self, (asks, decisions): &Charged<L::Rule>) -> Option<Refusal> {
+        if decisions.is_admitted() {
+            return None;
+        }
+        let asks = asks.to_list();
+        self.observe(&asks, decisions);
+        // No layer reads the states: the request is over.
+        let asked = asks.iter();
+        let asked = asked.map(|ask| (ask.policy(), ask.key(), StateHash::default()));
+        Some(Refusal::new(Outcome::of(asked, decisions)))
     }
 }
 
@@ -412,7 +405,8 @@ where
 {
     fn drop(&mut self) {
         if let Some(asks) = self.unanswered.take() {
-            charge_without_response(&self.charges.config, &asks, self.looked_at);
+            let config = &self.charges.config;
+            config.charge_without_response(&asks, self.looked_at);
         }
         if let Some(charging) = self.charging.take() {
             // Without a runtime it is dropped: the store makes it once at most.
@@ -434,11 +428,8 @@ where
         decisions: &Decisions,
         at_once: bool,
     ) -> Self {
-        let is_look = |ask: &&Ask<'_, L::Rule>| {
-            let limit = config.limits.find(ask.policy());
-            limit.is_some_and(|limit| limit.role(ask.key()) == Role::Look)
-        };
-        let looks: SmallVec<[_; 2]> = asks.iter().filter(is_look).copied().collect();
+        let looks = asks.iter().filter(|ask| config.role(ask) == Role::Look);
+        let looks: SmallVec<[_; 2]> = looks.copied().collect();
         let looked_at = decisions.as_slice().iter().map(Decision::at).max();
         Self {
             charges: PendingCharges::new::<Res>(config, req, asks, decisions, at_once),
@@ -484,8 +475,8 @@ where
             self.unanswered = None;
             self.response = Some(response);
             if let Some(asks) = asks.filter(|asks| asks.iter().len() > 0) {
-                match charge(config, asks) {
-                    Late::Decided(charged) => refused = refusal(config, &charged),
+                match config.charge(asks) {
+                    Late::Decided(charged) => refused = config.late_refusal(&charged),
                     Late::Pending(charging) => self.charging = Some(charging),
                 }
             }
@@ -493,7 +484,7 @@ where
         if let Some(charging) = &mut self.charging {
             let charged = ready!(charging.as_mut().poll(cx));
             self.charging = None;
-            refused = refusal(config, &charged);
+            refused = config.late_refusal(&charged);
         }
         let mut response = taken(&mut self.response);
         if let Some(refusal) = refused {
@@ -502,21 +493,6 @@ where
         self.charges.annotate(true, annotation, &mut response);
         Poll::Ready(Ok(response))
     }
-}
-
-/// Returns the refusal of a charge after the response; `None` if it was made.
-fn refusal<L: Limits, S, R>(
-    config: &Config<L, S, R>,
-    (asks, decisions): &Charged<L::Rule>,
-) -> Option<Refusal> {
-    if decisions.is_admitted() {
-        return None;
-    }
-    config.observe(asks.parts(), decisions);
-    // No layer reads the states: the request is over.
-    let asked = asks.parts();
-    let asked = asked.map(|(policy, key, _)| (policy, key, StateHash::default()));
-    Some(Refusal::new(Outcome::of(asked, decisions)))
 }
 
 /// The answer of a store to a charge after the response.
@@ -529,53 +505,71 @@ enum Late<Rule> {
 /// The asks of a charge, and their decisions.
 type Charged<Rule> = (OwnedAsks<Rule>, Decisions);
 
-/// Charges keys now, if the limits admit it, and reports it.
-fn charge<L, S, R>(config: &Arc<Config<L, S, R>>, asks: OwnedAsks<L::Rule>) -> Late<L::Rule>
+#[expect(private_bounds, reason = "the methods are private, too")]
+impl<L, S, R> Config<L, S, R>
 where
     L: Limits<Rule: Algorithm>,
     S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
-    Config<L, S, R>: SettleCharges + 'static,
+    Self: SettleCharges + 'static,
 {
-    let check = config.store.acquire(&asks.to_list());
-    match check {
-        Check::Ready(Ok(mut decisions)) => {
-            decisions.complete(asks.iter().len());
-            report(config, &asks, &decisions);
-            Late::Decided((asks, decisions))
-        }
-        Check::Ready(Err(error)) => error.never(),
-        Check::Pending(answer) => {
-            let config = Arc::clone(config);
-            Late::Pending(Box::pin(async move {
-                let mut decisions = answer.await.unwrap_or_else(NeverFails::never);
-                decisions.complete(asks.iter().len());
-                report(&config, &asks, &decisions);
-                (asks, decisions)
-            }))
+    /// Charges keys now, if the limits admit it, and reports it.
+    fn charge(self: &Arc<Self>, asks: OwnedAsks<L::Rule>) -> Late<L::Rule> {
+        let check = self.store.acquire(&asks.to_list());
+        match check {
+            Check::Ready(Ok(decisions)) => Late::Decided(self.charged(asks, decisions)),
+            Check::Ready(Err(error)) => error.never(),
+            Check::Pending(answer) => {
+                let config = Arc::clone(self);
+                Late::Pending(Box::pin(async move {
+                    let decisions = answer.await.unwrap_or_else(NeverFails::never);
+                    config.charged(asks, decisions)
+                }))
+            }
         }
     }
-}
 
-/// Charges keys whose request ended without a response, each by itself: an exhausted one must not
-/// spare the others.
-///
-/// `looked_at` is the instant of the looks.
-fn charge_without_response<L, S, R>(
-    config: &Arc<Config<L, S, R>>,
-    asks: &OwnedAsks<L::Rule>,
-    looked_at: Timestamp,
-) where
-    L: Limits<Rule: Algorithm>,
-    S: Store<L::Rule, Answer: Send + 'static, Error: NeverFails>,
-    Config<L, S, R>: SettleCharges + 'static,
-{
-    for ask in asks.iter() {
-        let ask = OwnedAsks::new(&[ask]);
-        if let Late::Pending(work) = charge(config, ask.clone())
-            && finish_in_background(work).is_err()
-        {
-            charge_by_force(config, &ask, looked_at);
+    /// Completes the decisions of late charges, and reports those that were made.
+    fn charged(&self, asks: OwnedAsks<L::Rule>, mut decisions: Decisions) -> Charged<L::Rule> {
+        decisions.complete(asks.iter().len());
+        let is_admitted = decisions.is_admitted();
+        for (ask, decision) in asks.iter().zip(decisions.as_slice()) {
+            let Some(charge) = decision.charge().filter(|_| is_admitted) else {
+                continue;
+            };
+            self.observe_settled(ask.policy(), ask.key(), 0, charge.cost);
+            if decision.is_held() {
+                // The call has ended.
+                drop(self.settle(&self.charged_limit(&ask), charge, 0));
+            }
         }
+        (asks, decisions)
+    }
+
+    /// Charges keys whose request ended without a response, each by itself: an exhausted one must
+    /// not spare the others.
+    ///
+    /// `looked_at` is the instant of the looks.
+    fn charge_without_response(self: &Arc<Self>, asks: &OwnedAsks<L::Rule>, looked_at: Timestamp) {
+        for ask in asks.iter() {
+            if let Late::Pending(work) = self.charge(OwnedAsks::new(&[ask]))
+                && finish_in_background(work).is_err()
+            {
+                self.charge_by_force(&ask, looked_at);
+            }
+        }
+    }
+
+    /// Charges a key at the instant of its look, even into debt: a settlement needs no runtime.
+    fn charge_by_force(&self, ask: &Ask<'_, L::Rule>, looked_at: Timestamp) {
+        // The call has ended, so it holds nothing.
+        if ask.rule().look(None, looked_at).is_in_flight() {
+            return;
+        }
+        let units = ask.cost().get();
+        self.observe_settled(ask.policy(), ask.key(), 0, units);
+        // Nobody is left to await it: remote stores make settlements in the background.
+        let settlement = ask.settlement(Charge::new(looked_at, 0), units);
+        drop(self.store.settle_one(settlement));
     }
 }
 
@@ -598,67 +592,4 @@ fn finish_in_background<T: Send + 'static>(work: BoxFuture<T>) -> Result<(), Box
 #[cfg(not(feature = "tokio"))]
 fn finish_in_background<T>(work: BoxFuture<T>) -> Result<(), BoxFuture<T>> {
     Err(work)
-}
-
-/// Charges keys at the instant of their looks, even into debt: a settlement needs no runtime.
-fn charge_by_force<L, S, R>(
-    config: &Config<L, S, R>,
-    asks: &OwnedAsks<L::Rule>,
-    looked_at: Timestamp,
-) where
-    L: Limits<Rule: Algorithm>,
-    S: Store<L::Rule>,
-{
-    let asks = asks.to_list();
-    // The call has ended, so it holds nothing.
-    let is_of_rate = |ask: &&Ask<'_, L::Rule>| !ask.rule().look(None, looked_at).is_in_flight();
-    let settlements = asks.iter().filter(is_of_rate).map(|ask| {
-        let units = ask.cost().get();
-        config.observe_settled(ask.policy(), ask.key(), 0, units);
-        ask.settlement(Charge::new(looked_at, 0), units)
-    });
-    // Nobody is left to await it: remote stores make settlements in the background.
-    drop(config.store.settle(settlements.collect()));
-}
-
-/// Reports charges that were made.
-fn report<L, S, R>(config: &Config<L, S, R>, asks: &OwnedAsks<L::Rule>, decisions: &Decisions)
-where
-    L: Limits<Rule: Algorithm>,
-    Config<L, S, R>: SettleCharges,
-{
-    if !decisions.is_admitted() {
-        return;
-    }
-    for (ask, decision) in asks.iter().zip(decisions.as_slice()) {
-        let Some(charge) = decision.charge() else {
-            continue;
-        };
-        config.observe_settled(ask.policy(), ask.key(), 0, charge.cost);
-        if decision.is_held() {
-            // The call has ended.
-            drop(config.settle(&charged_limit(config, &ask), charge, 0));
-        }
-    }
-}
-
-/// Gives back the charges of the decisions, one for each ask, but for what a permit holds.
-pub(super) fn settle_back<L, S, R>(
-    config: &Config<L, S, R>,
-    asks: &OwnedAsks<L::Rule>,
-    decisions: &Decisions,
-) where
-    L: Limits,
-    S: Store<L::Rule>,
-{
-    let charged = asks.iter().zip(decisions.as_slice());
-    let charged = charged.filter(|(_, decision)| !decision.is_held());
-    let settlements = charged.filter_map(|(ask, decision)| {
-        let charge = decision.charge()?;
-        config.observe_settled(ask.policy(), ask.key(), charge.cost, 0);
-        Some(ask.settlement(charge, 0))
-    });
-    // A caller that is being dropped cannot await: remote stores make settlements in the
-    // background.
-    drop(config.store.settle(settlements.collect()));
 }

@@ -18,7 +18,7 @@ use std::{
 use smallvec::SmallVec;
 
 use super::{
-    asking::{self, Asked, Asking},
+    asking::{Asked, Asking},
     config::{Config, Role},
     limits::Limits,
     pending::{Sleep, sleep},
@@ -153,8 +153,8 @@ where
                 Some(_) => asks.iter().copied().collect(),
             };
             let asked = match self.is_separate {
-                true => asking::ask_by_role(&self.limits, &self.store, &marked),
-                false => asking::ask_merged(&self.store, &marked, Role::Acquire),
+                true => self.ask_by_role(&marked),
+                false => self.ask_merged(&marked, Role::Acquire),
             };
             match asked {
                 Asked::Pending(answer) => return Begun::Asking(answer),
@@ -176,7 +176,9 @@ where
     ) -> Option<Begun<A>> {
         match turn.last {
             Some(LastAsk::IsRefused(index)) if decisions.is_admitted() => {
-                self.undo(asks, &decisions, |decision| !decision.is_dry_run());
+                self.settle_back(asks, &decisions, false, |_, decision| {
+                    !decision.is_dry_run()
+                });
                 return Some(Begun::Decided(self.refused(asks, &decisions, index)));
             }
             Some(_) => return Some(Begun::Decided(decisions)),
@@ -186,12 +188,12 @@ where
         if let Some(index) = self.refused_by_waits_alone(asks, &decisions)
             && self.wait_for(turn, asks, index)
         {
-            self.undo(asks, &decisions, |_| true);
+            self.settle_back(asks, &decisions, false, |_, _| true);
             return Some(Begun::Waiting);
         }
         if self.store.refuses_beyond_rules() {
             // Asks again, so that the refusal counts.
-            self.undo(asks, &decisions, |_| true);
+            self.settle_back(asks, &decisions, false, |_, _| true);
             turn.last.get_or_insert(LastAsk::Decides);
             return None;
         }
@@ -317,9 +319,8 @@ where
 
     /// Returns `true` if a call waits for the room of a limit.
     fn may_wait(&self, ask: &Ask<'_, L::Rule>) -> bool {
-        let limit = || self.limits.find(ask.policy());
         ask.rule().waits_for_turn().is_some()
-            && limit().is_some_and(|limit| limit.role(ask.key()) == Role::Acquire)
+            && self.role(ask) == Role::Acquire
             && ask.cost().get() <= capacity(ask.rule())
     }
 
@@ -352,30 +353,11 @@ where
             return false;
         };
         asks.iter().zip(looks.as_slice()).any(|(ask, look)| {
-            let limit = self.limits.find(ask.policy());
-            let is_dry = limit.is_some_and(|limit| limit.role(ask.key()) == Role::DryRun);
             let is_refused = !look.for_cost(ask.cost()).is_admitted();
-            is_refused && !is_dry && (look.is_of_block() || !self.may_wait(ask))
+            is_refused
+                && self.role(ask) != Role::DryRun
+                && (look.is_of_block() || !self.may_wait(ask))
         })
-    }
-
-    /// Gives back the charges of those decisions of which nobody knows.
-    fn undo(
-        &self,
-        asks: &[Ask<'_, L::Rule>],
-        decisions: &Decisions,
-        is_unknown: impl Fn(&Decision) -> bool,
-    ) {
-        let charged = asks.iter().zip(decisions.as_slice());
-        let charged = charged.filter(|(_, decision)| is_unknown(decision));
-        let settlements = charged.filter_map(|(ask, decision)| {
-            let charge = decision.charge()?;
-            Some(ask.settlement(charge, 0))
-        });
-        let settlements: Vec<_> = settlements.collect();
-        if !settlements.is_empty() {
-            drop(self.store.settle(settlements));
-        }
     }
 
     /// Returns decisions that were undone, of which the one with this index refuses, and those of

@@ -42,9 +42,6 @@ enum Refusals {
     Ignored,
 }
 
-/// The policy, the key and the rule of an ask.
-pub(crate) type AskParts<'a, Rule> = (&'a Policy, &'a Key, &'a Rule);
-
 // Not derived: the rule itself need not be `Copy`.
 impl<Rule> Clone for Ask<'_, Rule> {
     fn clone(&self) -> Self {
@@ -91,12 +88,6 @@ impl<'a, Rule> Ask<'a, Rule> {
     #[inline]
     pub fn rule(&self) -> &'a Rule {
         self.rule
-    }
-
-    /// Returns the policy, the key and the rule.
-    #[inline]
-    pub(crate) fn parts(&self) -> AskParts<'_, Rule> {
-        (self.policy, &self.key, self.rule)
     }
 
     /// Returns the key of the client.
@@ -310,12 +301,6 @@ impl<Rule> OwnedAsks<Rule> {
                 ask.rule = rule;
             }
         }
-    }
-
-    /// Returns the policy, the key and the rule of each ask.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = AskParts<'_, Rule>> + Clone {
-        let asks = self.0.iter();
-        asks.map(|ask| (&ask.policy, &ask.key, &ask.rule))
     }
 
     /// Returns the asks as a list, without an allocation for up to two.

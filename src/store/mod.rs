@@ -121,7 +121,6 @@ pub use self::{
 pub(crate) use self::ask::Spend;
 // Within the crate, the names of authors and the futures stand beside those of users.
 pub(crate) use self::{
-    ask::AskParts,
     boxed::BoxFuture,
     driver::*,
     engine::{Progress, Steps, StepsFuture, give_back, run},
