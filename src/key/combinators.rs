@@ -276,28 +276,6 @@ impl<E, P> KeyExtractorExt for ExemptIf<E, P> {}
 impl<E> KeyExtractorExt for Labelled<E> {}
 impl<E> KeyExtractorExt for Tagged<E> {}
 
-impl<A, B> KeyExtractorExt for (A, B)
-where
-    A: KeyExtractorExt,
-    B: KeyExtractorExt,
-{
-}
-impl<A, B, C> KeyExtractorExt for (A, B, C)
-where
-    A: KeyExtractorExt,
-    B: KeyExtractorExt,
-    C: KeyExtractorExt,
-{
-}
-impl<A, B, C, D> KeyExtractorExt for (A, B, C, D)
-where
-    A: KeyExtractorExt,
-    B: KeyExtractorExt,
-    C: KeyExtractorExt,
-    D: KeyExtractorExt,
-{
-}
-
 /// Replaces the error of a request without a key, unless the server is misconfigured.
 #[inline]
 pub(super) fn replaced(

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Key, MissingKey, missing_key::NO_KEY};
+use super::{Key, KeyExtractorExt, MissingKey, missing_key::NO_KEY};
 
 /// Derives the key of a request.
 ///
@@ -190,6 +190,8 @@ macro_rules! tuples {
                 }
             }
         }
+
+        impl<$($name: KeyExtractorExt),+> KeyExtractorExt for ($($name,)+) {}
     };
 }
 
