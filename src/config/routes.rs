@@ -11,7 +11,7 @@ use http::Method;
 use matchit::{InsertError, Router};
 
 use super::file::FileRoute;
-use crate::error::Error;
+use crate::{error::Error, key::percent_decoded};
 
 /// The methods that a file may name (RFC 9110 §9.3, RFC 5789).
 const METHODS: [Method; 9] = [
@@ -322,23 +322,7 @@ pub(super) fn plain(path: &str) -> Cow<'_, str> {
 }
 
 fn decoded(path: &str) -> String {
-    let hex = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    let bytes = path.as_bytes();
-    let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);
-    while let Some(&byte) = bytes.get(at) {
-        let digits = bytes.get(at + 1).copied().and_then(hex);
-        let digits = digits.zip(bytes.get(at + 2).copied().and_then(hex));
-        match digits.map(|(high, low)| high << 4 | low) {
-            Some(of_code) if byte == b'%' && !is_kept(of_code) => {
-                decoded.push(of_code);
-                at += 3;
-            }
-            _ => {
-                decoded.push(byte);
-                at += 1;
-            }
-        }
-    }
+    let decoded = percent_decoded(path.as_bytes(), is_kept);
     let mut text = String::with_capacity(decoded.len());
     for chunk in decoded.utf8_chunks() {
         text.push_str(chunk.valid());

@@ -233,7 +233,7 @@ impl Cookie {
                 let equals = pair.iter().position(|byte| *byte == b'=')?;
                 let (name, value) = pair.split_at(equals);
                 (name.trim_ascii() == self.name.as_bytes())
-                    .then(|| percent_decoded(unquoted(&value[1..])))
+                    .then(|| percent_decoded(unquoted(&value[1..]), |_| false))
             });
         let value = values.next().filter(|value| !value.is_empty())?;
         values.all(|another| another == value).then_some(value)
@@ -268,24 +268,23 @@ fn unquoted(value: &[u8]) -> &[u8] {
         .unwrap_or(value)
 }
 
-/// Decodes percent-escapes, and leaves invalid ones as they are.
-fn percent_decoded(value: &[u8]) -> Cow<'_, [u8]> {
+/// Decodes percent-escapes, but for invalid ones and those of bytes that are to be kept.
+pub(crate) fn percent_decoded(value: &[u8], is_kept: fn(u8) -> bool) -> Cow<'_, [u8]> {
     let Some(first) = value.iter().position(|byte| *byte == b'%') else {
         return value.into();
     };
     let (plain, mut rest) = value.split_at(first);
     let mut decoded = plain.to_vec();
-    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     while let [byte, after @ ..] = rest {
-        rest = after;
-        decoded.push(match (*byte, after) {
-            (b'%', [high, low, after @ ..]) if digit(*high).and(digit(*low)).is_some() => {
-                rest = after;
-                let hex = [*high, *low].map(|byte| digit(byte).unwrap_or(0) as u8);
-                hex[0] << 4 | hex[1]
-            }
-            _ => *byte,
-        });
+        let digits = match after {
+            [high, low, ..] if *byte == b'%' => digit(*high).zip(digit(*low)),
+            _ => None,
+        };
+        let code = digits.map(|(high, low)| high << 4 | low);
+        let code = code.filter(|code| !is_kept(*code));
+        decoded.push(code.unwrap_or(*byte));
+        rest = code.and(after.get(2..)).unwrap_or(after);
     }
     decoded.into()
 }

@@ -53,12 +53,12 @@ pub use self::{
 
 #[cfg(any(feature = "config", feature = "listen"))]
 pub(crate) use self::client_ip::Networks;
-#[cfg(feature = "config")]
-pub(crate) use self::client_ip::parse_network;
 #[cfg(feature = "listen")]
 pub(crate) use self::client_ip::peer_socket;
 #[cfg(feature = "introspect")]
 pub(crate) use self::header::{bearer_token, has_bearer_scheme, only_value};
+#[cfg(feature = "config")]
+pub(crate) use self::{client_ip::parse_network, header::percent_decoded};
 
 use std::{
     fmt,
