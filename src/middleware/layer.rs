@@ -100,31 +100,31 @@ pub struct RateLimitLayer<L, S, R> {
     pub(super) counts: Arc<Counts>,
 }
 
+/// Returns a layer with other parts, whose types `..` cannot change.
+macro_rules! with_parts {
+    ($layer:ident, $limits:expr, $store:expr, $respond:expr) => {
+        RateLimitLayer {
+            registration: $layer.registration,
+            limits: $limits,
+            store: $store,
+            watches: $layer.watches,
+            respond: $respond,
+            observer: $layer.observer,
+            counts: $layer.counts,
+        }
+    };
+}
+
 impl<L, S, R> RateLimitLayer<L, S, R> {
     /// Takes the limits out, to be put back by `with_limits`.
     pub(super) fn take_limits(self) -> (L, RateLimitLayer<(), S, R>) {
-        let layer = RateLimitLayer {
-            registration: Arc::default(),
-            limits: (),
-            store: self.store,
-            watches: self.watches,
-            respond: self.respond,
-            observer: self.observer,
-            counts: self.counts,
-        };
+        let mut layer = with_parts!(self, (), self.store, self.respond);
+        layer.registration = Arc::default();
         (self.limits, layer)
     }
 
     pub(super) fn with_limits<M>(self, limits: M) -> RateLimitLayer<M, S, R> {
-        RateLimitLayer {
-            registration: self.registration,
-            limits,
-            store: self.store,
-            watches: self.watches,
-            respond: self.respond,
-            observer: self.observer,
-            counts: self.counts,
-        }
+        with_parts!(self, limits, self.store, self.respond)
     }
 
     /// Keeps the state in another store.
@@ -174,15 +174,9 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
         L: Limits,
     {
         let watches = check_fit(&self.limits, &store)?;
-        Ok(RateLimitLayer {
-            registration: Arc::default(),
-            limits: self.limits,
-            store,
-            watches,
-            respond: self.respond,
-            observer: self.observer,
-            counts: self.counts,
-        })
+        let mut layer = with_parts!(self, self.limits, store, self.respond);
+        (layer.registration, layer.watches) = (Arc::default(), watches);
+        Ok(layer)
     }
 
     /// Changes how refusals are answered and admitted responses are marked.
@@ -236,15 +230,7 @@ impl<L, S, R> RateLimitLayer<L, S, R> {
     /// ```
     #[doc(alias("error handler", "429"))]
     pub fn respond<T>(self, respond: T) -> RateLimitLayer<L, S, T> {
-        RateLimitLayer {
-            registration: self.registration,
-            limits: self.limits,
-            store: self.store,
-            watches: self.watches,
-            respond,
-            observer: self.observer,
-            counts: self.counts,
-        }
+        with_parts!(self, self.limits, self.store, respond)
     }
 
     /// Reports what the layer does to one more [`Observer`]: counters, metrics, logs.
