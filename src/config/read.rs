@@ -162,27 +162,19 @@ impl Reader {
         path: &str,
         range: std::ops::RangeInclusive<i64>,
     ) -> Option<u64> {
+        let expected = format!("a whole number from {} to {}", range.start(), range.end());
         match entry.node.value {
-            Value::Number(number) if range.contains(&number) => u64::try_from(number).ok(),
+            Value::Number(number) if range.contains(&number) => return u64::try_from(number).ok(),
             Value::Number(number) => {
-                let text = format!(
-                    "{number}: expected a whole number from {} to {}; change it",
-                    range.start(),
-                    range.end()
-                );
+                let text = format!("{number}: expected {expected}; change it");
                 self.wrong(entry.node.place, path, text);
-                None
             }
             _ => {
-                let text = format!(
-                    "a whole number from {} to {}; write one, without quotes",
-                    range.start(),
-                    range.end()
-                );
+                let text = format!("{expected}; write one, without quotes");
                 self.wrong_type(&entry.node, path, &text);
-                None
             }
         }
+        None
     }
 
     fn limits(
@@ -192,15 +184,13 @@ impl Reader {
         marks: &mut Marks,
     ) -> Vec<FileLimit> {
         let mut read = Vec::<FileLimit>::new();
-        let entries = match limits.map(|entry| &entry.node.value) {
-            None => return read,
-            Some(Value::Table(entries)) => entries,
-            Some(_) => {
-                let node = limits.map(|entry| &entry.node);
-                let example = "a table of limits, as in `api = { rule = \"token-bucket 100/1m\" }`";
-                node.inspect(|node| self.wrong_type(node, "limits", example));
-                return read;
-            }
+        let Some(Entry { node, .. }) = limits else {
+            return read;
+        };
+        let Value::Table(entries) = &node.value else {
+            let example = "a table of limits, as in `api = { rule = \"token-bucket 100/1m\" }`";
+            self.wrong_type(node, "limits", example);
+            return read;
         };
         for entry in entries {
             let path = below("limits", &entry.key);
@@ -360,15 +350,13 @@ impl Reader {
         names: &[&str],
         marks: &mut Marks,
     ) -> Vec<FileRoute> {
-        let items = match routes.map(|entry| &entry.node.value) {
-            None => return Vec::new(),
-            Some(Value::List(items)) => items,
-            Some(_) => {
-                let expected = "a list of tables, each with a head, as in `[[routes]]`";
-                let node = routes.map(|entry| &entry.node);
-                node.inspect(|node| self.wrong_type(node, "routes", expected));
-                return Vec::new();
-            }
+        let Some(Entry { node, .. }) = routes else {
+            return Vec::new();
+        };
+        let Value::List(items) = &node.value else {
+            let expected = "a list of tables, each with a head, as in `[[routes]]`";
+            self.wrong_type(node, "routes", expected);
+            return Vec::new();
         };
         let (mut read, mut taken) = (Vec::new(), TakenRoutes::default());
         for (index, item) in items.iter().enumerate() {
