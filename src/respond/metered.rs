@@ -116,7 +116,8 @@ impl<S> Layer<S> for SettleByBody {
     type Service = SettleByBodyService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        SettleByBodyService::new(inner, self.clone())
+        let settings = self.clone();
+        SettleByBodyService { inner, settings }
     }
 }
 
@@ -126,12 +127,6 @@ impl<S> Layer<S> for SettleByBody {
 pub struct SettleByBodyService<S> {
     inner: S,
     settings: SettleByBody,
-}
-
-impl<S> SettleByBodyService<S> {
-    fn new(inner: S, settings: SettleByBody) -> Self {
-        Self { inner, settings }
-    }
 }
 
 impl<S, BIn, BOut> Service<Request<BIn>> for SettleByBodyService<S>
@@ -340,17 +335,14 @@ impl<B: Body> Body for MeteredBody<B> {
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let mut this = self.project();
         let frame = ready!(this.body.as_mut().poll_frame(cx));
-        match (&frame, &this.usage) {
-            (Some(Ok(frame)), Some(usage)) => {
-                if let Some(data) = frame.data_ref() {
-                    usage.add(match this.unit {
-                        MeteredUnit::Bytes => data.remaining() as u64,
-                        MeteredUnit::Frames => 1,
-                        MeteredUnit::Counted => 0,
-                    });
-                }
-            }
-            (None | Some(Err(_)), _) | (Some(Ok(_)), None) => {}
+        if let (Some(Ok(frame)), Some(usage)) = (&frame, &this.usage)
+            && let Some(data) = frame.data_ref()
+        {
+            usage.add(match this.unit {
+                MeteredUnit::Bytes => data.remaining() as u64,
+                MeteredUnit::Frames => 1,
+                MeteredUnit::Counted => 0,
+            });
         }
         if !matches!(frame, Some(Ok(_))) || this.body.is_end_stream() {
             // Dropping them settles, and gives back.

@@ -67,10 +67,10 @@ impl Default for Oversized {
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedSettings {
     headers: Headers,
-    upstream: UpstreamFields,
+    pub(super) upstream: UpstreamFields,
     /// Set if admitted requests do not carry their outcome.
     // Negated, so that the default is `false`.
-    omits_outcome: bool,
+    pub(super) omits_outcome: bool,
     jitter: Option<RetryJitter>,
     pub(super) oversized: Oversized,
     /// The cached header of the only policy, shared by all clones.
@@ -88,14 +88,6 @@ impl SharedSettings {
     pub(super) fn set_headers(&mut self, headers: Headers) {
         self.headers = headers;
         self.cached = Arc::default();
-    }
-
-    pub(super) fn set_upstream(&mut self, upstream: UpstreamFields) {
-        self.upstream = upstream;
-    }
-
-    pub(super) fn set_outcome(&mut self, wanted: bool) {
-        self.omits_outcome = !wanted;
     }
 
     pub(super) fn set_jitter(&mut self, max: Duration) {
@@ -169,7 +161,7 @@ macro_rules! setters {
         /// set of fields in this layer's format.
         #[must_use]
         pub fn upstream_fields(mut self, upstream: UpstreamFields) -> Self {
-            self.settings.set_upstream(upstream);
+            self.settings.upstream = upstream;
             self
         }
 
@@ -181,7 +173,7 @@ macro_rules! setters {
         /// extensions of its response.
         #[must_use]
         pub fn outcome(mut self, wanted: bool) -> Self {
-            self.settings.set_outcome(wanted);
+            self.settings.omits_outcome = !wanted;
             self
         }
 
