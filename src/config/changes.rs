@@ -163,17 +163,7 @@ fn changed(old: &FileLimit, new: &FileLimit, changes: &mut Changes) {
             new.charge, old.charge
         ));
     }
-    let texts = |limit: &FileLimit| {
-        let networks = limit.exempt.networks.iter().map(ToString::to_string);
-        limit
-            .exempt
-            .paths
-            .iter()
-            .cloned()
-            .chain(networks)
-            .collect::<Vec<_>>()
-    };
-    let (before, after) = (texts(old), texts(new));
+    let (before, after) = (old.exempt.texts(), new.exempt.texts());
     for text in after.iter().filter(|text| !before.contains(text)) {
         note(format!(" no longer counts requests of `{text}`"));
     }

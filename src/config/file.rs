@@ -175,6 +175,11 @@ impl Exempt {
     pub(super) fn is_empty(&self) -> bool {
         self.paths.is_empty() && self.networks.is_empty()
     }
+
+    pub(super) fn texts(&self) -> Vec<String> {
+        let networks = self.networks.iter().map(IpNet::to_string);
+        self.paths.iter().cloned().chain(networks).collect()
+    }
 }
 
 impl PartialEq for LimitsFile {
@@ -251,9 +256,7 @@ impl fmt::Display for FileLimit {
             Charge::If(statuses) => write!(f, ", charge-if = {}", Quoted(&text(statuses)))?,
         }
         if !self.exempt.is_empty() {
-            let networks = self.exempt.networks.iter().map(IpNet::to_string);
-            let list: Vec<_> = self.exempt.paths.iter().cloned().chain(networks).collect();
-            write!(f, ", exempt = {}", List(&list))?;
+            write!(f, ", exempt = {}", List(&self.exempt.texts()))?;
         }
         match self.enforced {
             0 => f.write_str(", dry-run = true")?,

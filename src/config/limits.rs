@@ -247,7 +247,11 @@ impl<B: 'static, S, R, Out: 'static> RouteLimitsBuilder<B, S, R, Out> {
     }
 }
 
-impl<B: 'static, S, R, Out: 'static> Parts<B, S, R, Out> {
+impl<B: 'static, S, R, Out: 'static> Parts<B, S, R, Out>
+where
+    S: Backend<Error: NeverFails> + Store<AnyRule> + Clone + Send + Sync + 'static,
+    R: Clone,
+{
     fn read(&self, document: &Document) -> Result<LimitsFile, Problems> {
         let policies: Vec<_> = self
             .of_program
@@ -281,11 +285,7 @@ impl<B: 'static, S, R, Out: 'static> Parts<B, S, R, Out> {
         &self,
         file: LimitsFile,
         old: &[(String, DryRun)],
-    ) -> Result<Generation<B, S, R, Out>, Problems>
-    where
-        S: Backend<Error: NeverFails> + Store<AnyRule> + Clone + Send + Sync + 'static,
-        R: Clone,
-    {
+    ) -> Result<Generation<B, S, R, Out>, Problems> {
         let mut problems = Problems::default();
         let (mut limits, mut dry_runs) = (Vec::new(), Vec::new());
         for (limit, place) in file.limits.iter().zip(&file.marks.rules) {
@@ -328,10 +328,7 @@ impl<B: 'static, S, R, Out: 'static> Parts<B, S, R, Out> {
 
     /// Has the layer's observer hear of the end of these limits. Not of those that never limited
     /// a request: of a file that is refused, or only compared.
-    fn take_effect(&self, generation: &Generation<B, S, R, Out>)
-    where
-        S: Backend<Error: NeverFails> + Store<AnyRule> + Clone + Send + Sync + 'static,
-    {
+    fn take_effect(&self, generation: &Generation<B, S, R, Out>) {
         if let Some(observer) = self.layer.observer() {
             let names = generation.file.limits.iter().map(|limit| &*limit.name);
             self.policies.report_to(observer, names);
@@ -339,10 +336,7 @@ impl<B: 'static, S, R, Out: 'static> Parts<B, S, R, Out> {
     }
 
     /// Returns a limit of the file, in the words of the builder.
-    fn limit(&self, limit: &FileLimit, before: Option<&DryRun>) -> Result<AnyLimit<B, Out>, Error>
-    where
-        S: Backend<Error: NeverFails> + Store<AnyRule> + Clone + Send + Sync + 'static,
-    {
+    fn limit(&self, limit: &FileLimit, before: Option<&DryRun>) -> Result<AnyLimit<B, Out>, Error> {
         let mut policy = Policy::try_new(&limit.name)?;
         if let Some(was) = &limit.was {
             policy = policy.with_states_of(&Policy::try_new(was)?);
@@ -372,11 +366,7 @@ impl<B: 'static, S, R, Out: 'static> Parts<B, S, R, Out> {
         &self,
         limits: &[AnyLimit<B, Out>],
         names: &[String],
-    ) -> Result<RouteConfig<B, S, R, Out>, Error>
-    where
-        S: Backend<Error: NeverFails> + Store<AnyRule> + Clone + Send + Sync + 'static,
-        R: Clone,
-    {
+    ) -> Result<RouteConfig<B, S, R, Out>, Error> {
         let named = names.iter().filter_map(|name| {
             let mut limits = limits.iter();
             limits
