@@ -9,7 +9,7 @@ use super::nodes::Nodes;
 use crate::{
     decision::Decisions,
     store::{Ask, Backend, BoxFuture, Check, Store, StoreError, wrappers::blocks::Unblocked},
-    time::Timestamp,
+    time::{Clock, Timestamp},
 };
 
 /// The parts that the clones of a wrapper share.
@@ -38,6 +38,16 @@ impl<Rule, S> InnerStore<Rule> for S where
 {
 }
 
+/// One whose answers tasks await.
+pub(super) trait LateStore<Rule>: InnerStore<Rule, Answer: Send + 'static> {}
+
+impl<Rule, S: InnerStore<Rule, Answer: Send + 'static>> LateStore<Rule> for S {}
+
+/// A clock that tasks read.
+pub(super) trait FleetClock: Clock + Send + Sync + 'static {}
+
+impl<C: Clock + Send + Sync + 'static> FleetClock for C {}
+
 impl<S, K, Config: Clocked> Shared<S, K, Config> {
     /// Returns the time by the clock of this node.
     #[inline]
@@ -54,7 +64,7 @@ impl<S, K, Config: Clocked> Shared<S, K, Config> {
         asks: &[Ask<'_, Rule>],
     ) -> Option<Check<BoxFuture<Result<Decisions, StoreError>>>>
     where
-        S: InnerStore<Rule, Answer: Send + 'static>,
+        S: LateStore<Rule>,
         K: Send + Sync + 'static,
         Config: Send + Sync + 'static,
     {
@@ -82,11 +92,7 @@ macro_rules! wrapper {
 
         impl<S, $Rule, C> FleetStore<$Rule> for $Wrapper<S, $Rule, C>
         where
-            S: Store<$Rule, Answer: Send + 'static>
-                + Backend<Error = StoreError>
-                + Send
-                + Sync
-                + 'static,
+            S: Store<$Rule, Error = StoreError, Answer: Send + 'static> + Send + Sync + 'static,
             $Rule: $Fleet,
             C: Clock + Send + Sync + 'static,
         {

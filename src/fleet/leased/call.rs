@@ -24,7 +24,7 @@ use crate::{
         LeaseConfig,
         keys::Answered,
         lease::limit_as_written,
-        shared::{InnerStore, Shared},
+        shared::{FleetClock, LateStore, Shared},
         tasks::sweep,
     },
     key::Key,
@@ -34,7 +34,7 @@ use crate::{
         ask::policies,
         engine::{runtime, runtime_gone},
     },
-    time::{Clock, Timestamp},
+    time::Timestamp,
 };
 
 /// The parts that the clones of the wrapper share.
@@ -53,20 +53,30 @@ enum LeasedAsk<Rule> {
     Wait(Answered),
 }
 
+impl<Rule> LeasedAsk<Rule> {
+    fn new(ask: &Ask<'_, Rule>, tried: LeaseOutcome<Rule>) -> Self {
+        match tried {
+            LeaseOutcome::Admitted(parts, prefetch) => {
+                Self::Decided(parts.admission(ask.cost()), prefetch)
+            }
+            LeaseOutcome::Refused(parts, wait) => {
+                Self::Decided(parts.refusal(ask.cost(), wait), None)
+            }
+            LeaseOutcome::Ask(asked) => Self::Ask(asked),
+            LeaseOutcome::Wait(receiver) => Self::Wait(receiver),
+        }
+    }
+}
+
 /// A call with the units that it has spent so far. They are refunded when it is dropped, unless
 /// it was [finished](Self::finish).
-pub(super) struct Call<S, Rule, C>
-where
-    S: InnerStore<Rule, Answer: Send + 'static>,
-    Rule: Leasable,
-    C: Clock + Send + Sync + 'static,
-{
+pub(super) struct Call<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> {
     inner: Arc<LeasedParts<S, Rule, C>>,
     asks: OwnedAsks<Rule>,
     parts: SmallVec<[LeasedAsk<Rule>; 1]>,
 }
 
-impl<S, Rule: Leasable, C: Clock> LeasedParts<S, Rule, C> {
+impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> LeasedParts<S, Rule, C> {
     /// Decides an ask as far as that is possible without the store.
     #[inline]
     pub(super) fn try_one(
@@ -83,14 +93,7 @@ impl<S, Rule: Leasable, C: Clock> LeasedParts<S, Rule, C> {
         let asked = self.keys.beside(ask, self.now(), &self.config);
         asked.map_err(StoreError::unsupported)
     }
-}
 
-impl<S, Rule, C> LeasedParts<S, Rule, C>
-where
-    S: InnerStore<Rule, Answer: Send + 'static>,
-    Rule: Leasable,
-    C: Clock + Send + Sync + 'static,
-{
     /// Returns how keys stand in the store, under the limits as they are written.
     pub(super) fn look(
         &self,
@@ -147,18 +150,71 @@ where
             let _ = in_flight.answered(answer.await);
         });
     }
+
+    fn in_flight(
+        self: &Arc<Self>,
+        ask: &Ask<'_, Rule>,
+        asked: LeaseRequest<Rule>,
+    ) -> InFlight<S, Rule, C> {
+        self.nodes.count(ask.policy(), &self.store);
+        sweep(self);
+        InFlight {
+            inner: Arc::clone(self),
+            asked,
+            is_answered: false,
+            owner: (ask.policy().clone(), *ask.key()),
+        }
+    }
+
+    /// Asks the store for the cost of a call.
+    pub(super) fn ask_exactly(
+        self: &Arc<Self>,
+        ask: &Ask<'_, Rule>,
+        asked: LeaseRequest<Rule>,
+    ) -> Check<BoxFuture<Result<Decisions, StoreError>>> {
+        let mut in_flight = self.in_flight(ask, asked);
+        match in_flight.send() {
+            Check::Ready(answer) => Check::Ready(in_flight.answered(answer)),
+            Check::Pending(answer) => {
+                Check::Pending(Box::pin(async move { in_flight.answered(answer.await) }))
+            }
+        }
+    }
+
+    /// Leaves it to others to ask ahead.
+    fn drop_prefetch(&self, prefetch: &mut Option<Box<LeaseRequest<Rule>>>) {
+        if let Some(prefetch) = prefetch.take() {
+            self.keys.failed(&prefetch, &Ok(()));
+        }
+    }
+
+    /// Refunds what a part has taken. It is as if the lease had only been looked at.
+    fn undo(&self, ask: &Ask<'_, Rule>, part: &mut LeasedAsk<Rule>) {
+        match part {
+            LeasedAsk::Decided(decision, prefetch) => {
+                self.drop_prefetch(prefetch);
+                let charge = decision.take_charge();
+                if let Some(charge) = charge.filter(|charge| charge.is_of_lease()) {
+                    let owner = (ask.policy(), ask.key(), ask.rule());
+                    let now = self.now();
+                    self.keys
+                        .refund(owner, charge.cost, charge.position, now, &self.config);
+                    let remaining = decision.remaining().unwrap_or(0);
+                    *decision = decision.with_remaining(remaining.saturating_add(charge.cost));
+                }
+            }
+            LeasedAsk::Ask(asked) => self.keys.failed(asked, &Ok(())),
+            LeasedAsk::Wait(_) => {}
+        }
+    }
 }
 
-impl<S, Rule, C> Call<S, Rule, C>
-where
-    S: InnerStore<Rule, Answer: Send + 'static>,
-    Rule: Leasable,
-    C: Clock + Send + Sync + 'static,
-{
-    /// Begins a call of several asks.
+impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> Call<S, Rule, C> {
+    /// Begins a call. If the first ask was tried, `tried` is its outcome.
     pub(super) fn new(
         inner: &Arc<LeasedParts<S, Rule, C>>,
         asks: &[Ask<'_, Rule>],
+        mut tried: Option<LeaseOutcome<Rule>>,
     ) -> Result<Self, crate::Error> {
         let mut call = Self {
             inner: Arc::clone(inner),
@@ -166,29 +222,13 @@ where
             parts: SmallVec::new(),
         };
         for ask in asks {
-            let tried = inner.try_one(ask, false)?;
-            call.push(ask, tried);
+            let tried = match tried.take() {
+                Some(tried) => tried,
+                None => inner.try_one(ask, false)?,
+            };
+            call.parts.push(LeasedAsk::new(ask, tried));
         }
         Ok(call)
-    }
-
-    /// Begins a call whose first ask was tried.
-    pub(super) fn of_one(
-        inner: &Arc<LeasedParts<S, Rule, C>>,
-        ask: &Ask<'_, Rule>,
-        tried: LeaseOutcome<Rule>,
-    ) -> Self {
-        let mut call = Self {
-            inner: Arc::clone(inner),
-            asks: OwnedAsks::new(&[*ask]),
-            parts: SmallVec::new(),
-        };
-        call.push(ask, tried);
-        call
-    }
-
-    fn push(&mut self, ask: &Ask<'_, Rule>, tried: LeaseOutcome<Rule>) {
-        self.parts.push(LeasedParts::<S, Rule, C>::part(ask, tried));
     }
 
     /// Returns `true` if all asks are decided, without the store.
@@ -296,7 +336,7 @@ where
             .inner
             .try_one(&ask, true)
             .map_err(StoreError::unsupported)?;
-        let part = match LeasedParts::<S, Rule, C>::part(&ask, tried) {
+        let part = match LeasedAsk::new(&ask, tried) {
             LeasedAsk::Wait(_) if is_last => LeasedAsk::Ask(self.inner.beside(&ask)?),
             part => part,
         };
@@ -417,61 +457,7 @@ where
     }
 }
 
-impl<S, Rule, C> LeasedParts<S, Rule, C>
-where
-    S: InnerStore<Rule, Answer: Send + 'static>,
-    Rule: Leasable,
-    C: Clock + Send + Sync + 'static,
-{
-    fn part(ask: &Ask<'_, Rule>, tried: LeaseOutcome<Rule>) -> LeasedAsk<Rule> {
-        match tried {
-            LeaseOutcome::Admitted(parts, prefetch) => {
-                LeasedAsk::Decided(parts.admission(ask.cost()), prefetch)
-            }
-            LeaseOutcome::Refused(parts, wait) => {
-                LeasedAsk::Decided(parts.refusal(ask.cost(), wait), None)
-            }
-            LeaseOutcome::Ask(asked) => LeasedAsk::Ask(asked),
-            LeaseOutcome::Wait(receiver) => LeasedAsk::Wait(receiver),
-        }
-    }
-}
-
-impl<S, Rule: Leasable, C: Clock> LeasedParts<S, Rule, C> {
-    /// Leaves it to others to ask ahead.
-    fn drop_prefetch(&self, prefetch: &mut Option<Box<LeaseRequest<Rule>>>) {
-        if let Some(prefetch) = prefetch.take() {
-            self.keys.failed(&prefetch, &Ok(()));
-        }
-    }
-
-    /// Refunds what a part has taken. It is as if the lease had only been looked at.
-    fn undo(&self, ask: &Ask<'_, Rule>, part: &mut LeasedAsk<Rule>) {
-        match part {
-            LeasedAsk::Decided(decision, prefetch) => {
-                self.drop_prefetch(prefetch);
-                let charge = decision.take_charge();
-                if let Some(charge) = charge.filter(|charge| charge.is_of_lease()) {
-                    let owner = (ask.policy(), ask.key(), ask.rule());
-                    let now = self.now();
-                    self.keys
-                        .refund(owner, charge.cost, charge.position, now, &self.config);
-                    let remaining = decision.remaining().unwrap_or(0);
-                    *decision = decision.with_remaining(remaining.saturating_add(charge.cost));
-                }
-            }
-            LeasedAsk::Ask(asked) => self.keys.failed(asked, &Ok(())),
-            LeasedAsk::Wait(_) => {}
-        }
-    }
-}
-
-impl<S, Rule, C> Drop for Call<S, Rule, C>
-where
-    S: InnerStore<Rule, Answer: Send + 'static>,
-    Rule: Leasable,
-    C: Clock + Send + Sync + 'static,
-{
+impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> Drop for Call<S, Rule, C> {
     fn drop(&mut self) {
         for (ask, part) in self.asks.iter().zip(&mut self.parts) {
             self.inner.undo(&ask, part);
@@ -497,7 +483,12 @@ impl<S, Rule: Leasable, C> Drop for InFlight<S, Rule, C> {
     }
 }
 
-impl<S, Rule: Leasable, C: Clock> InFlight<S, Rule, C> {
+impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> InFlight<S, Rule, C> {
+    fn send(&self) -> Check<S::Answer> {
+        let (policy, key) = &self.owner;
+        self.inner.store.acquire(&[self.asked.ask(policy, key)])
+    }
+
     fn answered(&mut self, answer: Result<Decisions, StoreError>) -> Result<Decisions, StoreError> {
         self.is_answered = true;
         let (leases, asked) = (&self.inner.keys, &self.asked);
@@ -515,54 +506,5 @@ impl<S, Rule: Leasable, C: Clock> InFlight<S, Rule, C> {
             },
         }
         answer
-    }
-}
-
-impl<S, Rule, C> InFlight<S, Rule, C>
-where
-    S: InnerStore<Rule, Answer: Send + 'static>,
-    Rule: Leasable,
-    C: Clock + Send + Sync + 'static,
-{
-    fn send(&self) -> Check<S::Answer> {
-        let (policy, key) = &self.owner;
-        self.inner.store.acquire(&[self.asked.ask(policy, key)])
-    }
-}
-
-impl<S, Rule, C> LeasedParts<S, Rule, C>
-where
-    S: InnerStore<Rule, Answer: Send + 'static>,
-    Rule: Leasable,
-    C: Clock + Send + Sync + 'static,
-{
-    fn in_flight(
-        self: &Arc<Self>,
-        ask: &Ask<'_, Rule>,
-        asked: LeaseRequest<Rule>,
-    ) -> InFlight<S, Rule, C> {
-        self.nodes.count(ask.policy(), &self.store);
-        sweep(self);
-        InFlight {
-            inner: Arc::clone(self),
-            asked,
-            is_answered: false,
-            owner: (ask.policy().clone(), *ask.key()),
-        }
-    }
-
-    /// Asks the store for the cost of a call.
-    pub(super) fn ask_exactly(
-        self: &Arc<Self>,
-        ask: &Ask<'_, Rule>,
-        asked: LeaseRequest<Rule>,
-    ) -> Check<BoxFuture<Result<Decisions, StoreError>>> {
-        let mut in_flight = self.in_flight(ask, asked);
-        match in_flight.send() {
-            Check::Ready(answer) => Check::Ready(in_flight.answered(answer)),
-            Check::Pending(answer) => {
-                Check::Pending(Box::pin(async move { in_flight.answered(answer.await) }))
-            }
-        }
     }
 }

@@ -329,10 +329,10 @@ where
                 Ok(LeaseOutcome::Ask(asked)) if asked.request.is_exact() => {
                     return inner.ask_exactly(ask, asked);
                 }
-                Ok(tried) => Ok(Call::of_one(inner, ask, tried)),
+                Ok(tried) => Call::new(inner, asks, Some(tried)),
                 Err(error) => Err(error),
             },
-            _ => Call::new(inner, asks),
+            _ => Call::new(inner, asks, None),
         };
         sweep(inner);
         match call {

@@ -21,12 +21,12 @@ use crate::{
     decision::{Decision, Decisions, Position},
     fleet::{
         keys::{Answered, Shards},
-        shared::InnerStore,
+        shared::{FleetClock, LateStore},
         sync::{Bound, Found, KeyView, ViewOutcome},
         tasks::sweep,
     },
     store::{Ask, OwnedAsks, Settlement, StoreError, ask::policies},
-    time::{Clock, Timestamp},
+    time::Timestamp,
 };
 
 /// The most times that a call waits until its units were pushed, before the store decides it.
@@ -114,12 +114,7 @@ fn no_part(is_closed: bool) -> StoreError {
     })
 }
 
-impl<S, Rule, C> SyncedParts<S, Rule, C>
-where
-    S: InnerStore<Rule, Answer: Send + 'static>,
-    Rule: Syncable,
-    C: Clock + Send + Sync + 'static,
-{
+impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> {
     fn asked<'a>(&self, ask: &Ask<'a, Rule>) -> KeyedAsk<'a, Rule> {
         let own = ask.rule_for_key();
         let rule = own.as_ref().unwrap_or(ask.rule());

@@ -12,7 +12,7 @@ use crate::{
     algorithm::{Algorithm, Syncable},
     fleet::{
         SyncConfig, SyncStats,
-        shared::{InnerStore, Shared},
+        shared::{FleetClock, InnerStore, Shared},
         stats::{RecentMost, Shares},
         sync::{Bound, MAX_DELTAS, Unsent, together},
         tasks::Running,
@@ -21,7 +21,7 @@ use crate::{
     locks::lock,
     policy::Policy,
     store::{Backend, Batch, Delta, Pulled, StoreError},
-    time::{Clock, Timestamp},
+    time::Timestamp,
 };
 
 /// The shortest time between two calls that nobody waits for, as a part of a period.
@@ -67,12 +67,7 @@ impl<Rule> KeyPush<Rule> {
 
 /// Keys whose units are pushed. If that ends without an answer, with its runtime or by a
 /// panic of the store, they push it again, and calls that wait try again.
-struct Pushing<'a, S, Rule, C>
-where
-    S: InnerStore<Rule>,
-    Rule: Syncable,
-    C: Clock + Send + Sync + 'static,
-{
+struct Pushing<'a, S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> {
     inner: &'a SyncedParts<S, Rule, C>,
     schedule: &'a ShardSchedule,
     pushed: Vec<KeyPush<Rule>>,
@@ -81,12 +76,7 @@ where
     has_ended: bool,
 }
 
-impl<S, Rule, C> Drop for Pushing<'_, S, Rule, C>
-where
-    S: InnerStore<Rule>,
-    Rule: Syncable,
-    C: Clock + Send + Sync + 'static,
-{
+impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> Drop for Pushing<'_, S, Rule, C> {
     fn drop(&mut self) {
         self.schedule.is_syncing.store(false, Ordering::Relaxed);
         if !self.has_ended {
@@ -207,12 +197,7 @@ pub(super) fn undershoot(rule: &impl Algorithm, period: Duration, staleness: Dur
     })
 }
 
-impl<S, Rule, C> SyncedParts<S, Rule, C>
-where
-    S: InnerStore<Rule>,
-    Rule: Syncable,
-    C: Clock + Send + Sync + 'static,
-{
+impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> {
     /// Lets a task push what the keys of a schedule have, as long as there are clones of
     /// the wrapper.
     ///
@@ -457,15 +442,11 @@ pub(super) fn is_unreachable(error: &StoreError) -> bool {
 }
 
 /// Pushes what the keys of a schedule have, until all clones of the wrapper are gone.
-async fn serve<S, Rule, C>(
+async fn serve<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock>(
     inner: Weak<SyncedParts<S, Rule, C>>,
     schedule: Arc<ShardSchedule>,
     running: Running,
-) where
-    S: InnerStore<Rule>,
-    Rule: Syncable,
-    C: Clock + Send + Sync + 'static,
-{
+) {
     let mut running = Some(running);
     loop {
         let Some(strong) = inner.upgrade() else {
