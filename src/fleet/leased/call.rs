@@ -140,7 +140,7 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> LeasedParts<S, Rule, C> 
         let Ok(runtime) = runtime() else {
             // Without a runtime nothing can go on behind this call. The next call that lacks units
             // asks.
-            self.keys.failed(&prefetch, &Ok(()));
+            self.keys.ended(&prefetch, &Ok(()));
             return;
         };
         let mut in_flight = self.in_flight(ask, *prefetch);
@@ -184,7 +184,7 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> LeasedParts<S, Rule, C> 
     /// Leaves it to others to ask ahead.
     fn drop_prefetch(&self, prefetch: &mut Option<Box<LeaseRequest<Rule>>>) {
         if let Some(prefetch) = prefetch.take() {
-            self.keys.failed(&prefetch, &Ok(()));
+            self.keys.ended(&prefetch, &Ok(()));
         }
     }
 
@@ -203,7 +203,7 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> LeasedParts<S, Rule, C> 
                     *decision = decision.with_remaining(remaining.saturating_add(charge.cost));
                 }
             }
-            LeasedAsk::Ask(asked) => self.keys.failed(asked, &Ok(())),
+            LeasedAsk::Ask(asked) => self.keys.ended(asked, &Ok(())),
             LeasedAsk::Wait(_) => {}
         }
     }
@@ -313,7 +313,7 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> Call<S, Rule, C> {
         for (ask, part) in self.asks.iter().zip(&mut self.parts) {
             match part {
                 LeasedAsk::Ask(asked) if asked.request.holds_others() => {
-                    inner.keys.failed(asked, &Ok(()));
+                    inner.keys.ended(asked, &Ok(()));
                     *asked = inner.beside(&ask)?;
                 }
                 LeasedAsk::Decided(_, prefetch) => inner.drop_prefetch(prefetch),
@@ -386,7 +386,7 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> Call<S, Rule, C> {
                 let owner = (ask.policy(), ask.key());
                 inner.keys.answered(asked, owner, *answer, now)
             } else {
-                inner.keys.failed(asked, &Ok(()));
+                inner.keys.ended(asked, &Ok(()));
                 answer.with_limit_as_written(asked.rule.terms.limit)
             };
             *part = LeasedAsk::Decided(decision, None);
@@ -410,8 +410,8 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> Call<S, Rule, C> {
                     true => Ok(()),
                     false => Err(error.duplicate()),
                 };
-                inner.keys.failed.add(u64::from(is_of_one));
-                inner.keys.failed(asked, &result);
+                inner.keys.failed.add(1);
+                inner.keys.ended(asked, &result);
                 *part = LeasedAsk::Decided(Decision::undecided(false, now, None), None);
             }
         }
@@ -478,7 +478,7 @@ struct InFlight<S, Rule: Leasable, C> {
 impl<S, Rule: Leasable, C> Drop for InFlight<S, Rule, C> {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.inner.keys.failed(&self.asked, &Ok(()));
+            self.inner.keys.ended(&self.asked, &Ok(()));
         }
     }
 }
@@ -493,7 +493,10 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> InFlight<S, Rule, C> {
         self.is_answered = true;
         let (leases, asked) = (&self.inner.keys, &self.asked);
         match &answer {
-            Err(error) => leases.failed(asked, &Err(error.duplicate())),
+            Err(error) => {
+                leases.failed.add(1);
+                leases.ended(asked, &Err(error.duplicate()));
+            }
             Ok(decisions) => match decisions.as_slice() {
                 [decision] => {
                     let now = self.inner.now();
@@ -502,7 +505,7 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> InFlight<S, Rule, C> {
                     let decision = leases.answered(asked, (policy, key), *decision, now);
                     return Ok(decision.of_policy(policy.digest()).into());
                 }
-                _ => leases.failed(asked, &Ok(())),
+                _ => leases.ended(asked, &Ok(())),
             },
         }
         answer

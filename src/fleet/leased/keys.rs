@@ -260,8 +260,7 @@ impl<Rule: Leasable> Leases<Rule> {
     }
 
     /// Notes that a request has failed, or that it was not sent.
-    pub(super) fn failed(&self, asked: &LeaseRequest<Rule>, result: &Result<(), StoreError>) {
-        self.failed.add(u64::from(result.is_err()));
+    pub(super) fn ended(&self, asked: &LeaseRequest<Rule>, result: &Result<(), StoreError>) {
         let mut shard = self.table.shard(asked.fingerprint);
         if asked.request.is_first() {
             shard.first_ended(asked, result);
