@@ -99,6 +99,7 @@ impl<E> Keys<E> {
 
     /// Returns the entry of a key with its generation: another number for each time that the key is
     /// added. What was asked for before a reset is no answer for the entry afterwards.
+    #[inline]
     pub(super) fn get_with_generation(&mut self, fingerprint: u64) -> Option<(&mut E, u64)> {
         let Slot { generation, entry } = self.entries.get_mut(&fingerprint)?;
         Some((entry, *generation))

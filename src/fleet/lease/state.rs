@@ -11,13 +11,14 @@
 use std::time::Duration;
 
 use super::{
-    LeaseCounts, Terms,
+    Terms,
     answer::{DecisionParts, LastAnswer},
     grants::{GrantSlice, Grants, charges},
 };
 use crate::{
     algorithm::Validity,
     decision::{Charge, Cost, Decision, Position},
+    fleet::LeaseStats,
     time::Timestamp,
 };
 
@@ -43,7 +44,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) plan: Plan<'a>,
     /// Draws a number from 0 to a greatest one, for the random part of a pause.
     pub(crate) draw: &'a mut dyn FnMut(u64) -> u64,
-    pub(crate) counts: &'a mut LeaseCounts,
+    pub(crate) counts: &'a mut LeaseStats,
 }
 
 /// The leases of one key under one rule.
@@ -154,7 +155,7 @@ impl LeaseState {
         cost: Cost,
         is_again: bool,
         plan: Plan<'_>,
-        counts: &mut LeaseCounts,
+        counts: &mut LeaseStats,
     ) -> Step {
         let (terms, units) = (plan.terms, cost.get());
         // A call that no state admits does not change what is needed.
@@ -180,7 +181,7 @@ impl LeaseState {
         cost: Cost,
         left: u64,
         terms: &Terms,
-        counts: &mut LeaseCounts,
+        counts: &mut LeaseStats,
     ) -> Step {
         if let Some((known, wait)) = self.refusal(now, cost.get(), terms) {
             counts.refused += 1;
@@ -299,7 +300,7 @@ impl LeaseState {
         units: u64,
         charge: Option<Position>,
         terms: &Terms,
-        counts: &mut LeaseCounts,
+        counts: &mut LeaseStats,
     ) -> u64 {
         counts.spent = counts.spent.wrapping_sub(units);
         let mut slice = GrantSlice::refunded(units, now, charge, terms.rate);
@@ -323,7 +324,7 @@ impl LeaseState {
         &mut self,
         now: Timestamp,
         units: u64,
-        counts: &mut LeaseCounts,
+        counts: &mut LeaseStats,
     ) -> u64 {
         let left = self.grants.expire(now, &mut counts.expired).min(units);
         if left > 0 {
@@ -340,19 +341,12 @@ impl LeaseState {
         self.pause = Timestamp::default();
     }
 
-    /// Drops all units. Returns how many these were.
-    pub(crate) fn clear(&mut self, now: Timestamp, counts: &mut LeaseCounts) -> u64 {
-        let left = self.grants.expire(now, &mut counts.expired);
-        self.grants.take_out();
-        left
-    }
-
     /// Takes out the charges of all grants, and what is left of each. The last one is the first, as
     /// they can be refunded. The units count as lost until they are.
     pub(crate) fn take_out(
         &mut self,
         now: Timestamp,
-        counts: &mut LeaseCounts,
+        counts: &mut LeaseStats,
     ) -> Vec<(Charge, u64)> {
         counts.lost += self.grants.expire(now, &mut counts.expired);
         charges(self.grants.take_out())

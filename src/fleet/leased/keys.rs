@@ -22,7 +22,7 @@ use crate::{
     fleet::{
         LeaseConfig, LeaseStats,
         keys::{KeyTable, Keys, LOOKS_OF_CALL, LOOKS_OF_ROUND},
-        lease::{Answer, LeaseCounts, LeaseState, Link, Plan, Request, Surroundings},
+        lease::{Answer, LeaseState, Link, Plan, Request, Surroundings},
         nodes::Nodes,
         tasks::{OneTask, Sweep},
     },
@@ -56,7 +56,6 @@ pub(super) struct Leases<Rule> {
     store_is_ahead: AtomicU64,
     /// `true` once the leases were returned: from then on the store decides each call.
     is_closed: AtomicBool,
-    pub(super) over_capacity: Counter,
     pub(super) failed: Counter,
     /// Corrections that gave nothing back, or may not have.
     pub(super) unsettled: Counter,
@@ -67,7 +66,7 @@ pub(super) struct LeaseShard<Rule> {
     keys: Keys<KeyLeases<Rule>>,
     last_rule: LastRule<Rule>,
     recent_calls: RecentCalls,
-    counts: LeaseCounts,
+    counts: LeaseStats,
 }
 
 /// The rule of the last new key, because most keys come under few rules. All shards take it from
@@ -102,7 +101,7 @@ impl<Rule: Leasable> Leases<Rule> {
             keys: Keys::new(most),
             last_rule: None,
             recent_calls: RecentCalls::new(most),
-            counts: LeaseCounts::default(),
+            counts: LeaseStats::default(),
         };
         Self {
             table: KeyTable::new(keys, seed, shard),
@@ -111,7 +110,6 @@ impl<Rule: Leasable> Leases<Rule> {
             round_trip: AtomicU64::new(1_000_000),
             store_is_ahead: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
-            over_capacity: Counter::default(),
             failed: Counter::default(),
             unsettled: Counter::default(),
         }
@@ -139,39 +137,31 @@ impl<Rule: Leasable> Leases<Rule> {
         config: &LeaseConfig<C>,
     ) -> Result<LeaseOutcome<Rule>, crate::Error> {
         let fingerprint = self.fingerprint(ask.policy(), ask.key());
-        let (call, link) = ((now, is_again), self.link());
-        let wanted = (fingerprint, ask.cost());
+        let (call, link) = ((ask.cost(), now, is_again), self.link());
         let mut shard = self.table.shard(fingerprint);
         let is_open = self.is_open();
         // Known keys are looked up once.
-        if is_open && let Some((lease, counts)) = shard.find(fingerprint, ask.rule()) {
-            let mut outcome = lease.decide(wanted, call, link, counts);
-            shard.note_generation(&mut outcome);
-            return Ok(outcome);
+        if is_open && let Some((lease, generation, counts)) = shard.find(fingerprint, ask.rule()) {
+            return Ok(lease.decide((fingerprint, generation), call, link, counts));
         }
         let rule = shard.rule(ask.rule(), &self.last_rule, config)?;
-        let request = if is_open {
-            // A key that is called once in a lease duration takes no memory for leases.
-            let state = match shard.recent_calls.note(fingerprint, now, rule.duration) {
-                Former::None => None,
-                Former::Answered => Some(LeaseState::default()),
-                Former::UnderWay => Some(LeaseState::during_the_first()),
-            };
-            match state {
-                None => Request::first(ask.cost(), now),
-                Some(state) => {
-                    if let Some((lease, counts)) = shard.lease(fingerprint, &rule, state, now) {
-                        self.table.sweeping.want();
-                        let mut outcome = lease.decide(wanted, call, link, counts);
-                        shard.note_generation(&mut outcome);
-                        return Ok(outcome);
-                    }
-                    self.over_capacity.add(1);
-                    Request::beside(ask.cost(), now)
-                }
+        let former = is_open.then(|| shard.recent_calls.note(fingerprint, now, rule.duration));
+        // A key that is called once in a lease duration takes no memory for leases.
+        let state = match former {
+            None | Some(Former::None) => None,
+            Some(Former::Answered) => Some(LeaseState::default()),
+            Some(Former::UnderWay) => Some(LeaseState::during_the_first()),
+        };
+        if let Some(state) = state {
+            if let Some((lease, generation, counts)) = shard.lease(fingerprint, &rule, state, now) {
+                self.table.sweeping.want();
+                return Ok(lease.decide((fingerprint, generation), call, link, counts));
             }
-        } else {
-            Request::beside(ask.cost(), now)
+            shard.counts.over_capacity += 1;
+        }
+        let request = match former {
+            Some(Former::None) => Request::first(ask.cost(), now),
+            _ => Request::beside(ask.cost(), now),
         };
         Ok(LeaseOutcome::Ask(LeaseRequest {
             fingerprint,
@@ -294,7 +284,7 @@ impl<Rule: Leasable> Leases<Rule> {
             self.table.sweeping.want();
         }
         let lost = match shard.find(fingerprint, rule) {
-            Some((Lease { rule, state, .. }, counts)) => {
+            Some((Lease { rule, state, .. }, _, counts)) => {
                 state.refund(now, units, position, &rule.terms, counts)
             }
             None => {
@@ -318,7 +308,7 @@ impl<Rule: Leasable> Leases<Rule> {
         let fingerprint = self.fingerprint(policy, key);
         let mut shard = self.table.shard(fingerprint);
         shard.counts.admitted -= u64::from(was_paid);
-        if let Some((lease, _)) = shard.find(fingerprint, rule) {
+        if let Some((lease, ..)) = shard.find(fingerprint, rule) {
             lease.state.forget_demand(cost.get());
         }
     }
@@ -333,7 +323,7 @@ impl<Rule: Leasable> Leases<Rule> {
         let fingerprint = self.fingerprint(policy, key);
         let mut shard = self.table.shard(fingerprint);
         match shard.find(fingerprint, rule) {
-            Some((lease, counts)) => lease.state.take_by_force(now, units, counts),
+            Some((lease, _, counts)) => lease.state.take_by_force(now, units, counts),
             None => units,
         }
     }
@@ -354,8 +344,7 @@ impl<Rule: Leasable> Leases<Rule> {
         let mut shard = self.table.shard(fingerprint);
         let LeaseShard { keys, counts, .. } = &mut *shard;
         for mut lease in keys.remove(fingerprint).into_iter().flatten() {
-            let left = lease.state.clear(now, counts);
-            counts.lost += left;
+            lease.state.take_out(now, counts);
         }
     }
 
@@ -389,34 +378,33 @@ impl<Rule: Leasable> Leases<Rule> {
     /// Returns the counters.
     pub(super) fn stats(&self, nodes: &Nodes) -> LeaseStats {
         let number = nodes.number();
-        let (mut counts, mut left, mut keys) = (LeaseCounts::default(), 0, 0);
-        let mut undershoot_bound = 0;
+        let mut stats = LeaseStats {
+            failed: self.failed.get() + nodes.failed.get(),
+            nodes: number.unwrap_or(0),
+            ..LeaseStats::default()
+        };
         for shard in self.table.each() {
-            counts.add(&shard.counts);
-            keys += shard.keys.len() as u64;
+            let counts = &shard.counts;
+            stats.asked += counts.asked;
+            stats.admitted += counts.admitted;
+            stats.refused += counts.refused;
+            stats.over_capacity += counts.over_capacity;
+            stats.granted += counts.granted;
+            // Units may be refunded in another shard than the one that counted them as spent, and
+            // lost ones may be returned after all.
+            stats.spent = stats.spent.wrapping_add(counts.spent);
+            stats.lost = stats.lost.wrapping_add(counts.lost);
+            stats.expired += counts.expired;
+            stats.returned += counts.returned;
+            stats.keys += shard.keys.len() as u64;
             if let Some(rule) = &shard.last_rule {
-                undershoot_bound = undershoot_bound.max(rule.terms.undershoot_bound(number));
+                let bound = rule.terms.undershoot_bound(number);
+                stats.undershoot_bound = stats.undershoot_bound.max(bound);
             }
             let leases = shard.keys.iter().flat_map(|(_, leases)| leases);
-            left += leases.map(|lease| lease.state.left()).sum::<u64>();
+            stats.left += leases.map(|lease| lease.state.left()).sum::<u64>();
         }
-        LeaseStats {
-            asked: counts.asked,
-            admitted: counts.admitted,
-            refused: counts.refused,
-            over_capacity: self.over_capacity.get(),
-            granted: counts.granted,
-            spent: counts.spent,
-            left,
-            expired: counts.expired,
-            returned: counts.returned,
-            lost: counts.lost,
-            failed: self.failed.get() + nodes.failed.get(),
-            keys,
-            nodes: number.unwrap_or(0),
-            undershoot_bound,
-            ..LeaseStats::default()
-        }
+        stats
     }
 
     #[inline]
@@ -455,33 +443,23 @@ impl<Rule: Leasable> Sweep for Leases<Rule> {
 }
 
 impl<Rule: Leasable> LeaseShard<Rule> {
-    /// Returns the leases of a key under a rule, and the sums that they change.
+    /// Returns the leases of a key under a rule, the generation of the key's entry, and the sums
+    /// that they change.
     #[inline]
     fn find(
         &mut self,
         fingerprint: u64,
         rule: &Rule,
-    ) -> Option<(&mut Lease<Rule>, &mut LeaseCounts)> {
-        let mut leases = self.keys.get(fingerprint)?.iter_mut();
+    ) -> Option<(&mut Lease<Rule>, u64, &mut LeaseStats)> {
+        let (leases, generation) = self.keys.get_with_generation(fingerprint)?;
+        let mut leases = leases.iter_mut();
         let lease = leases.find(|lease| lease.rule.written == *rule)?;
-        Some((lease, &mut self.counts))
+        Some((lease, generation, &mut self.counts))
     }
 
     /// Finds the leases for which a request was made.
     fn find_asked(&mut self, asked: &LeaseRequest<Rule>) -> Option<&mut Lease<Rule>> {
         asked.find(&mut self.keys)
-    }
-
-    /// Notes for which entry of its key a request is, if there is one.
-    // In place: an outcome is long to move, and most have no request.
-    #[inline]
-    fn note_generation(&self, outcome: &mut LeaseOutcome<Rule>) {
-        let asked = match outcome {
-            LeaseOutcome::Admitted(_, Some(prefetch)) => &mut **prefetch,
-            LeaseOutcome::Ask(asked) => asked,
-            _ => return,
-        };
-        asked.generation = self.keys.generation(asked.fingerprint);
     }
 
     /// Returns a rule with all that its leases share.
@@ -507,25 +485,27 @@ impl<Rule: Leasable> LeaseShard<Rule> {
         Ok(Arc::clone(self.last_rule.insert(leased)))
     }
 
-    /// Returns new leases of a key under a rule; `None` if there is no room for the key.
+    /// Returns new leases of a key under a rule, as [`find`](Self::find) does; `None` if there is
+    /// no room for the key.
     fn lease(
         &mut self,
         fingerprint: u64,
         rule: &Arc<LeasedRule<Rule>>,
         state: LeaseState,
         now: Timestamp,
-    ) -> Option<(&mut Lease<Rule>, &mut LeaseCounts)> {
+    ) -> Option<(&mut Lease<Rule>, u64, &mut LeaseStats)> {
         if !self.keys.contains(fingerprint) {
             self.forget_idle(now, 0, LOOKS_OF_CALL);
             let at = look_at(now, rule.duration);
             self.keys.get_or_add(fingerprint, at, KeyLeases::new)?;
         }
-        let (leases, counts) = (self.keys.get(fingerprint)?, &mut self.counts);
+        let (leases, generation) = self.keys.get_with_generation(fingerprint)?;
+        let counts = &mut self.counts;
         if leases.len() >= MOST_RULES {
             counts.lost += leases.remove(0).state.left();
         }
         leases.push(Lease::new(Arc::clone(rule), state));
-        leases.last_mut().map(|lease| (lease, counts))
+        leases.last_mut().map(|lease| (lease, generation, counts))
     }
 
     /// Notes that the first request of a key is not under way any more.

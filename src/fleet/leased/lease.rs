@@ -14,9 +14,9 @@ use crate::{
     algorithm::Leasable,
     decision::Cost,
     fleet::{
-        LeaseConfig,
+        LeaseConfig, LeaseStats,
         keys::{Answered, Keys, Waiting},
-        lease::{DecisionParts, LeaseCounts, LeaseState, Link, Plan, Request, Step, Terms},
+        lease::{DecisionParts, LeaseState, Link, Plan, Request, Step, Terms},
     },
     key::Key,
     policy::Policy,
@@ -125,10 +125,10 @@ impl<Rule> Lease<Rule> {
     #[inline]
     pub(super) fn decide(
         &mut self,
-        (fingerprint, cost): (u64, Cost),
-        (now, is_again): (Timestamp, bool),
+        (fingerprint, generation): (u64, u64),
+        (cost, now, is_again): (Cost, Timestamp, bool),
         link: Link,
-        counts: &mut LeaseCounts,
+        counts: &mut LeaseStats,
     ) -> LeaseOutcome<Rule> {
         let plan = Plan {
             terms: &self.rule.terms,
@@ -136,7 +136,7 @@ impl<Rule> Lease<Rule> {
         };
         let asked = |request| LeaseRequest {
             fingerprint,
-            generation: None,
+            generation: Some(generation),
             rule: Arc::clone(&self.rule),
             request,
         };

@@ -177,10 +177,7 @@ impl<S, Rule: Leasable, C> Leased<S, Rule, C> {
 
     /// Returns counters of these leases and their clones.
     pub fn stats(&self) -> LeaseStats {
-        LeaseStats {
-            overshoot_bound: self.overshoot_bound(),
-            ..self.inner.keys.stats(&self.inner.nodes)
-        }
+        self.inner.keys.stats(&self.inner.nodes)
     }
 
     /// Returns how many units all nodes together may admit above a rule: 0.

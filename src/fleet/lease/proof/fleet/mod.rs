@@ -11,7 +11,10 @@ use super::meter::Admission;
 use crate::{
     algorithm::Leasable,
     decision::{Charge, Decision},
-    fleet::lease::{LeaseCounts, LeaseState, Request, Terms},
+    fleet::{
+        LeaseStats,
+        lease::{LeaseState, Request, Terms},
+    },
     random::Random,
     time::Timestamp,
 };
@@ -45,7 +48,7 @@ pub(super) struct Fleet<'r, R: Leasable> {
 
 pub(super) struct Node {
     pub(super) state: LeaseState,
-    pub(super) counts: LeaseCounts,
+    pub(super) counts: LeaseStats,
     offset: u64,
     drift: i64,
     frozen_until: u64,
@@ -113,7 +116,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
         let drift = weather.drift;
         let node = |random: &mut Random| Node {
             state: LeaseState::default(),
-            counts: LeaseCounts::default(),
+            counts: LeaseStats::default(),
             offset: random.up_to(1_000_000_000_000),
             drift: random.up_to(2 * drift) as i64 - drift as i64,
             frozen_until: 0,
@@ -239,7 +242,7 @@ impl<'r, R: Leasable> Fleet<'r, R> {
         }
         let mut all_left = 0;
         for (index, node) in self.nodes.iter().enumerate() {
-            let LeaseCounts {
+            let LeaseStats {
                 granted,
                 spent,
                 expired,

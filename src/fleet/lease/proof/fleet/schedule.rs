@@ -232,7 +232,7 @@ impl<R: Leasable> Fleet<'_, R> {
             self.more += self.capacity;
             let node_now = self.node_now(node);
             let Node { state, counts, .. } = &mut self.nodes[node];
-            counts.lost += state.clear(node_now, counts);
+            state.take_out(node_now, counts);
             state.forget_answers();
             self.at(soon, Event::Reset);
         }
