@@ -13,7 +13,7 @@ use crate::{
 pub(super) struct LastAnswer {
     /// Added to a time of this node, it gives the store's, modulo 2⁶⁴.
     store_is_ahead: u64,
-    remaining: u64,
+    pub(super) remaining: u64,
     /// When `remaining` has grown; `None` if it cannot grow.
     more_at: Option<Timestamp>,
     /// When the key is equal to an unused one.
@@ -33,10 +33,6 @@ impl LastAnswer {
             more_at: (!more_after.is_zero()).then(|| now.saturating_add(more_after)),
             reset_at: now.saturating_add(reset_after),
         }
-    }
-
-    pub(super) fn remaining(&self) -> u64 {
-        self.remaining
     }
 
     /// Returns the earliest instant at which the store admits a cost if nobody else spends, or any

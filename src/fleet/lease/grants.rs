@@ -69,7 +69,7 @@ impl Grants {
             let mut left = 0;
             for slice in slices {
                 *expired += slice.expire(now);
-                left += slice.units();
+                left += slice.units;
             }
             left
         })
@@ -89,7 +89,7 @@ impl Grants {
         self.change(|slices| {
             let (mut rest, mut position) = (units, None);
             for slice in slices {
-                let part = rest.min(slice.units());
+                let part = rest.min(slice.units);
                 let taken = slice.take(part);
                 // Units of several grants are refunded as if they ended with the first of them.
                 position = position.or(Some(taken));
@@ -105,7 +105,7 @@ impl Grants {
 
     /// Keeps units. Of too many slices, the two become one that lose the least time by it.
     pub(super) fn insert(&mut self, slice: GrantSlice) {
-        if slice.units() == 0 {
+        if slice.units == 0 {
             return;
         }
         self.list.get_or_insert_default();
@@ -124,9 +124,10 @@ impl Grants {
         });
     }
 
-    /// Takes all slices out.
-    pub(super) fn take_out(&mut self) -> Vec<GrantSlice> {
-        self.change(|slices| slices.drain(..).collect())
+    /// Takes out the charges of all slices, and what is left of each, the last one first.
+    pub(super) fn take_out(&mut self) -> Vec<(Charge, u64)> {
+        let charged = |slice: GrantSlice| Some((slice.charge?.if_last(), slice.units));
+        self.change(|slices| slices.drain(..).rev().filter_map(charged).collect())
             .unwrap_or_default()
     }
 
@@ -139,7 +140,7 @@ impl Grants {
     #[inline]
     pub(super) fn left(&self) -> u64 {
         let others = self.list.as_ref().filter(|list| list.len() > 1);
-        let others = others.map_or(0, |list| list.iter().skip(1).map(GrantSlice::units).sum());
+        let others = others.map_or(0, |list| list.iter().skip(1).map(|slice| slice.units).sum());
         self.units + others
     }
 
@@ -167,29 +168,20 @@ impl Grants {
     fn change<T>(&mut self, work: impl FnOnce(&mut SmallVec<[GrantSlice; 1]>) -> T) -> Option<T> {
         let slices = self.list.as_deref_mut()?;
         if let Some(first) = slices.first_mut() {
-            first.set_units(self.units);
+            first.units = self.units;
         }
         let result = work(slices);
-        slices.retain(|slice| slice.units() > 0);
+        slices.retain(|slice| slice.units > 0);
         (self.units, self.end) = slices
             .first()
-            .map_or_else(Default::default, |first| (first.units(), first.ends_at()));
+            .map_or_else(Default::default, |first| (first.units, first.ends_at()));
         self.plain_until = match slices.as_slice() {
             [] => Timestamp::MAX,
-            [only] => only.all_until(),
+            [only] => only.all_until,
             _ => Timestamp::default(),
         };
         Some(result)
     }
-}
-
-/// Charges of slices, and the units of each that are left.
-pub(super) fn charges(slices: Vec<GrantSlice>) -> Vec<(Charge, u64)> {
-    let charged = |slice: GrantSlice| {
-        let units = slice.units();
-        Some((slice.into_charge()?.if_last(), units))
-    };
-    slices.into_iter().rev().filter_map(charged).collect()
 }
 
 /// The last units of a grant, as far as they were not spent.
@@ -219,10 +211,6 @@ impl GrantSlice {
 
     pub(super) fn charged(self, charge: Option<Charge>) -> Self {
         Self { charge, ..self }
-    }
-
-    pub(super) fn into_charge(self) -> Option<Charge> {
-        self.charge
     }
 
     /// Returns the last `units` of a charge, which are refunded at `now`; none if the charge is
@@ -270,21 +258,6 @@ impl GrantSlice {
     fn slower_rate(&self, later: &Self) -> Option<Quota> {
         let (rate, other) = (self.validity.rate()?, later.validity.rate()?);
         Some(rate.slower(other))
-    }
-
-    #[inline]
-    pub(super) fn units(&self) -> u64 {
-        self.units
-    }
-
-    pub(super) fn set_units(&mut self, units: u64) {
-        self.units = units;
-    }
-
-    /// Returns an instant until which all units are valid.
-    #[inline]
-    pub(super) fn all_until(&self) -> Timestamp {
-        self.all_until
     }
 
     /// Returns the end of the last unit.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::{
     Terms,
     answer::{DecisionParts, LastAnswer},
-    grants::{GrantSlice, Grants, charges},
+    grants::{GrantSlice, Grants},
 };
 use crate::{
     algorithm::Validity,
@@ -269,7 +269,7 @@ impl LeaseState {
         // would fetch it in crumbs. A burst that the limit allows is no reason for a pause, and
         // neither is a grant that is small because others need some, too.
         let enough = needed.min(terms.refilled);
-        let is_scarce = known.remaining().saturating_add(granted) < enough;
+        let is_scarce = known.remaining.saturating_add(granted) < enough;
         // A key that is asked for once in a while is answered as if there were no leases.
         if is_scarce && demand > cost {
             let least = terms.duration / part;
@@ -349,7 +349,7 @@ impl LeaseState {
         counts: &mut LeaseStats,
     ) -> Vec<(Charge, u64)> {
         counts.lost += self.grants.expire(now, &mut counts.expired);
-        charges(self.grants.take_out())
+        self.grants.take_out()
     }
 
     /// Returns the units that are left, with those that have expired unnoticed.
