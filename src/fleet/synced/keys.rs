@@ -158,14 +158,13 @@ impl<Rule: Syncable> KeyViews<Rule> {
         }
     }
 
-    /// Drops what is known of a key. Returns the units that the store may not know.
-    pub(super) fn drop_key(&self, policy: &Policy, key: &Key) -> u64 {
-        let mut dropped = 0;
+    /// Drops what is known of a key.
+    pub(super) fn drop_key(&self, policy: &Policy, key: &Key) {
         for fingerprint in self.fingerprints(policy, key) {
             // Calls that wait try again when their senders are gone.
-            dropped += self.table.shard(fingerprint).remove(fingerprint);
+            let dropped = self.table.shard(fingerprint).remove(fingerprint);
+            self.counters.dropped.add(dropped);
         }
-        dropped
     }
 
     /// Has the state of a key read anew before it is used, because it was reset in the store.

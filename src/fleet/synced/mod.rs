@@ -340,11 +340,7 @@ where
     /// Drops what this node knows of the key, too. Other nodes may still push what they admitted.
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let inner = &self.inner;
-        inner
-            .keys
-            .counters
-            .dropped
-            .add(inner.keys.drop_key(policy, key));
+        inner.keys.drop_key(policy, key);
         match inner.store.reset(policy, key) {
             Check::Ready(done) => {
                 inner.keys.outdate(policy, key);

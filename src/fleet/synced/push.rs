@@ -13,7 +13,7 @@ use crate::{
     fleet::{
         SyncConfig, SyncStats,
         shared::{FleetClock, InnerStore, Shared},
-        stats::{RecentMost, Shares},
+        stats::RecentMost,
         sync::{Bound, MAX_DELTAS, Unsent, together},
         tasks::Running,
     },
@@ -70,26 +70,22 @@ impl<Rule> KeyPush<Rule> {
 struct Pushing<'a, S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> {
     inner: &'a SyncedParts<S, Rule, C>,
     schedule: &'a ShardSchedule,
+    /// Taken out when there is an answer.
     pushed: Vec<KeyPush<Rule>>,
     /// That of the task that pushes.
     running: &'a mut Option<Running>,
-    has_ended: bool,
 }
 
 impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> Drop for Pushing<'_, S, Rule, C> {
     fn drop(&mut self) {
         self.schedule.is_syncing.store(false, Ordering::Relaxed);
-        if !self.has_ended {
+        if !self.pushed.is_empty() {
             // First, so that calls that try again find no task, and spawn another one.
             drop(self.running.take());
             let now = self.inner.now();
             for pushed in &self.pushed {
-                self.inner.failed(
-                    pushed.fingerprint,
-                    Some(pushed.generation),
-                    now,
-                    (false, &Ok(())),
-                );
+                self.inner
+                    .failed(pushed.fingerprint, Some(pushed.generation), now, &Ok(()));
             }
         }
     }
@@ -130,7 +126,7 @@ impl<S, Rule: Syncable, C> SyncedParts<S, Rule, C> {
             nodes: self.nodes.number().unwrap_or(0),
             ..SyncStats::default()
         };
-        let (mut shares, mut rules) = (Shares::default(), Vec::new());
+        let (mut shares, mut all_shares, mut rules) = (0, 0, Vec::new());
         for shard in self.keys.table.each() {
             let counts = shard.counts;
             stats.admitted += counts.admitted;
@@ -146,9 +142,16 @@ impl<S, Rule: Syncable, C> SyncedParts<S, Rule, C> {
                 stats.unsynced += view.unsynced();
                 stats.staleness_nanos = stats.staleness_nanos.max(age(view.oldest(), now));
                 stats.offline_bound = stats.offline_bound.max(view.offline_bound());
-                view.share_permille()
-                    .into_iter()
-                    .for_each(|share| shares.add(share));
+                if let Some(share) = view.share_permille() {
+                    let least = if shares == 0 {
+                        share
+                    } else {
+                        stats.least_share
+                    };
+                    stats.least_share = least.min(share);
+                    stats.most_share = stats.most_share.max(share);
+                    (shares, all_shares) = (shares + 1, all_shares + share);
+                }
             }
         }
         let staleness = Duration::from_nanos(stats.staleness_nanos);
@@ -156,7 +159,7 @@ impl<S, Rule: Syncable, C> SyncedParts<S, Rule, C> {
             .iter()
             .map(|(rule, period)| undershoot(rule, *period, staleness));
         stats.undershoot_bound = undershoots.max().unwrap_or(0);
-        (stats.least_share, stats.mean_share, stats.most_share) = shares.summary();
+        stats.mean_share = u64::checked_div(all_shares, shares).unwrap_or(0);
         stats
     }
 
@@ -260,7 +263,7 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
         schedule: &Arc<ShardSchedule>,
         running: &mut Option<Running>,
     ) -> Option<bool> {
-        let sent = self.now();
+        let (sent, counters) = (self.now(), &self.keys.counters);
         let pushed = together(MAX_DELTAS, || self.next_push(schedule, sent));
         if pushed.is_empty() {
             return None;
@@ -270,7 +273,6 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
             schedule,
             pushed,
             running,
-            has_ended: false,
         };
         let first = pushing.pushed.first()?;
         self.nodes.count(&first.policy, &self.store);
@@ -283,48 +285,37 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
             // The store cannot take in deltas, so nothing was admitted here, unless the node was
             // offline.
             self.keys.cannot_sync.store(true, Ordering::Relaxed);
-            pushing.has_ended = true;
-            for pushed in &pushing.pushed {
+            for pushed in std::mem::take(&mut pushing.pushed) {
                 let mut shard = self.keys.table.shard(pushed.fingerprint);
-                self.keys
-                    .counters
-                    .lost
-                    .add(shard.remove(pushed.fingerprint));
+                counters.lost.add(shard.remove(pushed.fingerprint));
             }
             return Some(true);
         };
-        self.keys.counters.syncs.add(1);
+        counters.syncs.add(1);
         schedule.is_syncing.store(true, Ordering::Relaxed);
         let answer = syncing.await;
-        pushing.has_ended = true;
-        let pushed = &pushing.pushed;
+        let pushed = std::mem::take(&mut pushing.pushed);
         let now = self.now();
         match answer {
             Ok(pulled) => {
                 schedule.is_down.store(false, Ordering::Relaxed);
-                if !self.answered(pushed, pulled, (sent, now)) {
-                    self.keys.counters.failed.add(1);
+                if !self.answered(&pushed, pulled, (sent, now)) {
+                    counters.failed.add(1);
                 }
                 Some(true)
             }
             Err(error) => {
-                self.keys.counters.failed.add(1);
+                counters.failed.add(1);
                 let is_unreachable = is_unreachable(&error);
                 let result = Err(error);
                 for pushed in pushed {
-                    let generation = Some(pushed.generation);
-                    self.failed(
-                        pushed.fingerprint,
-                        generation,
-                        now,
-                        (is_unreachable, &result),
-                    );
+                    self.failed(pushed.fingerprint, Some(pushed.generation), now, &result);
                 }
                 if is_unreachable {
                     schedule.is_down.store(true, Ordering::Relaxed);
                     // The others need not find out one after the other.
                     while let Some((_, fingerprint)) = schedule.take(now) {
-                        self.failed(fingerprint, None, now, (true, &result));
+                        self.failed(fingerprint, None, now, &result);
                     }
                 }
                 Some(false)
@@ -364,14 +355,8 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
                     });
                     // The other keys were answered, so the store can be reached.
                     is_whole = false;
-                    let is_unreachable = is_unreachable(&error);
                     let generation = Some(pushed.generation);
-                    self.failed(
-                        pushed.fingerprint,
-                        generation,
-                        now,
-                        (is_unreachable, &Err(error)),
-                    );
+                    self.failed(pushed.fingerprint, generation, now, &Err(error));
                     continue;
                 }
             };
@@ -402,11 +387,9 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
         let until = now.saturating_add(self.config.idle());
         let unsynced = known.view.leave_to_store(until);
         known.behind.waiting.wake(&Ok(()));
-        self.keys.counters.pushed.add(taken_in);
-        self.keys
-            .counters
-            .dropped
-            .add(unsynced.saturating_sub(taken_in));
+        let counters = &self.keys.counters;
+        counters.pushed.add(taken_in);
+        counters.dropped.add(unsynced.saturating_sub(taken_in));
     }
 
     /// Notes that a key could not be pushed, or that what was sent of one generation of it got no
@@ -416,7 +399,7 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
         fingerprint: u64,
         generation: Option<u64>,
         now: Timestamp,
-        (is_unreachable, result): (bool, &Result<(), StoreError>),
+        result: &Result<(), StoreError>,
     ) {
         let mut shard = self.keys.table.shard(fingerprint);
         let known = shard.views.get_with_generation(fingerprint);
@@ -429,9 +412,8 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
             return;
         };
         known.clear_due(fingerprint);
-        known.with(fingerprint, |view| {
-            view.failed(now, is_unreachable, &bound);
-        });
+        let is_unreachable = result.as_ref().is_err_and(is_unreachable);
+        known.with(fingerprint, |view| view.failed(now, is_unreachable, &bound));
         known.behind.waiting.wake(result);
     }
 }
