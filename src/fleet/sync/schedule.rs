@@ -74,27 +74,17 @@ impl Pressure {
 /// which they are due.
 ///
 /// Each key is noted once at most, so this takes no more room than the keys.
-#[derive(Debug)]
-pub(crate) struct Schedule<Id> {
+#[derive(Debug, Default)]
+pub(crate) struct Schedule {
     /// The keys whose units are pushed.
-    writes: BTreeSet<(Timestamp, Id)>,
-    reads: BTreeSet<(Timestamp, Id)>,
+    writes: BTreeSet<(Timestamp, u64)>,
+    reads: BTreeSet<(Timestamp, u64)>,
     /// `true` if the key that was taken last has something to push.
     took_write: bool,
 }
 
-impl<Id> Default for Schedule<Id> {
-    fn default() -> Self {
-        Self {
-            writes: BTreeSet::new(),
-            reads: BTreeSet::new(),
-            took_write: false,
-        }
-    }
-}
-
-impl<Id: Ord + Copy> Schedule<Id> {
-    fn of(&mut self, due: Due) -> &mut BTreeSet<(Timestamp, Id)> {
+impl Schedule {
+    fn of(&mut self, due: Due) -> &mut BTreeSet<(Timestamp, u64)> {
         match due.is_write {
             true => &mut self.writes,
             false => &mut self.reads,
@@ -102,18 +92,18 @@ impl<Id: Ord + Copy> Schedule<Id> {
     }
 
     /// Notes that a key is due at another instant than before, or with something else.
-    pub(crate) fn change(&mut self, id: Id, before: Due, after: Due) {
+    pub(crate) fn change(&mut self, key: u64, before: Due, after: Due) {
         if before.at < Timestamp::MAX {
-            self.of(before).remove(&(before.at, id));
+            self.of(before).remove(&(before.at, key));
         }
         if after.at < Timestamp::MAX {
-            self.of(after).insert((after.at, id));
+            self.of(after).insert((after.at, key));
         }
     }
 
     /// Takes out a key that is due, the one that has waited longest: by turns one that has
     /// something to push and one that asks, as long as there are both.
-    pub(crate) fn take(&mut self, now: Timestamp) -> Option<(Timestamp, Id)> {
+    pub(crate) fn take(&mut self, now: Timestamp) -> Option<(Timestamp, u64)> {
         let (first, second) = match self.took_write {
             true => (&mut self.reads, &mut self.writes),
             false => (&mut self.writes, &mut self.reads),
@@ -150,10 +140,7 @@ pub(crate) fn together<T>(most: usize, mut next: impl FnMut() -> Option<(T, usiz
     all
 }
 
-fn take<Id: Ord + Copy>(
-    entries: &mut BTreeSet<(Timestamp, Id)>,
-    now: Timestamp,
-) -> Option<(Timestamp, Id)> {
+fn take(entries: &mut BTreeSet<(Timestamp, u64)>, now: Timestamp) -> Option<(Timestamp, u64)> {
     entries.first().filter(|(due, _)| *due <= now)?;
     entries.pop_first()
 }

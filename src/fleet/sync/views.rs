@@ -5,7 +5,7 @@
 //! takes these calls over. Otherwise admissions of the node would overlap with them, and even one
 //! node could exceed its limit. The same count outlives a reset.
 
-use std::{collections::hash_map, marker::PhantomData, time::Duration};
+use std::{collections::hash_map, time::Duration};
 
 use super::{Bound, view::KeyView};
 use crate::{
@@ -15,10 +15,12 @@ use crate::{
 };
 
 /// The entry of a key: its view, and additions of the caller.
-pub(crate) trait ViewEntry<Rule: Syncable> {
-    fn view(&self) -> &KeyView<Rule>;
+pub(crate) trait ViewEntry {
+    type Rule: Syncable;
 
-    fn view_mut(&mut self) -> &mut KeyView<Rule>;
+    fn view(&self) -> &KeyView<Self::Rule>;
+
+    fn view_mut(&mut self) -> &mut KeyView<Self::Rule>;
 
     /// Returns `true` if nothing is lost when the entry is dropped.
     fn is_settled(&self) -> bool {
@@ -35,13 +37,12 @@ pub(crate) trait ViewEntry<Rule: Syncable> {
 /// A view that begins during such a call has to know of it: its state may be read before the
 /// call, which would not be in the view then.
 #[derive(Debug)]
-pub(crate) struct Views<Rule, E> {
-    known: Keys<E>,
+pub(crate) struct Views<E> {
+    pub(in crate::fleet) known: Keys<E>,
     /// The time after its last call for which a key is known.
     idle: Duration,
     /// Calls of keys that are not known.
     in_store: ByFingerprint<u32>,
-    rule: PhantomData<fn() -> Rule>,
 }
 
 /// The part of a call that is decided first: by whom.
@@ -57,37 +58,19 @@ pub(crate) enum Found<'a, E> {
     OverCapacity,
 }
 
-impl<Rule: Syncable, E: ViewEntry<Rule>> Views<Rule, E> {
+impl<E: ViewEntry> Views<E> {
     /// No keys, and room for so many.
     pub(crate) fn new(most: usize, idle: Duration) -> Self {
         Self {
             known: Keys::new(most),
             idle,
             in_store: ByFingerprint::default(),
-            rule: PhantomData,
         }
     }
 
     #[inline]
     pub(crate) fn get(&mut self, fingerprint: u64) -> Option<&mut E> {
         self.known.get(fingerprint)
-    }
-
-    /// Returns the entry of a key with its generation.
-    pub(crate) fn get_with_generation(&mut self, fingerprint: u64) -> Option<(&mut E, u64)> {
-        self.known.get_with_generation(fingerprint)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.known.len()
-    }
-
-    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &E)> {
-        self.known.iter()
-    }
-
-    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = (u64, &mut E)> {
-        self.known.iter_mut()
     }
 
     /// Returns the entry of a key, and `true` if it was added; `None` if there is no room.
@@ -207,16 +190,6 @@ mod tests {
     use super::*;
     use crate::TokenBucket;
 
-    impl<Rule: Syncable> ViewEntry<Rule> for (KeyView<Rule>,) {
-        fn view(&self) -> &KeyView<Rule> {
-            &self.0
-        }
-
-        fn view_mut(&mut self) -> &mut KeyView<Rule> {
-            &mut self.0
-        }
-    }
-
     const NOW: Timestamp = Timestamp::from_nanos(0);
 
     fn bound(most: u64) -> Bound {
@@ -233,13 +206,8 @@ mod tests {
     /// gets a view, is reset, and gets another one.
     #[test]
     fn calls_in_the_store_outlive_accounts() {
-        let view = || {
-            (KeyView::new(
-                TokenBucket::per_second(10),
-                Timestamp::default(),
-            ),)
-        };
-        let mut views = Views::<TokenBucket, _>::new(1, Duration::MAX);
+        let view = || KeyView::new(TokenBucket::per_second(10), NOW);
+        let mut views = Views::new(1, Duration::MAX);
         assert!(matches!(
             views.find(7, &bound(5), NOW, view),
             Found::Added(_)
@@ -250,23 +218,23 @@ mod tests {
         ));
         assert!(views.remove(7).is_some());
         assert!(matches!(views.find(1, &bound(0), NOW, view), Found::Store));
-        let Found::Added((first,)) = views.find(1, &bound(5), NOW, view) else {
+        let Found::Added(first) = views.find(1, &bound(5), NOW, view) else {
             panic!("there is room");
         };
         assert_eq!(first.in_store(), 2);
         assert!(views.remove(1).is_some());
         views.begin_in_store(1);
-        let Found::Added((second,)) = views.find(1, &bound(5), NOW, view) else {
+        let Found::Added(second) = views.find(1, &bound(5), NOW, view) else {
             panic!("there is room");
         };
         assert_eq!(second.in_store(), 3);
         for left in [2, 1, 0] {
-            let (view,) = views.end_in_store(1).unwrap();
+            let view = views.end_in_store(1).unwrap();
             assert_eq!(view.in_store(), left);
         }
         for calls in 1..3 {
             assert!(matches!(views.find(1, &bound(0), NOW, view), Found::Store));
-            assert_eq!(views.get(1).map(|(view,)| view.in_store()), Some(calls));
+            assert_eq!(views.get(1).map(|view| view.in_store()), Some(calls));
         }
         assert!(views.remove(1).is_some());
         assert!(matches!(views.find(1, &bound(0), NOW, view), Found::Store));

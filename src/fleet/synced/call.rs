@@ -201,8 +201,8 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         if self.is_off() {
             (bound.most, bound.is_closed) = (0, self.is_closed());
         }
-        let schedule = || self.schedule(ask.policy(), ask.key());
-        let known = match shard.find(*fingerprint, ((ask, rule), &bound), now, schedule) {
+        let entry = || KeyEntry::new((ask, rule), now, self.schedule(ask.policy(), ask.key()));
+        let known = match shard.views.find(*fingerprint, &bound, now, entry) {
             Found::Known(known) => known,
             Found::Added(known) => {
                 self.added(known, asked, now, &bound);
@@ -251,9 +251,7 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         self.keys.note_kind(asked.rule().state_kind());
         self.keys.table.sweeping.want();
         if known.schedule.is_down() {
-            known.with(asked.fingerprint, |view| {
-                view.failed(now, true, bound);
-            });
+            known.with(asked.fingerprint, |view| view.failed(now, true, bound));
         }
     }
 
@@ -342,10 +340,9 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         shards: &mut Shards<'_, Shard<Rule>>,
         (now, must_ask): (Timestamp, bool),
     ) -> Outcome<S, Rule, C> {
-        let may_begin = |known: &mut KeyEntry<Rule>| known.view.may_begin_in_store();
         let lacks = |asked: &&KeyedAsk<'_, Rule>| {
             let known = shards.of(asked.fingerprint).get(asked.fingerprint);
-            known.is_some_and(|known| !may_begin(known))
+            known.is_some_and(|known| !known.view.may_begin_in_store())
         };
         if let Some(lacking) = all.iter().find(lacks) {
             if must_ask {
@@ -525,15 +522,13 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
             if !shard.is_syncable() {
                 continue;
             }
-            let schedule = || self.schedule(ask.policy(), ask.key());
-            let owner = (ask, asked.rule());
-            let known = shard.get_or_add(asked.fingerprint, owner, now, schedule);
-            let Some(known) = known else { continue };
-            self.keys.note_kind(asked.rule().state_kind());
+            let rule = asked.rule();
+            let entry = || KeyEntry::new((ask, rule), now, self.schedule(ask.policy(), ask.key()));
+            let known = shard.views.get_or_add(asked.fingerprint, now, entry);
+            let Some((known, _)) = known else { continue };
+            self.keys.note_kind(rule.state_kind());
             self.keys.table.sweeping.want();
-            known.with(asked.fingerprint, |view| {
-                view.failed(now, true, &bound);
-            });
+            known.with(asked.fingerprint, |view| view.failed(now, true, &bound));
         }
         let outcome = self.acquire(asks, false);
         sweep(self);

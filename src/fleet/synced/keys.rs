@@ -18,7 +18,7 @@ use crate::{
         config::Common,
         keys::{Answered, KeyTable, LOOKS_OF_ROUND, Waiting},
         stats::RecentMost,
-        sync::{Bound, Due, Found, KeyView, Schedule, ViewEntry, Views},
+        sync::{Bound, Due, KeyView, Schedule, ViewEntry, Views},
         tasks::{OneTask, Sweep},
     },
     key::Key,
@@ -66,7 +66,7 @@ pub(super) struct SyncCounters {
 
 /// A part of the keys behind a lock.
 pub(super) struct Shard<Rule: Syncable> {
-    pub(super) views: Views<Rule, KeyEntry<Rule>>,
+    pub(super) views: Views<KeyEntry<Rule>>,
     last_rule: Option<RuleBound<Rule>>,
     pub(super) counts: SyncCounts,
 }
@@ -259,34 +259,8 @@ impl<Rule: Syncable> Shard<Rule> {
         fingerprint: u64,
         generation: u64,
     ) -> Option<&mut KeyEntry<Rule>> {
-        let (known, of) = self.views.get_with_generation(fingerprint)?;
+        let (known, of) = self.views.known.get_with_generation(fingerprint)?;
         (of == generation).then_some(known)
-    }
-
-    /// Returns who decides a call.
-    #[inline]
-    pub(super) fn find(
-        &mut self,
-        fingerprint: u64,
-        (asked, bound): ((&Ask<'_, Rule>, &Rule), &Bound),
-        now: Timestamp,
-        schedule: impl FnOnce() -> Arc<ShardSchedule>,
-    ) -> Found<'_, KeyEntry<Rule>> {
-        let entry = || KeyEntry::new(asked, now, schedule());
-        self.views.find(fingerprint, bound, now, entry)
-    }
-
-    /// Returns what is known of the key of an ask, from now on; `None` if there is no room.
-    pub(super) fn get_or_add(
-        &mut self,
-        fingerprint: u64,
-        asked: (&Ask<'_, Rule>, &Rule),
-        now: Timestamp,
-        schedule: impl FnOnce() -> Arc<ShardSchedule>,
-    ) -> Option<&mut KeyEntry<Rule>> {
-        let entry = || KeyEntry::new(asked, now, schedule());
-        let (known, _) = self.views.get_or_add(fingerprint, now, entry)?;
-        Some(known)
     }
 
     /// Removes a key. Returns the units that the store may not know.
@@ -296,7 +270,9 @@ impl<Rule: Syncable> Shard<Rule> {
     }
 }
 
-impl<Rule: Syncable> ViewEntry<Rule> for KeyEntry<Rule> {
+impl<Rule: Syncable> ViewEntry for KeyEntry<Rule> {
+    type Rule = Rule;
+
     #[inline]
     fn view(&self) -> &KeyView<Rule> {
         &self.view
@@ -318,7 +294,7 @@ impl<Rule: Syncable> ViewEntry<Rule> for KeyEntry<Rule> {
 
 impl<Rule: Syncable> KeyEntry<Rule> {
     #[cold]
-    fn new(
+    pub(super) fn new(
         (ask, rule): (&Ask<'_, Rule>, &Rule),
         now: Timestamp,
         schedule: Arc<ShardSchedule>,
@@ -399,7 +375,7 @@ impl<Rule: Syncable> KeyEntry<Rule> {
 /// their fingerprints. One call of them to it is under way at a time.
 #[derive(Default)]
 pub(super) struct ShardSchedule {
-    schedule: Mutex<Schedule<u64>>,
+    schedule: Mutex<Schedule>,
     /// Wakes the task that calls the store.
     pub(super) wake: Notify,
     /// Told when a call waits for the store.
@@ -449,7 +425,7 @@ impl ShardSchedule {
         self.is_syncing.load(Ordering::Relaxed)
     }
 
-    fn schedule(&self) -> MutexGuard<'_, Schedule<u64>> {
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
         lock(&self.schedule)
     }
 }
@@ -477,8 +453,9 @@ mod tests {
             let ask = Ask::new(&policy, &rule, key, Cost::ONE);
             let fingerprint = views.fingerprint(&policy, &key, &rule);
             let mut shard = views.table.shard(fingerprint);
-            let known = shard.get_or_add(fingerprint, (&ask, &rule), now, || Arc::clone(&schedule));
-            known.unwrap().with(fingerprint, |view| {
+            let entry = || KeyEntry::new((&ask, &rule), now, Arc::clone(&schedule));
+            let (known, _) = shard.views.get_or_add(fingerprint, now, entry).unwrap();
+            known.with(fingerprint, |view| {
                 // It is due at once, and later.
                 let _ = view.acquire(&rule, now, (Cost::ONE, false), &bound);
                 view.failed(now, true, &bound);

@@ -257,7 +257,7 @@ where
         let now = inner.now();
         let (mut unsynced, mut schedules) = (0, Vec::new());
         for mut shard in inner.keys.table.each() {
-            for (fingerprint, known) in shard.views.all_mut() {
+            for (fingerprint, known) in shard.views.known.iter_mut() {
                 if known.view.unsynced() > 0 {
                     unsynced += known.view.unsynced();
                     known.with(fingerprint, |view| view.make_due(now));

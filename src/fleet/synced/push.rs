@@ -136,8 +136,8 @@ impl<S, Rule: Syncable, C> SyncedParts<S, Rule, C> {
                 stats.overshoot_bound = stats.overshoot_bound.max(overshoot(bound));
                 rules.push((rule.clone(), bound.period));
             }
-            stats.keys += shard.views.len() as u64;
-            for (_, known) in shard.views.all() {
+            stats.keys += shard.views.known.len() as u64;
+            for (_, known) in shard.views.known.iter() {
                 let view = &known.view;
                 stats.unsynced += view.unsynced();
                 stats.staleness_nanos = stats.staleness_nanos.max(age(view.oldest(), now));
@@ -165,12 +165,9 @@ impl<S, Rule: Syncable, C> SyncedParts<S, Rule, C> {
 
     /// Returns the age of the oldest unit that the store may not know yet.
     pub(super) fn staleness(&self, now: Timestamp) -> Duration {
-        let ages = self.keys.table.each().map(|shard| {
-            let ages = shard
-                .views
-                .all()
-                .map(|(_, known)| age(known.view.oldest(), now));
-            ages.max().unwrap_or(0)
+        let ages = self.keys.table.each().filter_map(|shard| {
+            let known = shard.views.known.iter();
+            known.map(|(_, known)| age(known.view.oldest(), now)).max()
         });
         Duration::from_nanos(ages.max().unwrap_or(0))
     }
@@ -221,7 +218,8 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
     ) -> Option<(KeyPush<Rule>, usize)> {
         while let Some((due, fingerprint)) = schedule.take(now) {
             let mut shard = self.keys.table.shard(fingerprint);
-            let Some((known, generation)) = shard.views.get_with_generation(fingerprint) else {
+            let Some((known, generation)) = shard.views.known.get_with_generation(fingerprint)
+            else {
                 continue;
             };
             if known.view.due() != due {
@@ -402,7 +400,7 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
         result: &Result<(), StoreError>,
     ) {
         let mut shard = self.keys.table.shard(fingerprint);
-        let known = shard.views.get_with_generation(fingerprint);
+        let known = shard.views.known.get_with_generation(fingerprint);
         let known = known.filter(|(_, of)| generation.is_none_or(|generation| *of == generation));
         let Some(rule) = known.map(|(known, _)| known.view.rule().clone()) else {
             return;

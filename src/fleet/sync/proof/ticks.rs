@@ -20,7 +20,7 @@ struct Node {
     rule: TokenBucket,
     bound: Bound,
     keys: Vec<(KeyView<TokenBucket>, Due)>,
-    schedule: Schedule<usize>,
+    schedule: Schedule,
     number: u64,
 }
 
@@ -70,7 +70,7 @@ impl Node {
             at: view.due(),
             is_write: view.unsynced() > 0,
         };
-        self.schedule.change(key, *noted, due);
+        self.schedule.change(key as u64, *noted, due);
         *noted = due;
         result
     }
@@ -87,6 +87,7 @@ impl Node {
         let (mut has_read, mut deltas) = (false, 0);
         let keys = together(most, || {
             let (due, key) = self.schedule.take(at(now))?;
+            let key = key as usize;
             self.keys[key].1 = Due::NEVER;
             let late = at(now).nanos_since(due) / TICK;
             calls.ticks_late = calls.ticks_late.max(late);

@@ -82,7 +82,7 @@ pub(super) struct Refusal {
 
 pub(super) struct Node<R: Syncable> {
     id: u64,
-    views: Views<R, KeyView<R>>,
+    views: Views<KeyView<R>>,
     offset: u64,
     waiting: Vec<Call>,
     /// For each key, the message under way that pushes something.
@@ -117,7 +117,9 @@ struct Setting {
     nodes: u64,
 }
 
-impl<R: Syncable> ViewEntry<R> for KeyView<R> {
+impl<R: Syncable> ViewEntry for KeyView<R> {
+    type Rule = R;
+
     fn view(&self) -> &KeyView<R> {
         self
     }
@@ -371,7 +373,7 @@ impl<'r, R: Syncable> Fleet<'r, R> {
 
     /// Returns the units that a node has to push. Some of them may be under way, or in the store.
     pub(super) fn unsynced(&self, node: usize) -> u64 {
-        let views = self.nodes[node].views.all();
+        let views = self.nodes[node].views.known.iter();
         views.map(|(_, view)| view.unsynced()).sum()
     }
 
@@ -424,7 +426,7 @@ impl<'r, R: Syncable> Fleet<'r, R> {
         self.until(u64::MAX);
         let rule = &self.rules[0];
         let agrees = |node: usize| {
-            let mut views = self.nodes[node].views.all();
+            let mut views = self.nodes[node].views.known.iter();
             views.all(|(key, view)| {
                 let seen = view.look(rule, self.local(node));
                 let state = self.keys[key as usize].state.as_ref();
