@@ -5,18 +5,20 @@ use std::{future::Future, pin::pin, task::Poll, time::Duration};
 use support::Random;
 use tollgate::{
     Cost, FixedWindow, Policy, TokenBucket,
+    algorithm::FleetRule,
     future::BoxFuture,
     key::Key,
     store::{
         Backend, LeaseConfig, LeaseStats, Leased, Store, StoreError, StoreExt,
         driver::{Ask, Check, Decisions, Settlement, Transactional},
     },
-    testing::{Fault, Faulty},
+    testing::{Fault, Faults, Faulty},
     time::ManualClock,
 };
 
 use crate::leases::{
     map_store::MapStore,
+    shared::Server,
     slow::{MOST_TURNS, Slow},
 };
 
@@ -50,6 +52,20 @@ fn leased(clock: &ManualClock, seed: u64) -> Node {
         .duration(Duration::from_secs(60))
         .seed(seed);
     Slow::new(server, seed).leased(config.clock(clock.clone()))
+}
+
+type FaultyNode = Leased<Faulty<Server<TokenBucket>>, TokenBucket, ManualClock>;
+
+/// Returns a node whose store fails as it is told, and the clock of both.
+fn faulty() -> (FaultyNode, Faults, ManualClock) {
+    let clock = ManualClock::default();
+    let server = Faulty::new(Transactional::with_clock(
+        MapStore::default(),
+        clock.clone(),
+    ));
+    let faults = server.faults();
+    let config = LeaseConfig::new().duration(Duration::from_secs(60)).seed(1);
+    (server.leased(config.clock(clock.clone())), faults, clock)
 }
 
 /// Polls a future at most so often, and then drops it.
@@ -91,7 +107,11 @@ fn assert_exact(stats: &LeaseStats) {
 
 /// Returns the units of both limits that calls have taken: what the server does not have any more,
 /// less what is left here.
-async fn taken(node: &Node, limits: &Limits, full: [u64; 2]) -> u64 {
+async fn taken(node: &Node, limits: &Limits) -> u64 {
+    let full = limits.rules.map(|rule| {
+        let tightened = rule.tightened(Duration::from_secs(60), 1).unwrap();
+        tightened.capacity()
+    });
     let looks = node.look(&limits.asks()).await.unwrap();
     let remaining = looks.as_slice().iter().map(|look| look.remaining());
     let gone = remaining.zip(full).map(|(now, full)| full - now.unwrap());
@@ -103,14 +123,6 @@ async fn calls_that_are_refused_or_dropped_give_everything_back() {
     for seed in 0..support::cases(60).max(12) {
         let (clock, limits) = (ManualClock::default(), Limits::new());
         let (node, mut random) = (leased(&clock, seed), Random::new(seed));
-        let full = [0, 1].map(|n| {
-            let held = tollgate::algorithm::FleetRule::tightened(
-                &limits.rules[n],
-                Duration::from_secs(60),
-                1,
-            );
-            held.unwrap().capacity()
-        });
         let (mut admitted, mut dropped, mut refused) = (0, 0, 0);
         let mut dropped_exact = 0;
         for _ in 0..40 {
@@ -137,7 +149,7 @@ async fn calls_that_are_refused_or_dropped_give_everything_back() {
             assert_exact(&node.stats());
         }
         assert!(admitted > 100 && refused > 0 && dropped > 0, "seed {seed}");
-        let taken = taken(&node, &limits, full).await;
+        let taken = taken(&node, &limits).await;
         assert!(
             (2 * admitted..=2 * (admitted + dropped.min(dropped_exact))).contains(&taken),
             "seed {seed}: {taken} taken by {admitted} calls; {dropped} dropped, {:?}",
@@ -239,14 +251,8 @@ async fn a_reset_is_not_undone_by_calls_under_way() {
 /// asked for nothing, and the store not even while it is down.
 #[tokio::test]
 async fn calls_that_a_known_limit_refuses_are_no_demand_for_another_one() {
-    let (clock, limits) = (ManualClock::default(), Limits::new());
-    let server = Faulty::new(Transactional::with_clock(
-        MapStore::default(),
-        clock.clone(),
-    ));
-    let faults = server.faults();
-    let config = LeaseConfig::new().duration(Duration::from_secs(60)).seed(1);
-    let node = server.leased(config.clock(clock.clone()));
+    let (node, faults, clock) = faulty();
+    let limits = Limits::new();
     let asks = limits.asks();
     let mut admitted = 0;
     for _ in 0..400 {
@@ -282,14 +288,8 @@ async fn calls_that_a_known_limit_refuses_are_no_demand_for_another_one() {
 /// names: an error would have an outer wrapper admit it.
 #[tokio::test]
 async fn a_known_refusal_outlives_the_store() {
-    let (clock, limits) = (ManualClock::default(), Limits::new());
-    let server = Faulty::new(Transactional::with_clock(
-        MapStore::default(),
-        clock.clone(),
-    ));
-    let faults = server.faults();
-    let config = LeaseConfig::new().duration(Duration::from_secs(60)).seed(1);
-    let node = server.leased(config.clock(clock.clone()));
+    let (node, faults, _) = faulty();
+    let limits = Limits::new();
     let [wide, narrow] = limits.asks();
     while node.acquire(&[narrow]).await.unwrap().is_admitted() {
         settle_down().await;
@@ -393,14 +393,6 @@ async fn a_refusal_by_one_limit_takes_nothing_from_the_other() {
     for seed in 0..support::cases(60).max(12) {
         let (clock, limits) = (ManualClock::default(), Limits::new());
         let node = leased(&clock, seed);
-        let full = [0, 1].map(|n| {
-            let held = tollgate::algorithm::FleetRule::tightened(
-                &limits.rules[n],
-                Duration::from_secs(60),
-                1,
-            );
-            held.unwrap().capacity()
-        });
         let mut admitted = 0;
         for _ in 0..40 {
             let calls = (0..12).map(|_| {
@@ -413,10 +405,6 @@ async fn a_refusal_by_one_limit_takes_nothing_from_the_other() {
             assert_exact(&node.stats());
         }
         assert!(admitted < 480 && admitted > 150, "seed {seed}: {admitted}");
-        assert_eq!(
-            taken(&node, &limits, full).await,
-            2 * admitted,
-            "seed {seed}"
-        );
+        assert_eq!(taken(&node, &limits).await, 2 * admitted, "seed {seed}");
     }
 }
