@@ -77,6 +77,20 @@ impl<S, K, Config: Clocked> Shared<S, K, Config> {
     }
 }
 
+/// Does something with an answer when it has come.
+pub(super) fn then<F, T>(
+    answer: Check<F>,
+    work: impl FnOnce(F::Output) -> T + Send + 'static,
+) -> Check<BoxFuture<T>>
+where
+    F: Future + Send + 'static,
+{
+    match answer {
+        Check::Ready(answer) => Check::Ready(work(answer)),
+        Check::Pending(answer) => Check::Pending(Box::pin(async move { work(answer.await) })),
+    }
+}
+
 /// Implements what is the same for both wrappers of an `Arc` of [`Shared`].
 macro_rules! wrapper {
     ($Wrapper:ident, $Rule:ident: $Fleet:ident) => {

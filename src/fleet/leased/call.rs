@@ -24,7 +24,7 @@ use crate::{
         LeaseConfig,
         keys::Answered,
         lease::limit_as_written,
-        shared::{FleetClock, LateStore, Shared},
+        shared::{FleetClock, LateStore, Shared, then},
         tasks::sweep,
     },
     key::Key,
@@ -123,12 +123,7 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> LeasedParts<S, Rule, C> 
             .zip(&tightened)
             .map(|(ask, tightened)| Ask::new(ask.policy(), tightened, *ask.key(), ask.cost()))
             .collect();
-        match self.store.look(&asks) {
-            Check::Ready(looked) => Check::Ready(looked.map(as_written)),
-            Check::Pending(looked) => {
-                Check::Pending(Box::pin(async move { looked.await.map(as_written) }))
-            }
-        }
+        then(self.store.look(&asks), |looked| looked.map(as_written))
     }
 
     /// Asks the store for units that later calls will need.
@@ -173,12 +168,7 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> LeasedParts<S, Rule, C> 
         asked: LeaseRequest<Rule>,
     ) -> Check<BoxFuture<Result<Decisions, StoreError>>> {
         let mut in_flight = self.in_flight(ask, asked);
-        match in_flight.send() {
-            Check::Ready(answer) => Check::Ready(in_flight.answered(answer)),
-            Check::Pending(answer) => {
-                Check::Pending(Box::pin(async move { in_flight.answered(answer.await) }))
-            }
-        }
+        then(in_flight.send(), move |answer| in_flight.answered(answer))
     }
 
     /// Leaves it to others to ask ahead.

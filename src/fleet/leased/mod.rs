@@ -14,7 +14,7 @@ use self::{
 use super::{
     LeaseConfig, LeaseStats,
     nodes::Nodes,
-    shared::{Clocked, Shared, wrapper},
+    shared::{Clocked, Shared, then, wrapper},
     tasks::sweep,
 };
 use crate::{
@@ -401,13 +401,10 @@ where
             inner: Arc::clone(inner),
             owner: (policy.clone(), *key),
         };
-        match inner.store.reset(policy, key) {
-            Check::Ready(done) => Check::Ready(done),
-            Check::Pending(done) => Check::Pending(Box::pin(async move {
-                let _again = again;
-                done.await
-            })),
-        }
+        then(inner.store.reset(policy, key), move |done| {
+            drop(again);
+            done
+        })
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
@@ -441,13 +438,9 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
     /// to correct.
     fn settle_here<'a>(&self, settlement: Settlement<'a, Rule>) -> Option<Settlement<'a, Rule>> {
         let Settlement {
-            policy,
-            rule,
-            key,
-            charge,
-            actual,
-            is_grant,
+            policy, rule, key, ..
         } = settlement;
+        let (charge, actual) = (&settlement.charge, settlement.actual);
         let Shared { keys, config, .. } = &*self.inner;
         let (owner, now) = ((policy, &key, rule), config.now());
         if let Some(less) = charge.cost.checked_sub(actual) {
@@ -456,13 +449,10 @@ impl<S, Rule: Leasable, C: Clock> Leased<S, Rule, C> {
         }
         // The lacking units are taken from the store by force: other nodes see the debt at once.
         let lacking = keys.take_by_force(owner, actual - charge.cost, now);
-        (lacking > 0).then_some(Settlement {
-            policy,
-            rule,
-            key,
+        (lacking > 0).then(|| Settlement {
             charge: Charge::new(charge.at, charge.cost),
             actual: charge.cost.saturating_add(lacking),
-            is_grant,
+            ..settlement
         })
     }
 

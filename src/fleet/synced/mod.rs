@@ -17,7 +17,7 @@ use self::{
 use super::{
     SyncConfig, SyncStats,
     nodes::Nodes,
-    shared::{Shared, wrapper},
+    shared::{Shared, then, wrapper},
 };
 use crate::{
     algorithm::Syncable,
@@ -341,21 +341,12 @@ where
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let inner = &self.inner;
         inner.keys.drop_key(policy, key);
-        match inner.store.reset(policy, key) {
-            Check::Ready(done) => {
-                inner.keys.outdate(policy, key);
-                Check::Ready(done)
-            }
-            Check::Pending(done) => {
-                let (inner, policy, key) = (Arc::clone(inner), policy.clone(), *key);
-                Check::Pending(Box::pin(async move {
-                    let done = done.await;
-                    // What was asked for meanwhile may be of the time before.
-                    inner.keys.outdate(&policy, &key);
-                    done
-                }))
-            }
-        }
+        let (again, policy, key) = (Arc::clone(inner), policy.clone(), *key);
+        then(inner.store.reset(&policy, &key), move |done| {
+            // What was asked for meanwhile may be of the time before.
+            again.keys.outdate(&policy, &key);
+            done
+        })
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
