@@ -246,7 +246,7 @@ common_settings! {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct SyncConfig<C = SystemClock> {
-    period: Duration,
+    pub(super) period: Duration,
     max: MaxUnsynced,
     pub(super) common: Common<C>,
 }
@@ -380,10 +380,6 @@ impl<C> SyncConfig<C> {
     /// Returns how long a key is known after its last call.
     pub(super) fn idle(&self) -> Duration {
         (self.period * 10).max(Duration::from_secs(1))
-    }
-
-    pub(super) fn usual_period(&self) -> Duration {
-        self.period
     }
 }
 

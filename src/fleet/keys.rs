@@ -198,11 +198,6 @@ impl<E> Keys<E> {
     pub(super) fn next_look(&self) -> Option<Timestamp> {
         self.looks.front().map(|look| look.at)
     }
-
-    #[cfg(test)]
-    pub(super) fn looks(&self) -> usize {
-        self.looks.len()
-    }
 }
 
 /// The keys of a node, each in the shard that its fingerprint determines.
@@ -321,7 +316,7 @@ mod tests {
                 Some((&mut { n }, true))
             );
             assert_eq!(keys.remove(n % 3), Some(n));
-            assert!(keys.looks() <= LOOKS_OF_CALL, "{}", keys.looks());
+            assert!(keys.looks.len() <= LOOKS_OF_CALL, "{:?}", keys.looks);
         }
     }
 

@@ -83,7 +83,7 @@ pub(crate) struct KeyView<Rule: Syncable> {
     /// contain.
     is_outdated: bool,
     /// Calls that the store decides at the moment. Nothing is admitted here meanwhile.
-    in_store: u32,
+    pub(super) in_store: u32,
     /// Until then only calls that have waited long are admitted here, because one of them lacks
     /// room: a busy key would never have pushed enough. A call that is dropped holds up others no
     /// longer than that.
@@ -91,7 +91,7 @@ pub(crate) struct KeyView<Rule: Syncable> {
     /// Until then the store decides all calls, because it cannot take in the units of this key.
     left_until: Timestamp,
     is_unreachable: bool,
-    last_used: Timestamp,
+    pub(super) last_used: Timestamp,
     due: Timestamp,
     /// The pressure by which it is due.
     pressure: Pressure,
@@ -154,11 +154,6 @@ impl<Rule: Syncable> KeyView<Rule> {
     pub(crate) fn oldest(&self) -> Option<Timestamp> {
         let first = self.push.in_flight.first().or(self.fresh.first());
         first.map(|unsent| unsent.at)
-    }
-
-    /// Returns the instant of the last call.
-    pub(crate) fn last_used(&self) -> Timestamp {
-        self.last_used
     }
 
     /// Returns `true` if nothing is lost when the view is dropped.
@@ -607,16 +602,6 @@ impl<Rule: Syncable> KeyView<Rule> {
     pub(crate) fn begin_in_store(&mut self) {
         self.in_store += 1;
         self.gives_way_until = Timestamp::default();
-    }
-
-    /// Notes, of a new view, that the store decides so many calls of the key.
-    pub(super) fn begin_with(&mut self, calls: u32) {
-        self.in_store = calls;
-    }
-
-    /// Returns the number of calls that the store decides at the moment.
-    pub(super) fn in_store(&self) -> u32 {
-        self.in_store
     }
 
     /// Ends a call that the store decided, and that the view does not know.

@@ -84,7 +84,7 @@ impl<E: ViewEntry> Views<E> {
         let idle_at = now.saturating_add(self.idle);
         let (entry, is_new) = self.known.get_or_add(fingerprint, idle_at, entry)?;
         if is_new && let Some(calls) = self.in_store.remove(&fingerprint) {
-            entry.view_mut().begin_with(calls);
+            entry.view_mut().in_store = calls;
         }
         Some((entry, is_new))
     }
@@ -120,7 +120,7 @@ impl<E: ViewEntry> Views<E> {
     pub(crate) fn forget_idle(&mut self, now: Timestamp, most: usize) -> Option<Timestamp> {
         let idle = self.idle;
         self.known.forget_idle(now, most, |fingerprint, entry| {
-            let idle_at = entry.view().last_used().saturating_add(idle);
+            let idle_at = entry.view().last_used.saturating_add(idle);
             if idle_at > now {
                 return Some(idle_at);
             }
@@ -156,7 +156,7 @@ impl<E: ViewEntry> Views<E> {
     pub(crate) fn remove(&mut self, fingerprint: u64) -> Option<E> {
         let mut entry = self.known.remove(fingerprint)?;
         entry.removed(fingerprint);
-        let calls = entry.view().in_store();
+        let calls = entry.view().in_store;
         if calls > 0 {
             self.in_store.insert(fingerprint, calls);
         }
@@ -188,19 +188,9 @@ impl<E: ViewEntry> Views<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TokenBucket;
+    use crate::{TokenBucket, fleet::sync::proof::bound};
 
     const NOW: Timestamp = Timestamp::from_nanos(0);
-
-    fn bound(most: u64) -> Bound {
-        Bound {
-            number: most,
-            most,
-            period: Duration::from_secs(1),
-            nodes: Some(2),
-            is_closed: false,
-        }
-    }
 
     /// Calls in the store are counted through all changes of who decides: the key is over_capacity,
     /// gets a view, is reset, and gets another one.
@@ -221,20 +211,20 @@ mod tests {
         let Found::Added(first) = views.find(1, &bound(5), NOW, view) else {
             panic!("there is room");
         };
-        assert_eq!(first.in_store(), 2);
+        assert_eq!(first.in_store, 2);
         assert!(views.remove(1).is_some());
         views.begin_in_store(1);
         let Found::Added(second) = views.find(1, &bound(5), NOW, view) else {
             panic!("there is room");
         };
-        assert_eq!(second.in_store(), 3);
+        assert_eq!(second.in_store, 3);
         for left in [2, 1, 0] {
             let view = views.end_in_store(1).unwrap();
-            assert_eq!(view.in_store(), left);
+            assert_eq!(view.in_store, left);
         }
         for calls in 1..3 {
             assert!(matches!(views.find(1, &bound(0), NOW, view), Found::Store));
-            assert_eq!(views.get(1).map(|view| view.in_store()), Some(calls));
+            assert_eq!(views.get(1).map(|view| view.in_store), Some(calls));
         }
         assert!(views.remove(1).is_some());
         assert!(matches!(views.find(1, &bound(0), NOW, view), Found::Store));

@@ -347,7 +347,7 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         if let Some(lacking) = all.iter().find(lacks) {
             if must_ask {
                 // All of them: none may go on meanwhile and lack room when the others have it.
-                let until = now.saturating_add(self.config.usual_period());
+                let until = now.saturating_add(self.config.period);
                 for KeyedAsk { fingerprint, .. } in all {
                     if let Some(known) = shards.of(*fingerprint).get(*fingerprint) {
                         known.view.make_way(until);

@@ -67,7 +67,7 @@ pub(super) struct SyncCounters {
 /// A part of the keys behind a lock.
 pub(super) struct Shard<Rule: Syncable> {
     pub(super) views: Views<KeyEntry<Rule>>,
-    last_rule: Option<RuleBound<Rule>>,
+    pub(super) last_rule: Option<RuleBound<Rule>>,
     pub(super) counts: SyncCounts,
 }
 
@@ -97,10 +97,10 @@ pub(super) struct EntryBehind {
 
 /// The rule of the last call, and what a node may do alone under it. Most keys come under few
 /// rules.
-struct RuleBound<Rule> {
-    rule: Rule,
+pub(super) struct RuleBound<Rule> {
+    pub(super) rule: Rule,
     nodes: Option<u64>,
-    bound: Bound,
+    pub(super) bound: Bound,
     is_syncable: bool,
 }
 
@@ -239,13 +239,6 @@ impl<Rule: Syncable> Shard<Rule> {
     #[inline]
     pub(super) fn is_syncable(&self) -> bool {
         self.last_rule.as_ref().is_none_or(|last| last.is_syncable)
-    }
-
-    /// Returns the rule of the last call, and what a node may do alone under it.
-    pub(super) fn last_rule(&self) -> Option<(&Rule, &Bound)> {
-        self.last_rule
-            .as_ref()
-            .map(|last| (&last.rule, &last.bound))
     }
 
     #[inline]

@@ -147,7 +147,7 @@ impl<S, Rule: Syncable, C> Synced<S, Rule, C> {
             // A node that may not be ahead is the store, call for call.
             unblocked: Unblocked::new(match config.is_exact() {
                 true => Duration::ZERO,
-                false => config.usual_period(),
+                false => config.period,
             }),
             config,
         };
@@ -202,7 +202,7 @@ impl<S, Rule: Syncable, C: Clock> Synced<S, Rule, C> {
     /// ```
     pub fn undershoot_bound(&self, rule: &Rule) -> u64 {
         let (inner, now) = (&self.inner, self.inner.now());
-        undershoot(rule, inner.config.usual_period(), inner.staleness(now))
+        undershoot(rule, inner.config.period, inner.staleness(now))
     }
 
     /// Returns counters of this wrapper and its clones.

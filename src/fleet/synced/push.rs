@@ -7,7 +7,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::keys::{KeyViews, NODES, ShardSchedule};
+use super::keys::{KeyViews, NODES, RuleBound, ShardSchedule};
 use crate::{
     algorithm::{Algorithm, Syncable},
     fleet::{
@@ -132,7 +132,7 @@ impl<S, Rule: Syncable, C> SyncedParts<S, Rule, C> {
             stats.admitted += counts.admitted;
             stats.refused += counts.refused;
             stats.offline += counts.offline;
-            if let Some((rule, bound)) = shard.last_rule() {
+            if let Some(RuleBound { rule, bound, .. }) = &shard.last_rule {
                 stats.overshoot_bound = stats.overshoot_bound.max(overshoot(bound));
                 rules.push((rule.clone(), bound.period));
             }
@@ -432,7 +432,7 @@ async fn serve<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock>(
         let Some(strong) = inner.upgrade() else {
             return;
         };
-        let period = strong.config.usual_period();
+        let period = strong.config.period;
         let synced = strong.sync(&schedule, &mut running).await;
         let now = strong.now();
         drop(strong);

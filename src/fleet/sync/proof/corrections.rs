@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::rules::bucket;
+use super::{bound, rules::bucket};
 use crate::{
     TokenBucket,
     algorithm::Algorithm,
@@ -12,7 +12,6 @@ use crate::{
     time::Timestamp,
 };
 
-const PERIOD: Duration = Duration::from_millis(100);
 const SECOND: u64 = 1_000_000_000;
 
 /// The clock of the store is far ahead.
@@ -38,13 +37,7 @@ impl Alone {
     /// A node that has asked for the key at the instant 0.
     fn new() -> Self {
         let (rule, _) = bucket(10, 20);
-        let bound = Bound {
-            number: 0,
-            most: 100,
-            period: PERIOD,
-            nodes: Some(2),
-            is_closed: false,
-        };
+        let bound = bound(100);
         let mut alone = Self {
             rule,
             bound,

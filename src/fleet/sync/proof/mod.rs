@@ -24,4 +24,28 @@ mod offline;
 mod ticks;
 mod triggers;
 
-use crate::fleet::lease::proof::{meter, rules};
+use std::time::Duration;
+
+use super::Bound;
+use crate::{
+    fleet::lease::proof::{meter, rules},
+    time::Timestamp,
+};
+
+/// The usual time between two synchronisations of a key, in nanoseconds.
+const PERIOD: u64 = 100_000_000;
+
+/// Returns what one of two nodes may do alone, up to so many units ahead.
+pub(super) fn bound(most: u64) -> Bound {
+    Bound {
+        number: most,
+        most,
+        period: Duration::from_nanos(PERIOD),
+        nodes: Some(2),
+        is_closed: false,
+    }
+}
+
+fn at(nanos: u64) -> Timestamp {
+    Timestamp::from_nanos(1_000_000_000 + nanos)
+}

@@ -5,8 +5,9 @@ use super::fleet::Operation;
 use crate::random::Random;
 
 /// A law that is broken on purpose, to see that the invariants notice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Broken {
+    #[default]
     Nothing,
     /// A node that is as far ahead as it may be goes on.
     NotHard,
@@ -55,7 +56,7 @@ pub(super) enum Broken {
 }
 
 /// The events of a schedule. Times are nanoseconds, chances are in a thousand.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Network {
     pub(super) nodes: u64,
     pub(super) calls: u64,
@@ -110,33 +111,14 @@ impl Network {
     pub(super) fn quiet() -> Self {
         Self {
             nodes: 1,
-            calls: 0,
             max_cost: 1,
             gap: 1,
             delay: 5_000_000,
             timeout: 50_000_000,
-            loss: 0,
-            repeat: 0,
-            death: 0,
             keys: 1,
             room: 1,
-            forget: 0,
-            count: 0,
-            change: 0,
-            most: 0,
             period: 1,
-            cuts_off: false,
-            reset: 0,
-            settle: 0,
-            grant: 0,
-            node_steps: 0,
-            store_steps: 0,
-            longest_step: 0,
-            steps_back: false,
-            plain: 0,
-            differs: false,
-            broken: Broken::Nothing,
-            spared: None,
+            ..Self::default()
         }
     }
 

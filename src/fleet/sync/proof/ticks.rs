@@ -1,18 +1,14 @@
 //! B7: a tick makes one call of bounded size, however many keys have something to push, and none of
 //! them is left behind.
 
-use std::time::Duration;
-
-use super::{bounded::schedules, rules::bucket};
+use super::{PERIOD, at, bound, bounded::schedules, rules::bucket};
 use crate::{
     TokenBucket,
     decision::Cost,
     fleet::sync::{Bound, Due, KeyView, MAX_DELTAS, Schedule, ViewOutcome, together},
     random::Random,
-    time::Timestamp,
 };
 
-const PERIOD: u64 = 100_000_000;
 const TICK: u64 = PERIOD / 20;
 
 /// Many keys of one node, each with what the schedule knows of it.
@@ -35,23 +31,13 @@ struct Calls {
     ticks_late: u64,
 }
 
-fn at(nanos: u64) -> Timestamp {
-    Timestamp::from_nanos(1_000_000_000 + nanos)
-}
-
 impl Node {
     fn new(keys: usize) -> Self {
         let (rule, _) = bucket(10, 100);
         let view = |_| (KeyView::new(rule, at(0)), Due::NEVER);
         Self {
             keys: (0..keys).map(view).collect(),
-            bound: Bound {
-                number: 0,
-                most: 50,
-                period: Duration::from_nanos(PERIOD),
-                nodes: Some(2),
-                is_closed: false,
-            },
+            bound: bound(50),
             schedule: Schedule::default(),
             number: 0,
             rule,

@@ -1,8 +1,6 @@
 //! When units are pushed: sooner the more of a limit is used, and no more often by refusals.
 
-use std::time::Duration;
-
-use super::rules::bucket;
+use super::{PERIOD, at, bound, rules::bucket};
 use crate::{
     TokenBucket,
     algorithm::Algorithm,
@@ -12,22 +10,7 @@ use crate::{
     time::Timestamp,
 };
 
-const PERIOD: u64 = 100_000_000;
 const MILLISECOND: u64 = 1_000_000;
-
-fn at(nanos: u64) -> Timestamp {
-    Timestamp::from_nanos(1_000_000_000 + nanos)
-}
-
-fn bound(most: u64) -> Bound {
-    Bound {
-        number: 0,
-        most,
-        period: Duration::from_nanos(PERIOD),
-        nodes: Some(2),
-        is_closed: false,
-    }
-}
 
 /// Returns a view of a key in this state.
 fn known(rule: &TokenBucket, used: u64, most: u64) -> KeyView<TokenBucket> {

@@ -52,14 +52,13 @@ impl<R: Leasable> Fleet<'_, R> {
         let Node { state, counts, .. } = &mut self.nodes[index];
         match state.acquire(now, units, tries > 0, plan, counts) {
             Step::Admitted(parts, ahead) => {
-                self.decisions += 1;
                 let decision = parts.admission(units);
                 self.admit(index, self.now, decision.charge().unwrap());
                 if let Some(request) = ahead {
                     self.send(index, request, Purpose::Ahead);
                 }
             }
-            Step::Refused(..) => self.decisions += 1,
+            Step::Refused(..) => {}
             Step::Ask(request) => self.send(index, request, Purpose::Call),
             Step::Wait if tries > 4 => self.send(index, Request::beside(units, now), Purpose::Call),
             Step::Wait => self.nodes[index].waiting.push((cost, tries + 1)),
@@ -157,7 +156,6 @@ impl<R: Leasable> Fleet<'_, R> {
             Purpose::Call => {
                 let decision = self.take_in(index, &request, &answered);
                 if !was_done {
-                    self.decisions += 1;
                     let in_store = answer.charge().filter(|charge| {
                         self.weather.broken == Broken::ReturnAnyway
                             && charge.cost == request.cost.get()

@@ -36,7 +36,6 @@ pub(super) struct Fleet<'r, R: Leasable> {
     pub(super) now: u64,
     pub(super) admissions: Vec<Admission>,
     pub(super) openings: Vec<(u64, u64)>,
-    pub(super) decisions: u64,
     /// Units that were forced onto the store.
     pub(super) forced: u64,
     pub(super) asked: u64,
@@ -152,7 +151,6 @@ impl<'r, R: Leasable> Fleet<'r, R> {
             now: 1 + random.up_to(10_000_000_000),
             admissions: Vec::new(),
             openings: Vec::new(),
-            decisions: 0,
             forced: 0,
             asked: 0,
             capacity,

@@ -4,8 +4,9 @@ use super::{Event, Fleet, Node, Purpose};
 use crate::{algorithm::Leasable, decision::Cost, fleet::lease::Request, random::Random};
 
 /// A law that is broken on purpose, to see that the invariants notice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::fleet::lease::proof) enum Broken {
+    #[default]
     Nothing,
     /// L1: lives count from the instant at which the answer came.
     LifeFromAnswer,
@@ -25,7 +26,7 @@ pub(in crate::fleet::lease::proof) enum Broken {
 }
 
 /// The events of a schedule, most of them as chances in a thousand.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::fleet::lease::proof) struct Weather {
     pub(in crate::fleet::lease::proof) nodes: u64,
     pub(in crate::fleet::lease::proof) calls: u64,
@@ -92,32 +93,15 @@ impl Weather {
             broken: Broken::Nothing,
         }
     }
-}
 
-impl Weather {
     /// Nothing goes wrong, and an answer takes up to `round_trip`.
     pub(in crate::fleet::lease::proof) fn calm(nodes: u64, round_trip: u64) -> Self {
         Self {
             nodes,
-            calls: 0,
             max_cost: 1,
-            gap: 0,
             delay: round_trip / 2,
             timeout: 10 * round_trip,
-            loss: 0,
-            repeat: 0,
-            death: 0,
-            freeze: 0,
-            settle: 0,
-            release: 0,
-            grant: 0,
-            reset: 0,
-            plain: 0,
-            drift: 0,
-            late_answers: false,
-            is_trap: false,
-            refunds: false,
-            broken: Broken::Nothing,
+            ..Self::default()
         }
     }
 }

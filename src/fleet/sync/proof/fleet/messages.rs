@@ -47,7 +47,7 @@ impl<R: Syncable> Fleet<'_, R> {
             }
         };
         if self.network.broken == Broken::AdmitsBesideStore {
-            while view.in_store() > 0 {
+            while view.in_store > 0 {
                 view.end_in_store();
             }
         }

@@ -226,7 +226,7 @@ impl<R: Syncable> Fleet<'_, R> {
             let in_flight: u64 = pushed.map(|(_, units)| units).sum();
             fresh = view.unsynced().saturating_sub(in_flight);
             if self.network.broken == Broken::ResetForgetsCalls {
-                for _ in 0..view.in_store() {
+                for _ in 0..view.in_store {
                     let _ = views.end_in_store(key as u64);
                 }
             }
