@@ -8,7 +8,9 @@ use tollgate::{
     store::{Store, SyncConfig, driver::Ask},
 };
 
-use crate::synced::nodes::{DELAY, Fleet, Node, PERIOD, acquire, at_once, bucket, spent, units};
+use crate::synced::nodes::{
+    DELAY, Fleet, Node, PERIOD, acquire, admits, at_once, bucket, spent, units,
+};
 
 #[tokio::test(start_paused = true)]
 async fn calls_are_decided_here_and_pushed_later() {
@@ -19,12 +21,7 @@ async fn calls_are_decided_here_and_pushed_later() {
         at_once(&node, &rule, "alice", 1).is_none(),
         "its state is not known"
     );
-    assert!(
-        acquire(&node, &rule, "alice", 1)
-            .await
-            .unwrap()
-            .is_admitted()
-    );
+    assert!(admits(&node, &rule, "alice", 1).await);
     for _ in 0..30 {
         let decision = at_once(&node, &rule, "alice", 1).unwrap();
         assert!(decision.is_admitted());
@@ -69,12 +66,7 @@ async fn at_the_bound_a_call_waits_for_a_push() {
     let (node, _) = fleet.node(SyncConfig::new().max_unsynced(10).nodes(2));
     acquire(&node, &rule, "alice", 10).await.unwrap();
     assert!(at_once(&node, &rule, "alice", 1).is_none());
-    assert!(
-        acquire(&node, &rule, "alice", 1)
-            .await
-            .unwrap()
-            .is_admitted()
-    );
+    assert!(admits(&node, &rule, "alice", 1).await);
     assert!(spent(&fleet.server(), &rule, "alice").await >= 10);
     assert!(node.stats().unsynced <= 1);
 }
@@ -84,34 +76,13 @@ async fn a_call_that_costs_more_than_the_bound_is_decided_by_the_store() {
     let fleet = Fleet::new();
     let rule = bucket(100);
     let (node, _) = fleet.node(SyncConfig::new().max_unsynced(10).nodes(2));
-    assert!(
-        acquire(&node, &rule, "alice", 7)
-            .await
-            .unwrap()
-            .is_admitted()
-    );
-    assert!(
-        acquire(&node, &rule, "alice", 80)
-            .await
-            .unwrap()
-            .is_admitted()
-    );
+    assert!(admits(&node, &rule, "alice", 7).await);
+    assert!(admits(&node, &rule, "alice", 80).await);
     assert_eq!(spent(&fleet.server(), &rule, "alice").await, 87);
     assert_eq!(node.stats().in_store, 1);
-    let refused = acquire(&node, &rule, "alice", 14).await.unwrap();
-    assert!(!refused.is_admitted());
-    assert!(
-        acquire(&node, &rule, "alice", 13)
-            .await
-            .unwrap()
-            .is_admitted()
-    );
-    assert!(
-        !acquire(&node, &rule, "alice", 1)
-            .await
-            .unwrap()
-            .is_admitted()
-    );
+    assert!(!admits(&node, &rule, "alice", 14).await);
+    assert!(admits(&node, &rule, "alice", 13).await);
+    assert!(!admits(&node, &rule, "alice", 1).await);
 }
 
 const KEYS: [&str; 4] = ["alice", "bob", "carol", "dave"];
@@ -219,10 +190,7 @@ async fn all_nodes_together_keep_the_bound() {
             let node = all[n % all.len()].clone();
             calls.spawn(async move {
                 tokio::time::sleep(DELAY * (n as u32 % 40) / 4).await;
-                acquire(&node, &bucket(100), "alice", 1)
-                    .await
-                    .unwrap()
-                    .is_admitted()
+                admits(&node, &bucket(100), "alice", 1).await
             });
         }
         let admitted = calls
@@ -258,23 +226,13 @@ async fn the_first_refusal_is_pushed_at_once() {
     for _ in 0..11 {
         acquire(&one, &rule, "alice", 9).await.unwrap();
     }
-    assert!(
-        !acquire(&one, &rule, "alice", 9)
-            .await
-            .unwrap()
-            .is_admitted()
-    );
+    assert!(!admits(&one, &rule, "alice", 9).await);
     tokio::time::sleep(PERIOD / 10 + 4 * DELAY).await;
     assert_eq!(spent(&fleet.server(), &rule, "alice").await, 100);
     // The other one learns it at once, when it asks next.
     let mut admitted = 0;
     for _ in 0..100 {
-        admitted += u64::from(
-            acquire(&other, &rule, "alice", 1)
-                .await
-                .unwrap()
-                .is_admitted(),
-        );
+        admitted += u64::from(admits(&other, &rule, "alice", 1).await);
         tokio::time::sleep(DELAY).await;
     }
     assert!(admitted <= 60, "{admitted}");
@@ -296,12 +254,7 @@ async fn a_clean_end_pushes_everything() {
         assert_eq!(spent(&store, &rule, key).await, 20);
     }
     // From now on the store decides.
-    assert!(
-        acquire(&node, &rule, "alice", 1)
-            .await
-            .unwrap()
-            .is_admitted()
-    );
+    assert!(admits(&node, &rule, "alice", 1).await);
     assert_eq!(spent(&store, &rule, "alice").await, 21);
 
     let (other, other_faults) = fleet.node(SyncConfig::new().max_unsynced(100).nodes(2));
@@ -338,12 +291,7 @@ async fn after_a_flush_nothing_is_admitted_here() {
     faults.none();
     tokio::time::sleep(4 * PERIOD).await;
     assert_eq!(other.stats().unsynced, 0);
-    assert!(
-        acquire(&other, &rule, "untold", 1)
-            .await
-            .unwrap()
-            .is_admitted()
-    );
+    assert!(admits(&other, &rule, "untold", 1).await);
     assert_eq!(spent(&fleet.server(), &rule, "untold").await, 21);
 }
 
@@ -375,12 +323,7 @@ async fn a_call_that_is_dropped_takes_nothing() {
     tokio::time::sleep(4 * PERIOD).await;
     assert_eq!(spent(&fleet.server(), &rule, "alice").await, 0);
     assert_eq!(node.stats().unsynced, 0);
-    assert!(
-        acquire(&node, &rule, "alice", 10)
-            .await
-            .unwrap()
-            .is_admitted()
-    );
+    assert!(admits(&node, &rule, "alice", 10).await);
 }
 
 /// One node admits three quarters of what both admit: that is its part. Drift is that of the last

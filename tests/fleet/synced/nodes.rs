@@ -92,6 +92,15 @@ where
     Ok(decisions.as_slice()[0])
 }
 
+/// Waits for a decision, and returns `true` if it admits.
+pub(crate) async fn admits<R, S>(store: &S, rule: &R, key: &str, cost: u64) -> bool
+where
+    S: Store<R, Error = StoreError>,
+{
+    let decision = acquire(store, rule, key, cost).await.unwrap();
+    decision.is_admitted()
+}
+
 /// Returns the decision if it is made without the store.
 pub(crate) fn at_once<R, S>(store: &S, rule: &R, key: &str, cost: u64) -> Option<Decision>
 where

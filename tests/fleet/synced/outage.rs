@@ -4,21 +4,26 @@
 use std::time::Duration;
 
 use tollgate::{
-    AnyRule, FixedWindow, TokenBucket,
-    store::{Store, StoreExt, SyncConfig, driver::Transactional},
+    AnyRule, Cost, FixedWindow, Policy, TokenBucket,
+    store::{
+        Store, StoreError, StoreExt, SyncConfig,
+        driver::{Ask, Transactional},
+    },
     testing::{Fault, Faults, Faulty},
 };
 
 use crate::{
     common::map_store::MapStore,
-    synced::nodes::{DELAY, Fleet, Node, PERIOD, acquire, bucket, spent},
+    synced::nodes::{DELAY, Fleet, PERIOD, acquire, admits, bucket, spent},
 };
 
-async fn admitted(node: &Node<TokenBucket>, rule: &TokenBucket, calls: u64) -> u64 {
+async fn admitted<R, S>(node: &S, rule: &R, calls: u64) -> u64
+where
+    S: Store<R, Error = StoreError>,
+{
     let mut admitted = 0;
     for _ in 0..calls {
-        let decision = acquire(node, rule, "alice", 1).await.unwrap();
-        admitted += u64::from(decision.is_admitted());
+        admitted += u64::from(admits(node, rule, "alice", 1).await);
     }
     admitted
 }
@@ -107,8 +112,7 @@ async fn rules_that_take_turns_in_an_outage_share_one_part() {
         let mut admitted = 0;
         for n in 0..200 {
             let rule = [&small, &large][n % 2];
-            let decision = acquire(&node, rule, key, 1).await.unwrap();
-            admitted += u64::from(decision.is_admitted());
+            admitted += u64::from(admits(&node, rule, key, 1).await);
         }
         // It admits up to five before it knows of the outage.
         assert!(
@@ -125,19 +129,11 @@ async fn nobody_remembers_the_refusals_of_an_outage() {
     let rule = FixedWindow::per_day(100);
     let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(10).nodes(4));
     let node = node.remember_refusals().clock(fleet.clock);
-    let admitted = async |calls: u64| {
-        let mut admitted = 0;
-        for _ in 0..calls {
-            let decision = acquire(&node, &rule, "alice", 1).await.unwrap();
-            admitted += u64::from(decision.is_admitted());
-        }
-        admitted
-    };
     faults.always(Fault::Unavailable);
-    assert_eq!(admitted(100).await, 25);
+    assert_eq!(admitted(&node, &rule, 100).await, 25);
     faults.none();
     tokio::time::sleep(4 * PERIOD).await;
-    assert_eq!(admitted(100).await, 75);
+    assert_eq!(admitted(&node, &rule, 100).await, 75);
 }
 
 /// Keys that are first called while others have found out that the store is gone are told
@@ -150,8 +146,7 @@ async fn a_key_that_is_new_in_an_outage_is_pushed_afterwards() {
     faults.always(Fault::Unavailable);
     for key in ["alice", "bob"] {
         for _ in 0..5 {
-            let decision = acquire(&node, &rule, key, 1).await.unwrap();
-            assert!(decision.is_admitted());
+            assert!(admits(&node, &rule, key, 1).await);
         }
     }
     faults.none();
@@ -173,9 +168,8 @@ async fn a_node_without_a_part_fails_and_the_wrapper_decides() {
     let again = acquire(&node, &rule, "alice", 1).await.unwrap_err();
     assert!(again.is_unavailable(), "{again}");
     let open = node.fail_open();
-    let policy = tollgate::Policy::new("api");
-    let ask =
-        tollgate::store::driver::Ask::new(&policy, &rule, "alice".into(), tollgate::Cost::ONE);
+    let policy = Policy::new("api");
+    let ask = Ask::new(&policy, &rule, "alice".into(), Cost::ONE);
     let Ok(decisions) = open.acquire(&[ask]).await;
     assert!(decisions.is_admitted());
 }
@@ -240,8 +234,7 @@ async fn a_rule_that_cannot_be_pushed_is_not_decided_alone() {
     }
     faults.none();
     for n in 0..12 {
-        let decision = acquire(&node, &rule, "alice", 1).await.unwrap();
-        assert_eq!(decision.is_admitted(), n < 10);
+        assert_eq!(admits(&node, &rule, "alice", 1).await, n < 10);
     }
     tokio::time::sleep(4 * PERIOD).await;
     let stats = node.stats();
@@ -271,26 +264,13 @@ async fn all_calls_in_a_silent_store_are_decided_here() {
         let node = node.clone();
         calls.spawn(async move {
             tokio::time::sleep(Duration::from_millis(n)).await;
-            acquire(&node, &bucket(100), "alice", 1)
-                .await
-                .unwrap()
-                .is_admitted()
+            admits(&node, &bucket(100), "alice", 1).await
         });
     }
     assert!(calls.join_all().await.into_iter().all(|admitted| admitted));
-    assert_eq!(
-        node.look(&[tollgate::store::driver::Ask::new(
-            &tollgate::Policy::new("api"),
-            &rule,
-            "alice".into(),
-            tollgate::Cost::ONE,
-        )])
-        .await
-        .unwrap()
-        .as_slice()[0]
-            .remaining(),
-        Some(30)
-    );
+    let policy = Policy::new("api");
+    let look = node.look(&[Ask::new(&policy, &rule, "alice".into(), Cost::ONE)]);
+    assert_eq!(look.await.unwrap().as_slice()[0].remaining(), Some(30));
 }
 
 #[tokio::test(start_paused = true)]
@@ -307,8 +287,7 @@ async fn windows_are_divided_too() {
         faults.always(Fault::Unavailable);
         let mut admitted = 0;
         for _ in 0..90 {
-            let decision = acquire(&node, &rule, &key, 1).await.unwrap();
-            admitted += u64::from(decision.is_admitted());
+            admitted += u64::from(admits(&node, &rule, &key, 1).await);
         }
         assert_eq!(admitted, 30, "{rule}");
         faults.none();
@@ -330,8 +309,7 @@ async fn a_lone_call_on_a_silent_store_is_decided_here() {
         .synced(SyncConfig::new().max_unsynced(10).nodes(2).period(PERIOD));
     faults.always(Fault::Silent);
     let start = tokio::time::Instant::now();
-    let decision = acquire(&node, &rule, "alice", 1).await.unwrap();
-    assert!(decision.is_admitted());
+    assert!(admits(&node, &rule, "alice", 1).await);
     assert!(start.elapsed() < Duration::from_millis(100));
 }
 
@@ -347,12 +325,7 @@ fn a_runtime_that_ends_is_followed_by_another_one() {
     let (fleet, node, rule) = first.block_on(async {
         let (fleet, rule) = (Fleet::new(), bucket(1000));
         let (node, _) = fleet.node(SyncConfig::new().max_unsynced(10).nodes(2));
-        assert!(
-            acquire(&node, &rule, "alice", 10)
-                .await
-                .unwrap()
-                .is_admitted()
-        );
+        assert!(admits(&node, &rule, "alice", 10).await);
         // The delta is under way.
         let waiting = acquire(&node, &rule, "alice", 1);
         assert!(tokio::time::timeout(DELAY / 2, waiting).await.is_err());
@@ -361,12 +334,7 @@ fn a_runtime_that_ends_is_followed_by_another_one() {
     drop(first);
     let second = async {
         for _ in 0..20 {
-            assert!(
-                acquire(&node, &rule, "alice", 1)
-                    .await
-                    .unwrap()
-                    .is_admitted()
-            );
+            assert!(admits(&node, &rule, "alice", 1).await);
         }
         assert_eq!(node.flush(PERIOD * 10).await, 0);
         assert_eq!(spent(&fleet.server(), &rule, "alice").await, 30);
@@ -385,8 +353,7 @@ async fn lost_answers_count_once() {
     faults.by_chance(3, 3, [Fault::Lost, Fault::Unavailable]);
     let mut admitted = 0;
     for n in 0..1000 {
-        let decision = acquire(&node, &rule, "alice", 1).await.unwrap();
-        admitted += u64::from(decision.is_admitted());
+        admitted += u64::from(admits(&node, &rule, "alice", 1).await);
         if n % 10 == 0 {
             tokio::time::sleep(DELAY).await;
         }

@@ -17,7 +17,7 @@ use tollgate::{
     time::TokioClock,
 };
 
-use crate::synced::nodes::{Fleet, PERIOD, Server, acquire, at_once, bucket, spent};
+use crate::synced::nodes::{Fleet, PERIOD, Server, acquire, admits, at_once, bucket, spent};
 
 /// The error of the deltas of a key.
 type Fails = fn() -> StoreError;
@@ -126,7 +126,7 @@ async fn the_store_decides_the_calls_of_a_key_that_it_cannot_take_in() {
     for _ in 0..5 {
         assert!(at_once(&node, &rule, "alice", 1).is_some());
         assert!(at_once(&node, &rule, "bob", 1).is_none());
-        assert!(acquire(&node, &rule, "bob", 1).await.unwrap().is_admitted());
+        assert!(admits(&node, &rule, "bob", 1).await);
     }
     // The other call of each round was dropped unpolled.
     assert_eq!(spent(&fleet.server(), &rule, "bob").await, 6);
@@ -145,13 +145,13 @@ async fn the_store_decides_the_calls_of_a_key_that_it_cannot_take_in() {
     let syncs = node.stats().syncs;
     for _ in 0..9 {
         tokio::time::sleep(PERIOD).await;
-        assert!(acquire(&node, &rule, "bob", 1).await.unwrap().is_admitted());
+        assert!(admits(&node, &rule, "bob", 1).await);
     }
     assert!(node.stats().syncs - syncs <= 3, "{:?}", node.stats());
     store.set("bob", None);
     let mut admitted = 26 + 9 + 1;
     while at_once(&node, &rule, "bob", 1).is_none() {
-        assert!(acquire(&node, &rule, "bob", 1).await.unwrap().is_admitted());
+        assert!(admits(&node, &rule, "bob", 1).await);
         tokio::time::sleep(PERIOD).await;
         admitted += 1;
         assert!(admitted < 50, "it is never asked again");
@@ -182,7 +182,7 @@ async fn units_that_the_store_cannot_take_in_are_counted_as_dropped() {
     assert_eq!((stats.failed, stats.offline), (0, 0), "{stats:?}");
     assert_eq!(spent(&fleet.server(), &rule, "alice").await, 4);
     assert_eq!(spent(&fleet.server(), &rule, "bob").await, 1);
-    assert!(acquire(&node, &rule, "bob", 1).await.unwrap().is_admitted());
+    assert!(admits(&node, &rule, "bob", 1).await);
     assert_eq!(spent(&fleet.server(), &rule, "bob").await, 2);
 }
 
@@ -210,12 +210,7 @@ async fn a_key_that_fails_is_pushed_again_and_the_others_go_on() {
             assert_eq!(spent(&fleet.server(), &rule, "bob").await, 1);
             assert_eq!(node.stats().unsynced, round);
         }
-        assert!(
-            acquire(&node, &rule, "dave", 1)
-                .await
-                .unwrap()
-                .is_admitted()
-        );
+        assert!(admits(&node, &rule, "dave", 1).await);
         // Only calls of the key that cannot be reached, from the second round on.
         let stats = node.stats();
         assert_eq!(stats.offline, [0, 3][n], "{stats:?}");
