@@ -32,7 +32,7 @@
 use std::{num::NonZeroU64, time::Duration};
 
 use crate::{
-    algorithm::{Leasable, Step as Stepped},
+    algorithm::Leasable,
     decision::{Cost, RuleLimit},
     quota::Quota,
     time::Timestamp,
@@ -74,7 +74,7 @@ impl Terms {
     /// runs.
     pub(crate) fn new<Rule: Leasable>(rule: &Rule, tightened: &Rule, duration: Duration) -> Self {
         let granted = tightened.step(&mut None, Timestamp::default(), Cost::ONE);
-        let (Stepped::Wrote(granted) | Stepped::Kept(granted)) = granted;
+        let granted = granted.decision();
         let validity = tightened.validity(&granted, duration);
         let ends_at = validity.ends_at(Timestamp::default());
         let duration = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);

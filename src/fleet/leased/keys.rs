@@ -210,7 +210,7 @@ impl<Rule: Leasable> Leases<Rule> {
         let validity = tightened.validity(&answer, rule.duration);
         let mut shard = self.table.shard(asked.fingerprint);
         let has_room = self.is_open() && !shard.keys.is_full();
-        let is_known = shard.find_asked(asked).is_some();
+        let is_known = asked.find(&mut shard.keys).is_some();
         if request.is_first() {
             shard.first_ended(asked, &Ok(()));
         }
@@ -254,7 +254,7 @@ impl<Rule: Leasable> Leases<Rule> {
         let mut shard = self.table.shard(asked.fingerprint);
         if asked.request.is_first() {
             shard.first_ended(asked, result);
-        } else if let Some(lease) = shard.find_asked(asked) {
+        } else if let Some(lease) = asked.find(&mut shard.keys) {
             lease.state.ended(&asked.request);
             lease.wake(result);
         }
@@ -455,11 +455,6 @@ impl<Rule: Leasable> LeaseShard<Rule> {
         let mut leases = leases.iter_mut();
         let lease = leases.find(|lease| lease.rule.written == *rule)?;
         Some((lease, generation, &mut self.counts))
-    }
-
-    /// Finds the leases for which a request was made.
-    fn find_asked(&mut self, asked: &LeaseRequest<Rule>) -> Option<&mut Lease<Rule>> {
-        asked.find(&mut self.keys)
     }
 
     /// Returns a rule with all that its leases share.

@@ -259,14 +259,8 @@ where
         let left = inner.keys.close(inner.now());
         let refund = async {
             for some in left.chunks(TOGETHER) {
-                let settled = match inner
-                    .store
-                    .settle(some.iter().map(Leftover::settlement).collect())
-                {
-                    Check::Ready(settled) => settled,
-                    Check::Pending(settled) => settled.await,
-                };
-                if settled.is_ok() {
+                let settlements = some.iter().map(Leftover::settlement).collect();
+                if inner.store.settle(settlements).await.is_ok() {
                     let units = some.iter().map(|left| left.units).sum();
                     inner.keys.returned(units);
                     returned += units;

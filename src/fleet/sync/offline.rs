@@ -15,7 +15,6 @@
 use crate::{
     algorithm::Syncable,
     decision::{Charge, Cost, Decision, RuleLimit},
-    error::Error,
     time::Timestamp,
 };
 
@@ -35,26 +34,21 @@ pub(super) struct OfflineShare<Rule: Syncable> {
 }
 
 impl<Rule: Syncable> OfflineShare<Rule> {
-    /// The share of one of so many nodes that know a key in this state.
-    ///
-    /// # Errors
-    ///
-    /// When the limit is smaller than the number of nodes.
+    /// The share of one of so many nodes that know a key in this state; `None` if the limit is
+    /// smaller than their number.
     pub(super) fn new(
-        (rule, state_of_key): (&Rule, Option<&Rule::State>),
+        known: (&Rule, Option<&Rule::State>),
         at: Timestamp,
         nodes: u64,
-    ) -> Result<Self, Error> {
-        let part = rule.node_share(1, nodes.max(1))?;
-        let used = rule.used_of_share(state_of_key, at, nodes);
-        let mut state = None;
-        part.settle(&mut state, &Charge::new(at, 0), at, used);
-        Ok(Self {
-            part: Some(part),
-            state,
+    ) -> Option<Self> {
+        let mut share = Self {
+            part: None,
+            state: None,
             nodes,
-            limit: rule.look(state_of_key, at).rule_limit(),
-        })
+            limit: None,
+        };
+        share.come_under(known, at);
+        share.part.is_some().then_some(share)
     }
 
     /// Goes on under another rule. What was spent of the share stays spent: dealt anew each time

@@ -341,7 +341,7 @@ impl<Rule: Syncable> KeyView<Rule> {
     fn go_offline(&mut self, at: Timestamp, bound: &Bound) {
         let Some(nodes) = bound.nodes else { return };
         let known = (&*self.push.rule, self.state.as_ref());
-        let share = OfflineShare::new(known, at, nodes).ok();
+        let share = OfflineShare::new(known, at, nodes);
         self.push_mut().offline = share.map(Box::new);
     }
 

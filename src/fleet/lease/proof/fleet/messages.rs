@@ -3,7 +3,7 @@
 use super::{Broken, Event, Fleet, Node, Open, Purpose, Sent};
 use crate::fleet::lease::proof::meter::Admission;
 use crate::{
-    algorithm::{Leasable, Step as Decided},
+    algorithm::Leasable,
     decision::{Charge, Cost, Decision, Position},
     fleet::lease::{Answer, Link, Plan, Request, Step, Surroundings},
     store::Spend,
@@ -101,10 +101,7 @@ impl<R: Leasable> Fleet<'_, R> {
             _ => &self.tightened,
         };
         let cost = spend.in_state(rule, self.state.as_ref(), now);
-        let step = rule.step(&mut self.state, now, cost);
-        let decision = match step {
-            Decided::Wrote(decision) | Decided::Kept(decision) => decision,
-        };
+        let decision = rule.step(&mut self.state, now, cost).decision();
         if decision.is_admitted() {
             let end = self.now + decision.reset_after().as_nanos() as u64;
             self.openings.push((self.now, end));
@@ -187,7 +184,7 @@ impl<R: Leasable> Fleet<'_, R> {
             let units = Cost::new(request.up_to.min(self.capacity)).unwrap_or(request.cost);
             let store_now = Timestamp::from_nanos(self.store_offset + self.now);
             let step = self.tightened.step(&mut None, store_now, units);
-            let (Decided::Wrote(granted) | Decided::Kept(granted)) = step;
+            let granted = step.decision();
             let validity = self.tightened.validity(&granted, self.duration);
             request.is_prefetch = true;
             self.take_in(index, &request, &Answer::new(granted, validity));
