@@ -11,22 +11,8 @@ use tollgate::{
 
 use crate::leases::{
     map_store::MapStore,
-    shared::{Node, node},
+    shared::{Node, admitted, node},
 };
-
-async fn calls<R>(store: &Node<R>, rule: &R, count: u64) -> u64
-where
-    R: Leasable,
-{
-    let (policy, mut admitted) = (Policy::new("api"), 0);
-    for _ in 0..count {
-        let ask = Ask::new(&policy, rule, "alice".into(), Cost::ONE);
-        let decisions = store.acquire(&[ask]).await.unwrap();
-        admitted += u64::from(decisions.is_admitted());
-        tokio::task::yield_now().await;
-    }
-    admitted
-}
 
 async fn remaining<R>(store: &Node<R>, rule: &R) -> u64
 where
@@ -50,11 +36,11 @@ where
             node(&states, &clock, config)
         });
         let full = remaining(&a, &rule).await;
-        let mut admitted = calls(&a, &rule, 30).await;
-        admitted += calls(&b, &rule, others).await;
+        let mut spent = admitted(&a, &rule, 30).await;
+        spent += admitted(&b, &rule, others).await;
         let (left, before) = (a.stats().left, remaining(&a, &rule).await);
         assert!(left > 0, "{rule}: {:?}", a.stats());
-        assert_eq!(before + left, full - admitted, "{rule}");
+        assert_eq!(before + left, full - spent, "{rule}");
         assert_eq!(a.release(Duration::from_secs(5)).await, left, "{rule}");
         let is_returned = others == 0 || if_others_leased;
         let expected = before + if is_returned { left } else { 0 };
@@ -71,7 +57,7 @@ where
         );
         // At most once, and the store decides from now on.
         assert_eq!(a.release(Duration::from_secs(5)).await, 0, "{rule}");
-        assert_eq!(calls(&a, &rule, 3).await, 3, "{rule}");
+        assert_eq!(admitted(&a, &rule, 3).await, 3, "{rule}");
         assert_eq!(a.stats().left, 0, "{rule}");
         assert_eq!(remaining(&a, &rule).await, expected - 3, "{rule}");
     }

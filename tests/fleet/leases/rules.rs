@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use support::Random;
 use tollgate::{
-    Charge, Cost, Decision, Error, Policy, Timestamp, TokenBucket,
+    Charge, Cost, Decision, Error, Timestamp, TokenBucket,
     algorithm::{Algorithm, FleetRule, Leasable, StateKind, Step, Validity},
-    store::{LeaseConfig, Store, driver::Ask},
+    store::LeaseConfig,
     time::{Clock, ManualClock},
 };
 
 use crate::leases::{
     map_store::MapStore,
-    shared::{Node, node},
+    shared::{admitted, node},
 };
 
 /// A bucket that is equal to every other one if `is_alike`: leases cannot tell it from its
@@ -74,17 +74,6 @@ impl FleetRule for Bucket {
     fn validity(&self, granted: &Decision, hold: Duration) -> Validity {
         self.rule.validity(granted, hold)
     }
-}
-
-async fn admitted(node: &Node<Bucket>, rule: &Bucket, calls: u64) -> u64 {
-    let (policy, mut admitted) = (Policy::new("api"), 0);
-    for _ in 0..calls {
-        let ask = Ask::new(&policy, rule, "alice".into(), Cost::ONE);
-        let decisions = node.acquire(&[ask]).await.unwrap();
-        admitted += u64::from(decisions.is_admitted());
-        tokio::task::yield_now().await;
-    }
-    admitted
 }
 
 /// Returns how many calls pass under a strict rule right after a generous one.

@@ -8,7 +8,7 @@ use tollgate::{
     key::Key,
     store::{
         Store, StoreError, StoreExt, SyncConfig, Synced,
-        driver::{Ask, CasStore, CasStoreBuilder, Check, Decisions},
+        driver::{Ask, CasStore, CasStoreBuilder, Check},
     },
     testing::{Faults, Faulty},
     time::{ManualClock, TokioClock},
@@ -108,14 +108,10 @@ where
 {
     let policy = Policy::new("api");
     match store.acquire(&[Ask::new(&policy, rule, Key::from(key), units(cost))]) {
-        Check::Ready(Ok(decisions)) => Some(first(decisions)),
+        Check::Ready(Ok(decisions)) => Some(decisions.as_slice()[0]),
         Check::Ready(Err(error)) => panic!("{error}"),
         Check::Pending(_) => None,
     }
-}
-
-fn first(decisions: Decisions) -> Decision {
-    decisions.as_slice()[0]
 }
 
 /// Returns what the store has spent of a key.
