@@ -134,7 +134,7 @@ impl<S, Rule: Syncable, C> SyncedParts<S, Rule, C> {
             stats.offline += counts.offline;
             if let Some(RuleBound { rule, bound, .. }) = &shard.last_rule {
                 stats.overshoot_bound = stats.overshoot_bound.max(overshoot(bound));
-                rules.push((rule.clone(), bound.period));
+                rules.push(rule.clone());
             }
             stats.keys += shard.views.known.len() as u64;
             for (_, known) in shard.views.known.iter() {
@@ -143,22 +143,18 @@ impl<S, Rule: Syncable, C> SyncedParts<S, Rule, C> {
                 stats.staleness_nanos = stats.staleness_nanos.max(age(view.oldest(), now));
                 stats.offline_bound = stats.offline_bound.max(view.offline_bound());
                 if let Some(share) = view.share_permille() {
-                    let least = if shares == 0 {
-                        share
-                    } else {
-                        stats.least_share
+                    stats.least_share = match shares {
+                        0 => share,
+                        _ => stats.least_share.min(share),
                     };
-                    stats.least_share = least.min(share);
                     stats.most_share = stats.most_share.max(share);
                     (shares, all_shares) = (shares + 1, all_shares + share);
                 }
             }
         }
         let staleness = Duration::from_nanos(stats.staleness_nanos);
-        let undershoots = rules
-            .iter()
-            .map(|(rule, period)| undershoot(rule, *period, staleness));
-        stats.undershoot_bound = undershoots.max().unwrap_or(0);
+        let undershoot = |rule: &Rule| undershoot(rule, self.config.period, staleness);
+        stats.undershoot_bound = rules.iter().map(undershoot).max().unwrap_or(0);
         stats.mean_share = u64::checked_div(all_shares, shares).unwrap_or(0);
         stats
     }
