@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::nodes::Nodes;
 use crate::{
     decision::Decisions,
-    store::{Ask, Backend, BoxFuture, Check, Store, StoreError, wrappers::blocks::Unblocked},
+    store::{Ask, BoxFuture, Check, Store, StoreError, wrappers::blocks::Unblocked},
     time::{Clock, Timestamp},
 };
 
@@ -29,14 +29,11 @@ pub(super) trait Clocked {
 
 /// A store inside of a wrapper, which tasks call.
 pub(super) trait InnerStore<Rule>:
-    Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static
+    Store<Rule, Error = StoreError> + Send + Sync + 'static
 {
 }
 
-impl<Rule, S> InnerStore<Rule> for S where
-    S: Store<Rule> + Backend<Error = StoreError> + Send + Sync + 'static
-{
-}
+impl<Rule, S: Store<Rule, Error = StoreError> + Send + Sync + 'static> InnerStore<Rule> for S {}
 
 /// One whose answers tasks await.
 pub(super) trait LateStore<Rule>: InnerStore<Rule, Answer: Send + 'static> {}

@@ -95,24 +95,6 @@ impl DecisionParts {
         }
     }
 
-    /// The parts of a decision of the store, with another position.
-    pub(super) fn of(decision: &Decision, terms: &Terms, position: Position) -> Self {
-        let Numbers {
-            remaining,
-            reset_after,
-            more_after,
-        } = decision.numbers();
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Self {
-            at: decision.at(),
-            limit: terms.limit,
-            remaining,
-            more_after: nanos(more_after),
-            reset_after: nanos(reset_after),
-            position: Some(position),
-        }
-    }
-
     /// Returns the admission of a call.
     #[inline]
     pub(crate) fn admission(&self, cost: Cost) -> Decision {

@@ -233,7 +233,8 @@ impl LeaseState {
                 (Some(wait), _) => decision.with_retry_after(Some(wait)),
                 (None, Some(_)) if granted > 0 => {
                     let position = answer.slice(granted, request).take(granted).by_store();
-                    DecisionParts::of(&decision, with.plan.terms, position).admission(request.cost)
+                    let parts = self.parts(now, 0, Some(position), with.plan);
+                    parts.admission(request.cost)
                 }
                 (None, _) => decision,
             };

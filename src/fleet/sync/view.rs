@@ -210,7 +210,7 @@ impl<Rule: Syncable> KeyView<Rule> {
             };
         }
         if !self.is_known {
-            self.is_due_by(now);
+            self.make_due(now);
             return ViewOutcome::Sync;
         }
         let at = self.clock.at(now);
@@ -228,9 +228,9 @@ impl<Rule: Syncable> KeyView<Rule> {
                 self.gives_way_until = Timestamp::default();
             }
             if self.unsynced.saturating_mul(2) >= bound.most {
-                self.is_due_by(now);
+                self.make_due(now);
             } else {
-                self.is_due_by_pressure(decision, now, bound);
+                self.make_due_by_pressure(decision, now, bound);
             }
         } else {
             self.refused(now, bound);
@@ -245,7 +245,7 @@ impl<Rule: Syncable> KeyView<Rule> {
         self.push_mut().refusal_pushed = None;
         self.left_until = self.left_until.min(now);
         self.gives_way_until = Timestamp::default();
-        self.is_due_by(now);
+        self.make_due(now);
     }
 
     #[cold]
@@ -293,7 +293,7 @@ impl<Rule: Syncable> KeyView<Rule> {
             self.refused(now, bound);
             return ViewOutcome::Decided(decision);
         }
-        self.is_due_by(now);
+        self.make_due(now);
         if cost.get() > bound.most && self.unsynced == 0 {
             return self.begun_in_store();
         }
@@ -311,7 +311,7 @@ impl<Rule: Syncable> KeyView<Rule> {
     /// Decides a call while the store cannot be reached.
     fn acquire_alone(&mut self, now: Timestamp, cost: Cost, bound: &Bound) -> ViewOutcome {
         let at = self.clock.at(now);
-        self.is_due_by(now.saturating_add(bound.period));
+        self.make_due(now.saturating_add(bound.period));
         if bound.is_closed {
             return ViewOutcome::Unreachable;
         }
@@ -401,7 +401,7 @@ impl<Rule: Syncable> KeyView<Rule> {
         let wait = Pressure::High.scale(bound.period);
         self.has_refused = true;
         if std::mem::replace(&mut self.is_refusing, true) {
-            self.is_due_by(now.saturating_add(wait));
+            self.make_due(now.saturating_add(wait));
             return;
         }
         // Others may have less room, too: they should know. A key whose calls are admitted and
@@ -410,27 +410,22 @@ impl<Rule: Syncable> KeyView<Rule> {
             .push
             .refusal_pushed
             .map(|pushed| pushed.saturating_add(wait));
-        self.is_due_by(earliest.map_or(now, |earliest| earliest.max(now)));
+        self.make_due(earliest.map_or(now, |earliest| earliest.max(now)));
     }
 
     /// Notes that the key should be pushed by the time that suits the pressure, if that is earlier
     /// than before.
     #[inline]
-    fn is_due_by_pressure(&mut self, decision: &Decision, now: Timestamp, bound: &Bound) {
+    fn make_due_by_pressure(&mut self, decision: &Decision, now: Timestamp, bound: &Bound) {
         let pressure = Pressure::of(decision);
         if self.due == Timestamp::MAX || pressure > self.pressure {
             self.pressure = pressure;
-            self.is_due_by(now.saturating_add(pressure.scale(bound.period)));
+            self.make_due(now.saturating_add(pressure.scale(bound.period)));
         }
     }
 
-    /// Has units pushed at once.
-    pub(crate) fn make_due(&mut self, now: Timestamp) {
-        self.is_due_by(now);
-    }
-
-    /// Notes that the key should be pushed or pulled by then. What is under way ends first.
-    fn is_due_by(&mut self, due: Timestamp) {
+    /// Has the key pushed or pulled by then. What is under way ends first.
+    pub(crate) fn make_due(&mut self, due: Timestamp) {
         if !self.is_sending {
             self.due = self.due.min(due);
         }
@@ -460,7 +455,7 @@ impl<Rule: Syncable> KeyView<Rule> {
         if let Some(more) = actual.checked_sub(charge.cost) {
             if let Some(more) = Cost::new(more) {
                 self.admitted((now, at), more, begins);
-                self.is_due_by(now.saturating_add(bound.period));
+                self.make_due(now.saturating_add(bound.period));
             }
             return 0;
         }
@@ -549,10 +544,10 @@ impl<Rule: Syncable> KeyView<Rule> {
         self.is_known = !self.is_outdated;
         (self.is_sending, self.is_unreachable) = (false, false);
         if self.unsynced.saturating_mul(2) >= bound.most && self.unsynced > 0 {
-            self.is_due_by(now);
+            self.make_due(now);
         } else if self.is_used || self.unsynced > 0 {
             let look = rule.look(self.state.as_ref(), at);
-            self.is_due_by_pressure(&look, now, bound);
+            self.make_due_by_pressure(&look, now, bound);
         }
         others
     }
@@ -571,7 +566,7 @@ impl<Rule: Syncable> KeyView<Rule> {
             self.go_offline(self.clock.at(now), bound);
         }
         if self.unsynced > 0 || self.is_used || !self.is_known {
-            self.is_due_by(now.saturating_add(bound.period));
+            self.make_due(now.saturating_add(bound.period));
         }
     }
 
