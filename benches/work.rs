@@ -11,13 +11,12 @@
     reason = "a benchmark reads clocks, prints times, and stops where something is odd"
 )]
 
-use std::{fmt::Debug, str::FromStr, time::Instant};
+use std::{fmt::Debug, time::Instant};
 
 use futures_util::future::join_all;
 use support::{Random, bench::Mode, servers};
 use tollgate::{
-    AnyRule, Cost, CountedRule, Decision, Policy, SlidingWindow,
-    algorithm::Algorithm,
+    AnyRule, Cost, Decision, Policy, SlidingWindow,
     key::Key,
     store::{
         Local, MemcachedConnection, Redis, Store,
@@ -51,9 +50,9 @@ const CHARGES: usize = 40;
 const BATCH: usize = 40;
 
 /// A key under a rule in a store.
-struct Subject<'a, S, Rule> {
+struct Subject<'a, S> {
     store: &'a S,
-    rule: Rule,
+    rule: AnyRule,
     policy: Policy,
     key: Key,
     /// Calls that change nothing, which are measured together.
@@ -62,12 +61,11 @@ struct Subject<'a, S, Rule> {
     worked: &'a dyn Fn() -> f64,
 }
 
-impl<S, Rule> Subject<'_, S, Rule>
+impl<S> Subject<'_, S>
 where
-    Rule: Algorithm,
-    S: Store<Rule, Error: Debug>,
+    S: Store<AnyRule, Error: Debug>,
 {
-    fn ask(&self) -> [Ask<'_, Rule>; 1] {
+    fn ask(&self) -> [Ask<'_, AnyRule>; 1] {
         [Ask::new(&self.policy, &self.rule, self.key, Cost::ONE)]
     }
 
@@ -167,10 +165,9 @@ fn only(decisions: &Decisions) -> Decision {
 }
 
 /// Prints a table for a store.
-async fn table<S, Rule>(mode: &Mode, name: &str, store: &S, worked: impl Fn() -> f64)
+async fn table<S>(mode: &Mode, name: &str, store: &S, worked: impl Fn() -> f64)
 where
-    Rule: Algorithm + FromStr,
-    S: Store<Rule, Error: Debug>,
+    S: Store<AnyRule, Error: Debug>,
 {
     if !mode.runs(name) {
         return;
@@ -178,12 +175,10 @@ where
     println!("\n{name}\n");
     println!("| rule | admitted | refused | each further refusal of a batch | look | settlement |");
     println!("|---|---:|---:|---:|---:|---:|");
-    let mut rows: Vec<(String, u64, Rule)> = Vec::new();
+    let mut rows: Vec<(String, u64, AnyRule)> = Vec::new();
     for size in &SIZES[..mode.pick(SIZES.len(), 1)] {
         for (text, calls) in rules(*size) {
-            let Ok(rule) = text.parse::<Rule>() else {
-                continue;
-            };
+            let rule: AnyRule = text.parse().unwrap();
             if let Err(error) = store.fits(&rule) {
                 println!("| `{text}` | {error} | | | | |");
             } else if rows.iter().all(|(other, ..)| *other != text) {
@@ -191,7 +186,7 @@ where
             }
         }
     }
-    let subject = |text: &str, rule: &Rule, key: String| Subject {
+    let subject = |text: &str, rule: &AnyRule, key: String| Subject {
         store,
         rule: rule.clone(),
         policy: Policy::new(text),
@@ -237,7 +232,7 @@ fn main() {
     let begin = Instant::now();
     let here = || begin.elapsed().as_secs_f64() * 1e6;
     runtime.block_on(async {
-        table::<_, AnyRule>(&mode, "memory", &Local::new(), here).await;
+        table(&mode, "memory", &Local::new(), here).await;
 
         let server = servers::Redis::start();
         let store = Redis::<AnyRule>::connect(server.url()).await.unwrap();
@@ -250,14 +245,14 @@ fn main() {
             });
             times.sum()
         };
-        table::<_, AnyRule>(&mode, "redis", &store, scripts).await;
+        table(&mode, "redis", &store, scripts).await;
 
         let server = servers::Memcached::start();
         let connection = MemcachedConnection::connect(format!("memcached://{}", server.address()));
         let connection = connection.await.unwrap();
         let swaps = CasStore::new(connection.clone());
-        table::<_, AnyRule>(&mode, "memcached, compare and swap", &swaps, here).await;
+        table(&mode, "memcached, compare and swap", &swaps, here).await;
         let counters = CounterStore::new(connection);
-        table::<_, CountedRule>(&mode, "memcached, counters", &counters, here).await;
+        table(&mode, "memcached, counters", &counters, here).await;
     });
 }

@@ -237,7 +237,7 @@ mod trace;
 mod unsatisfied;
 
 pub use self::{
-    algorithm::{AnyRule, CountedRule},
+    algorithm::AnyRule,
     charging::{CarryHandle, ChargeHandle, ChargeIf, HandOver, LookFirst, Reserve, Usage},
     decision::{Charge, Cost, Decision, Position, Verdict},
     dry_run::DryRunReport,

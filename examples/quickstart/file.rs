@@ -3,11 +3,11 @@
 use std::{error::Error, fs, process::ExitCode, sync::Arc, time::Duration};
 
 use axum::Router;
-use tollgate::{AnyRule, config::RouteLimits, respond::Http};
+use tollgate::{config::RouteLimits, respond::Http};
 
 use crate::{flags::Args, routes, store::AnyStore};
 
-type Limits = RouteLimits<axum::body::Body, AnyStore<AnyRule>>;
+type Limits = RouteLimits<axum::body::Body, AnyStore>;
 
 /// The exit status of a file that has only warnings.
 const WARNED: u8 = 3;
@@ -17,11 +17,7 @@ const WARNED: u8 = 3;
 /// # Errors
 ///
 /// Returns an error if the file cannot be read, or has mistakes.
-pub(crate) fn app(
-    args: &Args,
-    file: &str,
-    store: AnyStore<AnyRule>,
-) -> Result<Router, Box<dyn Error>> {
+pub(crate) fn app(args: &Args, file: &str, store: AnyStore) -> Result<Router, Box<dyn Error>> {
     let builder = RouteLimits::builder()
         .store(store)
         .respond(Http::new().headers(args.headers));
@@ -38,7 +34,7 @@ pub(crate) fn app(
 }
 
 /// Shows the mistakes and warnings of a file, and returns the status to exit with.
-pub(crate) fn check(file: &str, store: AnyStore<AnyRule>) -> Result<ExitCode, Box<dyn Error>> {
+pub(crate) fn check(file: &str, store: AnyStore) -> Result<ExitCode, Box<dyn Error>> {
     let text = read(file)?;
     let limits = RouteLimits::<axum::body::Body>::builder().store(store);
     let limits: Limits = match limits.build(&text) {
@@ -76,7 +72,7 @@ fn described<'a>(
 /// Prints what each change of the file changes.
 async fn report<R: Send + Sync + 'static>(
     file: String,
-    limits: RouteLimits<axum::body::Body, AnyStore<AnyRule>, R>,
+    limits: RouteLimits<axum::body::Body, AnyStore, R>,
 ) {
     let mut last = limits.file();
     let mut failed = 0;

@@ -48,7 +48,6 @@ use tokio::{net::TcpListener, signal, sync::oneshot, time::timeout};
 use crate::{
     flags::{Args, Command},
     handover::Handover,
-    store::Opened,
 };
 
 /// The longest time that requests have to end after a signal.
@@ -98,7 +97,7 @@ struct Bound {
 }
 
 async fn bind(args: &Args) -> Result<Bound, Box<dyn Error>> {
-    let store = store::open(args).await?;
+    let (store, handover) = store::open(args).await?;
     let listener = TcpListener::bind(args.listen).await.map_err(|error| {
         let listen = args.listen;
         match error.kind() {
@@ -112,14 +111,10 @@ async fn bind(args: &Args) -> Result<Bound, Box<dyn Error>> {
         }
     })?;
     let address = listener.local_addr()?;
-    let (app, handover) = match store {
+    let app = match &args.config {
         #[cfg(feature = "config")]
-        Opened::Any(_, store, handover) if let Some(file) = &args.config => {
-            (file::app(args, file, store)?, handover)
-        }
-        Opened::Any(rule, store, handover) => (routes::app(args, rule, store)?, handover),
-        #[cfg(feature = "memcached")]
-        Opened::Counted(rule, store, handover) => (routes::app(args, rule, store)?, handover),
+        Some(file) => file::app(args, file, store)?,
+        _ => routes::app(args, store)?,
     };
     Ok(Bound {
         listener,
@@ -213,7 +208,8 @@ async fn hand_over(handover: Handover) {
 /// Shows the mistakes and warnings of a file, and returns the status to exit with.
 async fn check(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     #[cfg(feature = "config")]
-    if let (Opened::Any(_, store, _), Some(file)) = (store::open(args).await?, &args.config) {
+    if let Some(file) = &args.config {
+        let (store, _) = store::open(args).await?;
         return file::check(file, store);
     }
     #[cfg(not(feature = "config"))]

@@ -9,9 +9,7 @@ use axum::{
     routing::get,
 };
 use serde_json::{Value, json};
-use tollgate::{
-    Decision, Outcome, Policy, RateLimitLayer, Verdict, algorithm::Algorithm, respond::Http,
-};
+use tollgate::{Decision, Outcome, Policy, RateLimitLayer, Verdict, respond::Http};
 
 use crate::{flags::Args, store::AnyStore};
 
@@ -23,15 +21,8 @@ const SLOWEST: u64 = 10_000;
 /// # Errors
 ///
 /// Returns an error if the store cannot run the rule.
-pub(crate) fn app<Rule>(
-    args: &Args,
-    rule: Rule,
-    store: AnyStore<Rule>,
-) -> Result<Router, tollgate::Error>
-where
-    Rule: Algorithm,
-{
-    let limit = RateLimitLayer::try_new(rule)?
+pub(crate) fn app(args: &Args, store: AnyStore) -> Result<Router, tollgate::Error> {
+    let limit = RateLimitLayer::try_new(args.rule.clone())?
         .key(args.key.clone())
         .try_store(store)?
         .respond(Http::new().headers(args.headers));

@@ -4,8 +4,8 @@
 use std::{convert::Infallible, time::Duration};
 
 use tollgate::{
-    AnyRule, Cost, Error, Policy,
-    algorithm::{Algorithm, FleetRule, Syncable},
+    AnyRule, Cost, Policy,
+    algorithm::FleetRule,
     key::Key,
     store::{
         self, BoxStore, CircuitBreaker, CircuitBreakerConfig, Local, Store, StoreExt, Timeout,
@@ -14,7 +14,7 @@ use tollgate::{
 };
 #[cfg(feature = "memcached")]
 use tollgate::{
-    CountedRule,
+    algorithm::Counted,
     store::{Memcached, MemcachedConnection, MemcachedCounters},
 };
 
@@ -27,19 +27,13 @@ use crate::{
 ///
 /// An application with a fixed store needs neither the box nor most of this file:
 /// `.store(Redis::<TokenBucket>::connect(url).await?.fail_open())`.
-pub(crate) type AnyStore<Rule> = BoxStore<Rule, Infallible>;
+pub(crate) type AnyStore = BoxStore<AnyRule, Infallible>;
 /// A store whose calls can fail.
-type Remote<Rule> = BoxStore<Rule, store::StoreError>;
+type Remote = BoxStore<AnyRule, store::StoreError>;
 /// A store whose calls end soon, also while its server is silent.
-type Guarded<Rule> = CircuitBreaker<Timeout<Remote<Rule>>>;
-
-/// A store, its rule, and what the store must get before the server ends. Counters run only
-/// windows, so their rule has a type of its own.
-pub(crate) enum Opened {
-    Any(AnyRule, AnyStore<AnyRule>, Handover),
-    #[cfg(feature = "memcached")]
-    Counted(CountedRule, AnyStore<CountedRule>, Handover),
-}
+type Guarded = CircuitBreaker<Timeout<Remote>>;
+/// A store, and what it must get before the server ends.
+type Opened = (AnyStore, Handover);
 
 /// The first and the longest pause of the circuit breaker after a failure.
 const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
@@ -47,10 +41,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1
 /// Opens the store named by the arguments, or returns a sentence that says why it cannot be used.
 pub(crate) async fn open(args: &Args) -> Result<Opened, String> {
     match &args.store {
-        StoreLocation::Memory => {
-            let local = Local::new().boxed();
-            Ok(Opened::Any(args.rule.clone(), local, Handover::nothing()))
-        }
+        StoreLocation::Memory => Ok((Local::new().boxed(), Handover::nothing())),
         #[cfg(feature = "redis")]
         StoreLocation::Redis(url) => redis(url, args).await,
         #[cfg(feature = "memcached")]
@@ -63,7 +54,7 @@ async fn redis(url: &str, args: &Args) -> Result<Opened, String> {
     let builder = store::Redis::<AnyRule>::builder(url).response_timeout(connection_timeout(args));
     let now = builder.clone().connect().await;
     let (redis, is_there) = now_or_later(now, || builder.connect_lazy(), args)?;
-    any(redis.boxed(), is_there, args).await
+    guard(redis.boxed(), is_there, args).await
 }
 
 /// Counts windows. Runs all other rules by compare-and-swap, and all rules if units are leased.
@@ -72,23 +63,18 @@ async fn memcached(url: &str, args: &Args) -> Result<Opened, String> {
     let builder = MemcachedConnection::builder(url).response_timeout(connection_timeout(args));
     let now = builder.clone().connect().await;
     let (connection, is_there) = now_or_later(now, || builder.connect_lazy(), args)?;
-    match CountedRule::try_from(args.rule.clone()) {
-        // A file may have any rule.
-        Ok(rule) if args.lease.is_none() && args.config.is_none() => {
-            let counters = MemcachedCounters::<CountedRule>::new(connection).boxed();
-            let share = share(args).and_then(CountedRule::try_from);
-            let fleet = |store| synced_or_not(store, args);
-            let (store, handover) = guard(counters, is_there, &rule, share, args, fleet).await?;
-            Ok(Opened::Counted(rule, store, handover))
-        }
-        _ => {
-            // Shorter than the timeout of a request, so that a lost race is reported as contention
-            // and not as a silent server.
-            let deadline = args.store_timeout * 4 / 5;
-            let swaps = Memcached::<AnyRule>::builder_on(connection).deadline(deadline);
-            any(swaps.build().boxed(), is_there, args).await
-        }
-    }
+    // A file may have any rule.
+    let counts = args.lease.is_none() && args.config.is_none() && args.rule.slicing().is_ok();
+    let store = if counts {
+        MemcachedCounters::<AnyRule>::new(connection).boxed()
+    } else {
+        // Shorter than the timeout of a request, so that a lost race is reported as contention and
+        // not as a silent server.
+        let deadline = args.store_timeout * 4 / 5;
+        let swaps = Memcached::<AnyRule>::builder_on(connection).deadline(deadline);
+        swaps.build().boxed()
+    };
+    guard(store, is_there, args).await
 }
 
 /// Returns a timeout longer than that of a request, so that one slow answer does not close the
@@ -130,51 +116,10 @@ fn describe(args: &Args, error: &store::StoreError) -> String {
     format!("--store {}: {error}{advice}", args.store)
 }
 
-/// Returns the rule that this server uses while the store is unreachable.
-fn share(args: &Args) -> Result<AnyRule, Error> {
-    args.rule.node_share(1, args.nodes)
-}
-
-/// Guards a store that runs every rule.
-async fn any(remote: Remote<AnyRule>, is_there: bool, args: &Args) -> Result<Opened, String> {
-    let fleet = |store: Guarded<AnyRule>| match &args.lease {
-        Some(config) => {
-            let leased = store.leased(config.clone());
-            (leased.clone().boxed(), Handover::of_leases(leased))
-        }
-        None => synced_or_not(store, args),
-    };
-    let (store, handover) = guard(remote, is_there, &args.rule, share(args), args, fleet).await?;
-    Ok(Opened::Any(args.rule.clone(), store, handover))
-}
-
-/// Adds background synchronisation if `--sync` is given.
-fn synced_or_not<Rule>(store: Guarded<Rule>, args: &Args) -> (Remote<Rule>, Handover)
-where
-    Rule: Syncable,
-{
-    match &args.sync {
-        Some(config) => {
-            let synced = store.synced(config.clone());
-            (synced.clone().boxed(), Handover::of_admissions(synced))
-        }
-        None => (store.boxed(), Handover::nothing()),
-    }
-}
-
 /// Wraps a store that can fail. From the inside out: a timeout, a circuit breaker, leases or
 /// background synchronisation, remembered refusals, and a fallback.
-async fn guard<Rule>(
-    remote: Remote<Rule>,
-    is_there: bool,
-    rule: &Rule,
-    share: Result<Rule, Error>,
-    args: &Args,
-    fleet: impl FnOnce(Guarded<Rule>) -> (Remote<Rule>, Handover),
-) -> Result<(AnyStore<Rule>, Handover), String>
-where
-    Rule: Algorithm + PartialEq,
-{
+async fn guard(remote: Remote, is_there: bool, args: &Args) -> Result<Opened, String> {
+    let rule = &args.rule;
     // A rule that this store cannot run must fail at the start, not in every request.
     let policy = Policy::default();
     let ask = Ask::new(&policy, rule, Key::shared("start"), Cost::ONE);
@@ -185,7 +130,7 @@ where
     let store = remote
         .timeout(args.store_timeout)
         .circuit_breaker(CircuitBreakerConfig::new().open_for(PAUSES[0], PAUSES[1]));
-    let (store, handover) = fleet(store);
+    let (store, handover) = fleet(store, args);
     // Of a rule that cannot be leased, or not for so long, or pushed later.
     let flag = if args.sync.is_some() {
         "--sync"
@@ -203,14 +148,29 @@ where
         OnStoreError::Open => store.fail_open().boxed(),
         OnStoreError::Closed => store.fail_closed().boxed(),
         OnStoreError::Local => {
-            let share = share.map_err(|error| {
-                let nodes = args.nodes;
+            let nodes = args.nodes;
+            let share = rule.node_share(1, nodes).map_err(|error| {
                 format!("--on-store-error local, --nodes {nodes}: {error}; here, take `open` or `closed`")
             })?;
             // With a rule that surely has a share: `.share(1, nodes)`.
             let local = store.fall_back_to(Local::new());
-            local.rule(move |_: &Rule| Some(share.clone())).boxed()
+            local.rule(move |_: &AnyRule| Some(share.clone())).boxed()
         }
     };
     Ok((store, handover))
+}
+
+/// Adds leases if `--lease` is given, or background synchronisation if `--sync` is.
+fn fleet(store: Guarded, args: &Args) -> (Remote, Handover) {
+    match (&args.lease, &args.sync) {
+        (Some(config), _) => {
+            let leased = store.leased(config.clone());
+            (leased.clone().boxed(), Handover::of_leases(leased))
+        }
+        (None, Some(config)) => {
+            let synced = store.synced(config.clone());
+            (synced.clone().boxed(), Handover::of_admissions(synced))
+        }
+        (None, None) => (store.boxed(), Handover::nothing()),
+    }
 }

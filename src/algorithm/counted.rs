@@ -1,10 +1,9 @@
 //! Rules for stores that can only add to counters and return totals.
 
-use std::{fmt, num::NonZeroU64, str::FromStr, time::Duration};
+use std::{fmt, num::NonZeroU64, time::Duration};
 
-use super::{Algorithm, AnyRule, AnyState, FixedWindow, SlidingWindow, StateKind, Step, any::Own};
+use super::{Algorithm, AnyRule, AnyState, SlidingWindow, any::Own};
 use crate::{
-    decision::{Charge, Cost, Decision},
     error::Error,
     quota::{Written, fmt_duration},
     time::Timestamp,
@@ -27,9 +26,8 @@ use crate::{
 #[diagnostic::on_unimplemented(
     message = "the rule `{Self}` cannot be run by counters, which only add and return the total",
     label = "not a window that can be counted",
-    note = "counters run `FixedWindow`, `SlidingWindow`, and `CountedRule`, which `CountedRule::try_from(rule)` makes of an \
-            `AnyRule`; for another rule take a store that compares and swaps (`CasStore`), one that runs a script \
-            (`Redis`), or `Local`",
+    note = "counters run `FixedWindow`, `SlidingWindow`, and an `AnyRule` that is one of them; for another rule take a store \
+            that compares and swaps (`CasStore`), one that runs a script (`Redis`), or `Local`",
     note = "counters cannot keep the longest of several instants, so they keep no blocks of keys (`with_blocks`)"
 )]
 pub trait Counted: Algorithm {
@@ -38,7 +36,7 @@ pub trait Counted: Algorithm {
     /// # Errors
     ///
     /// When the windows do not depend on time alone, such as those that begin with a key's first
-    /// call.
+    /// call, and for an [`AnyRule`] that is no window.
     fn slicing(&self) -> Result<Slicing, Error>;
 
     /// Returns the state of a key with these totals, as written at `at`. `None` if the key has
@@ -190,149 +188,28 @@ impl fmt::Debug for Slicing {
     }
 }
 
-/// A rule for counters, chosen at run time: a fixed window of the calendar, or a sliding window.
-///
-/// It parses from the same text as [`AnyRule`], and its output parses back. With the feature
-/// `serde`, it is serialized as a string.
-///
-/// ```
-/// use tollgate::{AnyRule, CountedRule};
-///
-/// let rule: CountedRule = "sliding-window 100/1m slices=4".parse()?;
-/// assert_eq!(rule.to_string(), "sliding-window 100/1m slices=4");
-///
-/// let bucket: AnyRule = "token-bucket 100/1m".parse()?;
-/// let error = CountedRule::try_from(bucket).unwrap_err();
-/// assert!(error.to_string().contains("expected `fixed-window` or `sliding-window`"));
-/// # Ok::<(), tollgate::Error>(())
-/// ```
-// Invariant: a window that counters can run.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct CountedRule(AnyRule);
-
-impl CountedRule {
-    /// Returns the rule as an [`AnyRule`], for stores that run any algorithm.
-    pub const fn as_any(&self) -> &AnyRule {
-        &self.0
-    }
-}
-
-impl TryFrom<AnyRule> for CountedRule {
-    type Error = Error;
-
-    /// # Errors
-    ///
-    /// When counters cannot run the rule. The error names the rules that they can run, and what to
-    /// use for this one.
-    fn try_from(rule: AnyRule) -> Result<Self, Error> {
-        slicing_of(&rule).map(|_| Self(rule))
-    }
-}
-
-fn slicing_of(rule: &AnyRule) -> Result<Slicing, Error> {
-    match rule {
-        AnyRule::FixedWindow(rule) => rule.slicing(),
-        AnyRule::SlidingWindow(rule) => rule.slicing(),
-        AnyRule::All(_) => Err(Error::new(format!(
-            "counters cannot run `{rule}` as one rule: expected `fixed-window` or `sliding-window` alone; give \
-             the layer another limit for each (`.also(…)`), or take a store that compares and swaps, runs a script, or is in \
-             memory"
-        ))),
-        _ => Err(Error::new(format!(
-            "counters cannot run `{rule}`: expected `fixed-window` or `sliding-window`, which only add up; for other \
-             rules take a store that compares and swaps, runs a script, or is in memory"
-        ))),
-    }
-}
-
-impl From<CountedRule> for AnyRule {
-    fn from(rule: CountedRule) -> Self {
-        rule.0
-    }
-}
-
-impl From<SlidingWindow> for CountedRule {
-    fn from(rule: SlidingWindow) -> Self {
-        Self(rule.into())
-    }
-}
-
-impl TryFrom<FixedWindow> for CountedRule {
-    type Error = Error;
-
-    /// # Errors
-    ///
-    /// When windows begin [from the first call](FixedWindow::from_first_call).
-    fn try_from(rule: FixedWindow) -> Result<Self, Error> {
-        AnyRule::from(rule).try_into()
-    }
-}
-
-impl Algorithm for CountedRule {
-    type State = AnyState;
-
-    #[inline]
-    fn step(&self, state: &mut Option<AnyState>, now: Timestamp, cost: Cost) -> Step {
-        self.0.step(state, now, cost)
-    }
-
-    fn look(&self, state: Option<&AnyState>, now: Timestamp) -> Decision {
-        self.0.look(state, now)
-    }
-
-    fn settle(&self, state: &mut Option<AnyState>, charge: &Charge, now: Timestamp, actual: u64) {
-        self.0.settle(state, charge, now, actual);
-    }
-
-    fn forgettable_at(&self, state: &AnyState) -> Timestamp {
-        self.0.forgettable_at(state)
-    }
-
-    #[inline]
-    fn state_kind(&self) -> StateKind {
-        self.0.state_kind()
-    }
-
-    #[inline]
-    fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
-        self.0.for_key(digest).map(Self)
-    }
-}
-
-impl Counted for CountedRule {
+impl Counted for AnyRule {
     fn slicing(&self) -> Result<Slicing, Error> {
-        slicing_of(&self.0)
+        match self {
+            Self::FixedWindow(rule) => rule.slicing(),
+            Self::SlidingWindow(rule) => rule.slicing(),
+            Self::All(_) => Err(Error::new(format!(
+                "counters cannot run `{self}` as one rule: expected `fixed-window` or `sliding-window` alone; give \
+                 the layer another limit for each (`.also(…)`), or take a store that compares and swaps, runs a script, or is in \
+                 memory"
+            ))),
+            _ => Err(Error::new(format!(
+                "counters cannot run `{self}`: expected `fixed-window` or `sliding-window`, which only add up; for other \
+                 rules take a store that compares and swaps, runs a script, or is in memory"
+            ))),
+        }
     }
 
     fn state_of_totals(&self, totals: &[u64], at: Timestamp) -> Option<AnyState> {
-        match &self.0 {
-            AnyRule::FixedWindow(rule) => rule.state_of_totals(totals, at).map(Own::into_any),
-            AnyRule::SlidingWindow(rule) => rule.state_of_totals(totals, at).map(Own::into_any),
+        match self {
+            Self::FixedWindow(rule) => rule.state_of_totals(totals, at).map(Own::into_any),
+            Self::SlidingWindow(rule) => rule.state_of_totals(totals, at).map(Own::into_any),
             _ => None,
         }
     }
 }
-
-impl FromStr for CountedRule {
-    type Err = Error;
-
-    /// Parses `fixed-window 100/1m offset=10s`, `sliding-window 100/1m slices=4`.
-    fn from_str(text: &str) -> Result<Self, Error> {
-        text.parse::<AnyRule>()?.try_into()
-    }
-}
-
-impl fmt::Display for CountedRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::Debug for CountedRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CountedRule({self})")
-    }
-}
-
-#[cfg(feature = "serde")]
-crate::quota::as_text!(CountedRule);

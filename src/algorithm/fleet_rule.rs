@@ -8,8 +8,8 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    Algorithm, All, AnyRule, Counted, CountedRule, FixedWindow, SlidingLog, SlidingWindow,
-    TokenBucket, Validity, any::Own, packed::InMemory,
+    Algorithm, All, AnyRule, Counted, FixedWindow, SlidingLog, SlidingWindow, TokenBucket,
+    Validity, any::Own, packed::InMemory,
 };
 use crate::{
     decision::Decision,
@@ -82,7 +82,7 @@ use crate::{
 /// ```
 #[diagnostic::on_unimplemented(
     message = "the nodes of a fleet cannot decide by the rule `{Self}`",
-    note = "a fleet has `TokenBucket`, `FixedWindow`, `SlidingWindow`, `SlidingLog`, pairs of them, `AnyRule` and `CountedRule`; for another \
+    note = "a fleet has `TokenBucket`, `FixedWindow`, `SlidingWindow`, `SlidingLog`, pairs of them, and `AnyRule`; for another \
             rule leave `.leased(…)`, `.synced(…)` and `.share(…)` out, so that the store decides each call"
 )]
 pub trait FleetRule: Algorithm + PartialEq {
@@ -199,7 +199,7 @@ pub trait Leasable: FleetRule {}
 /// [`check_sync`](FleetRule::check_sync).
 #[diagnostic::on_unimplemented(
     message = "units of the rule `{Self}` cannot be pushed to the store later",
-    note = "background synchronisation is for `TokenBucket`, `FixedWindow`, `SlidingWindow`, pairs of them, `AnyRule` and `CountedRule`; for another rule leave \
+    note = "background synchronisation is for `TokenBucket`, `FixedWindow`, `SlidingWindow`, pairs of them, and `AnyRule`; for another rule leave \
             `.synced(…)` out, so that the store decides each call"
 )]
 pub trait Syncable: FleetRule {}
@@ -220,7 +220,7 @@ pub trait Syncable: FleetRule {}
 /// ```
 #[diagnostic::on_unimplemented(
     message = "the rule `{Self}` cannot be divided among nodes",
-    note = "shares are of `TokenBucket`, `FixedWindow`, `SlidingWindow`, `SlidingLog`, pairs of them, `AnyRule` and `CountedRule`; for another \
+    note = "shares are of `TokenBucket`, `FixedWindow`, `SlidingWindow`, `SlidingLog`, pairs of them, and `AnyRule`; for another \
             rule return the rule of one node from `.rule(|rule| …)` instead of `.share(…)`"
 )]
 pub trait Shareable: FleetRule {}
@@ -236,8 +236,8 @@ macro_rules! marked {
 
 marked! {
     Leasable: TokenBucket, FixedWindow, SlidingWindow, SlidingLog, All, AnyRule;
-    Syncable: TokenBucket, FixedWindow, SlidingWindow, All, AnyRule, CountedRule;
-    Shareable: TokenBucket, FixedWindow, SlidingWindow, SlidingLog, All, AnyRule, CountedRule;
+    Syncable: TokenBucket, FixedWindow, SlidingWindow, All, AnyRule;
+    Shareable: TokenBucket, FixedWindow, SlidingWindow, SlidingLog, All, AnyRule;
 }
 
 /// Does something with a rule of a fleet, or something else with another one.
@@ -578,25 +578,6 @@ impl FleetRule for AnyRule {
 
     fn used_of_share(&self, state: Option<&Self::State>, at: Timestamp, nodes: u64) -> u64 {
         of_fleet!(self, rule => rule.used_of_share(state.and_then(Own::in_any), at, nodes), _other => u64::MAX)
-    }
-}
-
-impl FleetRule for CountedRule {
-    fn check_sync(&self) -> Result<(), Error> {
-        self.as_any().check_sync()
-    }
-
-    fn can_merge(&self, first: Timestamp, later: Timestamp) -> bool {
-        self.as_any().can_merge(first, later)
-    }
-
-    fn has_expired(&self, state: Option<&Self::State>, at: Timestamp) -> bool {
-        self.as_any().has_expired(state, at)
-    }
-
-    fn node_share(&self, numerator: u64, denominator: u64) -> Result<Self, Error> {
-        let share = self.as_any().node_share(numerator, denominator)?;
-        share.try_into()
     }
 }
 

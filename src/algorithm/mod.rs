@@ -46,7 +46,7 @@ pub use self::{
     block::Block,
     blockable::Blockable,
     codec::Codec,
-    counted::{Counted, CountedRule, Slicing},
+    counted::{Counted, Slicing},
     fleet_rule::{FleetRule, Leasable, Shareable, Syncable},
     packed::BuiltIn,
     scripted::Scripted,

@@ -8,7 +8,7 @@
 //! | local | anything, in this process | [`Local`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //! | script | a program beside the data | [`Redis`] (feature `redis`), anything that implements [`Evaluate`] | every rule that is [`Scripted`](crate::algorithm::Scripted) |
 //! | compare-and-swap | replace a value if it has not been written since it was read | [`Memcached`] (feature `memcached`), [`CasStore`] (feature `tokio`) over anything that implements [`CompareAndSwap`] | every rule whose state has a [`Codec`](crate::algorithm::Codec) |
-//! | counter | add, and return the total | [`MemcachedCounters`] (feature `memcached`), [`CounterStore`] (feature `tokio`) over anything that implements [`Increment`] | [`FixedWindow`](crate::FixedWindow), [`SlidingWindow`](crate::SlidingWindow), [`CountedRule`](crate::CountedRule) |
+//! | counter | add, and return the total | [`MemcachedCounters`] (feature `memcached`), [`CounterStore`] (feature `tokio`) over anything that implements [`Increment`] | [`FixedWindow`](crate::FixedWindow), [`SlidingWindow`](crate::SlidingWindow), an [`AnyRule`](crate::AnyRule) of them |
 //! | transaction | a lock, or a transaction, in this process | [`Transactional`] over anything that implements [`Transact`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //! | your own | as you choose | anything that implements [`Store`], by a [`Transaction`] | every [`Algorithm`](crate::algorithm::Algorithm) |
 //!

@@ -8,7 +8,7 @@ use http::{Request, Response, StatusCode};
 use support::servers;
 use tokio::sync::Notify;
 use tollgate::{
-    AnyRule, CountedRule, Policy, RateLimitLayer,
+    AnyRule, Policy, RateLimitLayer,
     algorithm::Algorithm,
     prelude::*,
     store::{
@@ -103,12 +103,10 @@ async fn a_client_that_always_hangs_up_is_refused_in_memcached() {
 async fn a_client_that_always_hangs_up_is_refused_by_counters_in_memcached() {
     let server = servers::Memcached::start();
     let url = format!("memcached://{}", server.address());
-    let store = MemcachedCounters::<CountedRule>::connect(url)
-        .await
-        .unwrap();
+    let store = MemcachedCounters::<AnyRule>::connect(url).await.unwrap();
     let store = store.fail_closed().boxed();
     for text in ["fixed-window 4/1d", "sliding-window 6/1d slices=4"] {
-        let rule: CountedRule = text.parse().unwrap();
+        let rule: AnyRule = text.parse().unwrap();
         leave_until_refused(rule, store.clone(), &text[..5], || ()).await;
     }
 }

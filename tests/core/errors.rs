@@ -4,9 +4,9 @@
 use std::{error::Error as _, fmt, fs, path::Path, time::Duration};
 
 use tollgate::{
-    AnyRule, CountedRule, FixedWindow, LeakyBucket, Limit, Policy, Quota, RateLimitLayer,
-    TokenBucket, WarmUp, WarmUpSpaced,
-    algorithm::Slicing,
+    AnyRule, FixedWindow, LeakyBucket, Limit, Policy, Quota, RateLimitLayer, TokenBucket, WarmUp,
+    WarmUpSpaced,
+    algorithm::{Counted, Slicing},
     key::{AnyKey, ForwardedFor, Header, PeerIp},
     pace::RoundRobin,
     respond::Headers,
@@ -166,7 +166,9 @@ fn settings() -> Vec<(tollgate::Error, Parts)> {
             ],
         ),
         (
-            "token-bucket 1/s".parse::<CountedRule>().unwrap_err(),
+            AnyRule::from(TokenBucket::per_second(1))
+                .slicing()
+                .unwrap_err(),
             [
                 "counters cannot run",
                 "expected `fixed-window`",

@@ -5,7 +5,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tollgate::{
     AnyRule, FixedWindow, TokenBucket,
-    algorithm::CountedRule,
     key::Key,
     store::{
         Backend, Memcached, MemcachedConnection, MemcachedConnectionBuilder, MemcachedCounters,
@@ -176,7 +175,7 @@ async fn both_stores_decide_by_the_clock_that_is_set() {
     let connection = connect(&server).await;
     let swaps = Memcached::<AnyRule>::builder_on(connection.clone());
     let swaps = swaps.clock(clock.clone()).build();
-    let counters = MemcachedCounters::<CountedRule>::builder_on(connection);
+    let counters = MemcachedCounters::<AnyRule>::builder_on(connection);
     let counters = counters.clock(clock.clone()).build();
     let rules = ["token-bucket 5/1h", "leaky-bucket 20/1m queue=4"];
     let rules = rules.map(|rule| rule.parse::<AnyRule>().unwrap());
@@ -189,7 +188,7 @@ async fn both_stores_decide_by_the_clock_that_is_set() {
     assert_eq!(report.left_out(), [Law::Fault]);
 
     let rules = ["fixed-window 6/1h", "sliding-window 6/1h slices=4"];
-    let rules = rules.map(|rule| rule.parse::<CountedRule>().unwrap());
+    let rules = rules.map(|rule| rule.parse::<AnyRule>().unwrap());
     let suite = Suite::with_rules(counters, rules).clock(clock);
     let suite = suite.spawn(tokio::spawn).settling_back().timelines(2);
     let report = suite.repeating_deltas().without(Law::Change).run().await;

@@ -9,7 +9,7 @@ use rules::RULES;
 use support::Random;
 use tollgate::{
     AnyRule, Cost, SlidingLog, SlidingWindow, Timestamp,
-    algorithm::{Algorithm, Codec, CountedRule},
+    algorithm::{Algorithm, Codec},
     store::{CasStats, Memcached, MemcachedCounters, Store, StoreError},
 };
 
@@ -204,10 +204,8 @@ async fn two_releases_of_counters_admit_the_limit_of_each() {
     }
     assert_eq!(admitted, [30, 20]);
     // A reset reaches what the store was told of.
-    let admin: MemcachedCounters<CountedRule> = MemcachedCounters::new(connect(&server).await);
-    admin
-        .learn(&CountedRule::try_from(fixed.rule).unwrap())
-        .unwrap();
+    let admin: MemcachedCounters<AnyRule> = MemcachedCounters::new(connect(&server).await);
+    admin.learn(&fixed.rule.into()).unwrap();
     admin.learn(&slides.rule.into()).unwrap();
     admin.reset(policy(), &key()).await.unwrap();
     assert!(fixed.call().await && slides.call().await);

@@ -45,10 +45,10 @@ use crate::{
 /// }
 /// ```
 ///
-/// It runs [`FixedWindow`](crate::FixedWindow), [`SlidingWindow`](crate::SlidingWindow), and
-/// [`CountedRule`](crate::CountedRule) where configuration chooses. No other rule compiles; windows
-/// [from the first call](crate::FixedWindow::from_first_call), of which no counter can tell when
-/// they began, are an error of each call.
+/// It runs [`FixedWindow`](crate::FixedWindow), [`SlidingWindow`](crate::SlidingWindow), and an
+/// [`AnyRule`](crate::AnyRule) of one of them. No other rule compiles. An error of each call is an
+/// `AnyRule` of another algorithm, and windows [from the first
+/// call](crate::FixedWindow::from_first_call), of which no counter can tell when they began.
 ///
 /// # Operations per call
 ///

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tollgate::{
-    AnyRule, CountedRule, FixedWindow, SlidingLog, TokenBucket,
+    AnyRule, FixedWindow, SlidingLog, TokenBucket,
     algorithm::{Algorithm, StateKind},
 };
 
@@ -74,8 +74,6 @@ fn a_rule_has_the_same_kind_as_any_rule_and_for_each_key() {
         SlidingLog::per_hour(3).state_kind(),
         kind("sliding-log 1/s")
     );
-    let counted: CountedRule = "sliding-window 1/s".parse().unwrap();
-    assert_eq!(counted.state_kind(), kind("sliding-window 5/s"));
 
     for text in [
         "fixed-window 9/1m offset=spread",

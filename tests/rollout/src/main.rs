@@ -18,6 +18,8 @@ mod before {
 
     /// The rule of a store inside of blocks.
     pub(super) type OfBlocks = tollgate::AnyRule;
+    /// The rule of counters.
+    pub(super) type OfCounters = tollgate::CountedRule;
 
     /// Returns settings of leases of this duration.
     pub(super) fn leases(duration: Duration) -> tollgate::store::LeaseConfig {
@@ -53,6 +55,8 @@ mod now {
 
     /// The rule of a store inside of blocks.
     pub(super) type OfBlocks = tollgate::algorithm::Blockable<tollgate::AnyRule>;
+    /// The rule of counters.
+    pub(super) type OfCounters = tollgate::AnyRule;
 
     pub(super) fn leases(duration: Duration) -> tollgate::store::LeaseConfig {
         tollgate::store::LeaseConfig::new().duration(duration)

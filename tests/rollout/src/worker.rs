@@ -36,9 +36,9 @@ use tokio::{
 };
 
 use super::{
-    Ask, CasStoreBuilder, CounterStoreBuilder, OfBlocks, Settlement, StoreError,
+    Ask, CasStoreBuilder, CounterStoreBuilder, OfBlocks, OfCounters, Settlement, StoreError,
     tollgate::{
-        AnyRule, Charge, Cost, CountedRule, Decision, Policy, Verdict,
+        AnyRule, Charge, Cost, Decision, Policy, Verdict,
         key::Key,
         store::{Memcached, MemcachedConnection, MemcachedCounters, Redis, Store, StoreExt},
     },
@@ -57,12 +57,12 @@ struct Worker {
     swaps: Memcached<AnyRule>,
     redis_of_blocks: Redis<OfBlocks>,
     swaps_of_blocks: Memcached<OfBlocks>,
-    counters: MemcachedCounters<CountedRule>,
+    counters: MemcachedCounters<OfCounters>,
     connection: MemcachedConnection,
     /// The charges of `acquire`, by the `id` of their command.
     charges: RefCell<HashMap<u64, Charge>>,
     nodes: RefCell<HashMap<String, Rc<Node<AnyRule>>>>,
-    counting_nodes: RefCell<HashMap<String, Rc<Node<CountedRule>>>>,
+    counting_nodes: RefCell<HashMap<String, Rc<Node<OfCounters>>>>,
 }
 
 struct Command {
@@ -177,7 +177,7 @@ impl Worker {
         Rc::clone(node)
     }
 
-    fn counting_node(&self, name: &str) -> Rc<Node<CountedRule>> {
+    fn counting_node(&self, name: &str) -> Rc<Node<OfCounters>> {
         let mut nodes = self.counting_nodes.borrow_mut();
         let node = nodes.entry(name.to_owned()).or_insert_with(|| {
             let (_, wrapper, number) = parts(name);

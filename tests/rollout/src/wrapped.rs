@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    OfBlocks, StoreError, leases, offline, sync,
+    OfBlocks, OfCounters, StoreError, leases, offline, sync,
     tollgate::{
-        AnyRule, CountedRule,
+        AnyRule,
         store::{Blocks, BoxStore, CircuitBreakerConfig, StoreExt},
     },
 };
@@ -110,7 +110,7 @@ pub(super) fn any(name: &str, number: u64, store: BoxStore<AnyRule, StoreError>)
 pub(super) fn counted(
     name: &str,
     number: u64,
-    store: BoxStore<CountedRule, StoreError>,
-) -> Node<CountedRule> {
+    store: BoxStore<OfCounters, StoreError>,
+) -> Node<OfCounters> {
     around!(store, name, number)
 }

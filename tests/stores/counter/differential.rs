@@ -5,7 +5,7 @@ use std::time::Duration;
 use support::Random;
 use tollgate::{
     Cost, Decision, FixedWindow, Quota, SlidingWindow, Timestamp,
-    algorithm::{Algorithm, Counted, CountedRule},
+    algorithm::{Algorithm, Counted},
     key::Key,
     store::{Store, driver::Settlement},
     time::{Clock, ManualClock},
@@ -137,7 +137,7 @@ async fn rules_of_configuration_decide_as_in_memory() {
         "fixed-window 10/1m offset=spread",
         "sliding-window 10/1m slices=6",
     ] {
-        let rule: CountedRule = text.parse().unwrap();
+        let rule: AnyRule = text.parse().unwrap();
         compare_all(rule, Duration::from_secs(60), 10).await;
     }
 }

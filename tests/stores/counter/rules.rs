@@ -4,36 +4,13 @@ use std::time::Duration;
 
 use tollgate::{
     AnyRule, FixedWindow, Quota, SlidingWindow, Timestamp,
-    algorithm::{Counted, CountedRule, Slicing},
+    algorithm::{Counted, Slicing},
     key::Key,
     store::Store,
     time::ManualClock,
 };
 
 use super::{Node, acquire, cache::Cache, look, node, policy};
-
-#[test]
-fn counted_rules_are_parsed_printed_and_converted() {
-    for text in [
-        "fixed-window 100/1m",
-        "fixed-window 100/1m offset=10s",
-        "fixed-window 100/1m offset=spread",
-        "sliding-window 100/1m",
-        "sliding-window 100/1m slices=4",
-    ] {
-        let rule: CountedRule = text.parse().unwrap();
-        assert_eq!(rule.to_string(), text);
-        assert_eq!(format!("{rule:?}"), format!("CountedRule({text})"));
-        let any: AnyRule = text.parse().unwrap();
-        assert_eq!(rule.as_any(), &any);
-        assert_eq!(CountedRule::try_from(any.clone()).unwrap(), rule);
-        assert_eq!(AnyRule::from(rule), any);
-    }
-    let typed: CountedRule = SlidingWindow::per_minute(100).slices(4).into();
-    assert_eq!(typed.to_string(), "sliding-window 100/1m slices=4");
-    let typed: CountedRule = FixedWindow::per_minute(100).try_into().unwrap();
-    assert_eq!(typed.to_string(), "fixed-window 100/1m");
-}
 
 /// Each error names the rules that can be counted, and an alternative.
 #[test]
@@ -49,41 +26,18 @@ fn errors_for_other_rules_name_an_alternative() {
         "fixed-window 10/1s & fixed-window 100/1m",
         "fixed-window 100/1m from=first-call",
     ] {
-        let error = text.parse::<CountedRule>().unwrap_err().to_string();
+        let rule: AnyRule = text.parse().unwrap();
+        let error = rule.slicing().unwrap_err().to_string();
         assert!(error.contains("cannot run `"), "{error}");
         assert!(error.contains("expected"), "{error}");
         assert!(
             error.contains("a store that compares and swaps") || error.contains(".also("),
             "{error}"
         );
-        let any: AnyRule = text.parse().unwrap();
-        assert_eq!(CountedRule::try_from(any).unwrap_err().to_string(), error);
     }
     let first_call = FixedWindow::per_minute(100).from_first_call();
-    let error = CountedRule::try_from(first_call).unwrap_err().to_string();
+    let error = first_call.slicing().unwrap_err().to_string();
     assert!(error.contains("`offset=spread`"), "{error}");
-    assert_eq!(
-        "fixed-window 1/1x"
-            .parse::<CountedRule>()
-            .unwrap_err()
-            .column(),
-        Some(17)
-    );
-}
-
-#[cfg(feature = "serde")]
-#[test]
-fn rules_are_strings_in_serde() {
-    let rule: CountedRule = serde_json::from_str("\"sliding-window 100/1m slices=4\"").unwrap();
-    assert_eq!(
-        serde_json::to_string(&rule).unwrap(),
-        "\"sliding-window 100/1m slices=4\""
-    );
-    let error = serde_json::from_str::<CountedRule>("\"token-bucket 1/s\"").unwrap_err();
-    assert!(
-        error.to_string().contains("expected `fixed-window`"),
-        "{error}"
-    );
 }
 
 /// The type allows the rule, so each call is an error. It never shares a window with others.
@@ -110,7 +64,7 @@ async fn windows_from_the_first_call_are_errors_of_calls() {
 async fn a_reset_clears_all_windows_that_were_used() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock);
-    let store: Node<CountedRule> = node(&cache, &clock);
+    let store: Node<AnyRule> = node(&cache, &clock);
     let rules = [
         "fixed-window 5/1h",
         "fixed-window 5/1h offset=7m",
@@ -118,7 +72,7 @@ async fn a_reset_clears_all_windows_that_were_used() {
         "sliding-window 5/1h slices=60",
         "sliding-window 9/1m",
     ]
-    .map(|rule| rule.parse::<CountedRule>().unwrap());
+    .map(|rule| rule.parse::<AnyRule>().unwrap());
     for _ in 0..3 {
         for rule in &rules {
             assert!(acquire(&store, rule, 1).await.unwrap().is_admitted());
@@ -178,8 +132,8 @@ async fn more_windows_than_are_remembered_are_an_error_of_a_reset() {
 #[tokio::test]
 async fn counters_outlast_a_change_of_the_limit() {
     let clock = ManualClock::default();
-    let store: Node<CountedRule> = node(&Cache::new(&clock), &clock);
-    let rule = |text: &str| text.parse::<CountedRule>().unwrap();
+    let store: Node<AnyRule> = node(&Cache::new(&clock), &clock);
+    let rule = |text: &str| text.parse::<AnyRule>().unwrap();
     acquire(&store, &rule("fixed-window 10/1h"), 8)
         .await
         .unwrap();
@@ -198,12 +152,12 @@ async fn counters_outlast_a_change_of_the_limit() {
 
 /// Returns the admissions of each of two rules around the end of a window. Rule `turns[n % 4]`
 /// decides call `n`.
-async fn around_a_boundary(rules: &[CountedRule; 2], turns: &[usize]) -> [u64; 2] {
+async fn around_a_boundary(rules: &[AnyRule; 2], turns: &[usize]) -> [u64; 2] {
     // The last 20 minutes of an hour, and the first 20 of the next one.
     let clock = ManualClock::new(Timestamp::from_nanos((3_600_000 + 40 * 60) * 1_000_000_000));
     let cache = Cache::new(&clock);
     // Two releases.
-    let nodes: [Node<CountedRule>; 2] = [node(&cache, &clock), node(&cache, &clock)];
+    let nodes: [Node<AnyRule>; 2] = [node(&cache, &clock), node(&cache, &clock)];
     let mut admitted = [0; 2];
     for _ in 0..40 {
         for turn in turns {
