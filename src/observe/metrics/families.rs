@@ -1,7 +1,8 @@
 //! All metrics: their names, types, units and descriptions.
 //!
-//! A metric of one field of a [snapshot](crate::stats) is declared with the field; all others are
-//! in the list here. The table on the page for operators is compared with them.
+//! A metric of one field of a [snapshot](crate::stats) is declared with the field, and one of a
+//! number of a store, a wrapper or a layer where it is [published](publish); all others are in the
+//! list here. The table on the page for operators is compared with them.
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit, with_recorder};
 
@@ -16,7 +17,7 @@ macro_rules! families {
             pub(super) const $FAMILY: Family = Family($name);
         )*
 
-        /// The metrics that are no fields of snapshots, or of several, and their descriptions.
+        /// The metrics that have several series, and their descriptions.
         const SHARED: &[(Family, &str)] = &[$(($FAMILY, concat!($($doc, "\n"),+)),)*];
     };
 }
@@ -42,16 +43,6 @@ families! {
     /// Requests without a key; the server's fault if it lacks what a key is made of.
     MISSING_KEYS = "tollgate_missing_keys_total";
 
-    // Published for a layer.
-    /// Delayed or waiting requests that were dropped before their turn.
-    LAYER_CANCELLED = "tollgate_layer_cancelled_total";
-    /// Limits that share the states of this layer's now, as both have no name.
-    LAYER_COLLISIONS = "tollgate_layer_collisions";
-    /// Requests that were refused, or decided twice, because the server is set up wrongly.
-    LAYER_MISCONFIGURED = "tollgate_layer_misconfigured_total";
-    /// Charges that may not have been corrected, in the layer's store.
-    LAYER_UNSETTLED = "tollgate_layer_unsettled_total";
-
     // Published for a layer of a file.
     /// Files of limits that took the place of another one, or had mistakes.
     LIMITS_FILES = "tollgate_limits_files_total";
@@ -74,58 +65,18 @@ families! {
     INTROSPECT_TOKENS = "tollgate_introspect_tokens";
 
     // Published for any store.
-    /// Calls that the store failed.
-    STORE_FAILURES = "tollgate_store_failures_total";
-    /// Calls that failed because the server takes no writes.
-    STORE_UNWRITTEN = "tollgate_store_unwritten_total";
-    /// Calls that lost every race for a key.
-    STORE_CONTENTIONS = "tollgate_store_contentions_total";
-    /// Calls that the store does not support.
-    STORE_UNSUPPORTED = "tollgate_store_unsupported_total";
     /// Settlements that failed, may have failed, or refunded nothing.
     STORE_UNSETTLED = "tollgate_store_unsettled_total";
-    /// Calls without an answer within the deadline.
-    STORE_TIMEOUTS = "tollgate_store_timeouts_total";
 
-    // Published for wrappers.
+    // Published for a circuit breaker.
     /// 1 for the state of the circuit breaker, 0 for the others; with several shards, the worst
     /// state.
     CIRCUIT_STATE = "tollgate_circuit_state";
-    /// Times that a circuit opened.
-    CIRCUIT_OPENED = "tollgate_circuit_opened_total";
-    /// Calls that failed without reaching the store.
-    CIRCUIT_REJECTED = "tollgate_circuit_rejected_total";
-    /// Calls that probed the store while the circuit was half-open.
-    CIRCUIT_PROBES = "tollgate_circuit_probes_total";
-    /// Calls that the local store decided.
-    FALLBACK_DECIDED = "tollgate_fallback_decided_total";
-    /// Calls that were refused because this node has no share of their rule.
-    FALLBACK_TURNED_AWAY = "tollgate_fallback_turned_away_total";
-    /// Cached refusals, including those that have ended.
-    REMEMBERED_REFUSALS = "tollgate_remembered_refusals";
-    /// Calls that were refused from the cache.
-    REMEMBERED_HITS = "tollgate_remembered_refusals_hits_total";
-    /// Refusals that were stored in the cache.
-    REMEMBERED_STORED = "tollgate_remembered_refusals_stored_total";
-    /// Refusals that were evicted from the cache before they ended.
-    REMEMBERED_EVICTED = "tollgate_remembered_refusals_evicted_total";
-    /// Blocks of keys that this process made.
-    BLOCKS_MADE = "tollgate_blocks_made_total";
-    /// Blocks that could not be made.
-    BLOCKS_FAILED = "tollgate_blocks_failed_total";
-    /// Calls that were refused because a key was blocked.
-    BLOCKS_REFUSED = "tollgate_blocks_refused_total";
-    /// Refusals that do not lead to a block, because too many other keys were refused.
-    BLOCKS_UNCOUNTED = "tollgate_blocks_uncounted_refusals_total";
-
-    // Published for stores of counters, as `MemcachedCounters`.
-    /// Counters whose value was not a number and was removed.
-    MEMCACHED_HEALED = "tollgate_memcached_healed_total";
 }
 
 /// Registers the units and descriptions of all metrics.
 pub(super) fn describe_all() {
-    for (family, doc) in SHARED {
+    for (family, doc) in SHARED.iter().chain(publish::OWN) {
         family.describe(doc);
     }
     publish::describe_snapshots();
@@ -153,7 +104,7 @@ static METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, Some
 /// A metric with all its time series, which differ in their labels. Its type and its unit are those
 /// of the suffix of its name.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Family(&'static str);
+pub(super) struct Family(pub(super) &'static str);
 
 /// The type of a metric.
 #[derive(Clone, Copy, Debug)]
@@ -184,8 +135,12 @@ impl Family {
         }
     }
 
-    /// Registers the unit and the description: the first paragraph of the documentation.
+    /// Registers the unit and the description: the first paragraph of the documentation, if there
+    /// is any.
     fn describe(self, doc: &str) {
+        if doc.is_empty() {
+            return;
+        }
         let paragraph = doc
             .lines()
             .map(str::trim)

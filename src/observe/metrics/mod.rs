@@ -24,8 +24,8 @@ use foldhash::fast::FixedState;
 use metrics::{Counter, Gauge, Label};
 
 use self::families::{
-    DELAY, DRY_RUN, EXEMPT, HELD_UNITS, MISSING_KEYS, MOST_HELD_UNITS, OUTLASTED_UNITS, REQUESTS,
-    SETTLED_UNITS,
+    DELAY, DRY_RUN, EXEMPT, Family, HELD_UNITS, MISSING_KEYS, MOST_HELD_UNITS, OUTLASTED_UNITS,
+    REQUESTS, SETTLED_UNITS,
 };
 use super::{Event, Observer};
 use crate::{
@@ -373,6 +373,16 @@ impl PolicyTable {
     }
 }
 
+/// Registers the counters of a family for a policy, one for each value of a further label.
+fn counters<const N: usize>(
+    family: Family,
+    policy: &Label,
+    label: &'static str,
+    values: [&'static str; N],
+) -> [Counter; N] {
+    values.map(|value| family.counter(vec![policy.clone(), Label::from_static_parts(label, value)]))
+}
+
 /// Updates a counter without a change.
 fn touch<'a>(counters: impl IntoIterator<Item = &'a Counter>) {
     for counter in counters {
@@ -384,28 +394,10 @@ fn touch<'a>(counters: impl IntoIterator<Item = &'a Counter>) {
 #[derive(Debug)]
 struct PolicyMetrics {
     label: Label,
-    admitted: Counter,
-    delayed: Counter,
-    refused: Counter,
-    undecided_admitted: Counter,
-    undecided_refused: Counter,
-    settled: OnceLock<SettledUnits>,
-    dry_run: OnceLock<DryRunVerdicts>,
+    requests: [Counter; 5],
+    settled: OnceLock<[Counter; 2]>,
+    dry_run: OnceLock<[Counter; 4]>,
     held: OnceLock<HeldUnits>,
-}
-
-#[derive(Debug)]
-struct SettledUnits {
-    returned: Counter,
-    added: Counter,
-}
-
-#[derive(Debug)]
-struct DryRunVerdicts {
-    admitted: Counter,
-    delayed: Counter,
-    refused: Counter,
-    undecided: Counter,
 }
 
 /// The units that are held now, and the most so far.
@@ -478,16 +470,15 @@ impl PolicyMetrics {
     /// Registers the metrics of the policy of this name.
     fn new(policy: &str) -> Self {
         let label = Label::new("policy", policy.to_owned());
-        let outcome = |outcome| {
-            let outcome = Label::from_static_parts("outcome", outcome);
-            REQUESTS.counter(vec![label.clone(), outcome])
-        };
+        let outcomes = [
+            "admitted",
+            "delayed",
+            "refused",
+            "undecided_admitted",
+            "undecided_refused",
+        ];
         Self {
-            admitted: outcome("admitted"),
-            delayed: outcome("delayed"),
-            refused: outcome("refused"),
-            undecided_admitted: outcome("undecided_admitted"),
-            undecided_refused: outcome("undecided_refused"),
+            requests: counters(REQUESTS, &label, "outcome", outcomes),
             settled: OnceLock::new(),
             dry_run: OnceLock::new(),
             held: OnceLock::new(),
@@ -497,42 +488,40 @@ impl PolicyMetrics {
 
     #[inline]
     fn admitted(&self) {
-        self.admitted.increment(1);
+        let [admitted, ..] = &self.requests;
+        admitted.increment(1);
     }
 
     fn delayed(&self, wait: Duration) {
-        self.delayed.increment(1);
+        let [_, delayed, ..] = &self.requests;
+        delayed.increment(1);
         // Registered each time: it cannot be kept in use without a value.
         DELAY.histogram(vec![self.label.clone()]).record(wait);
     }
 
     #[inline]
     fn refused(&self) {
-        self.refused.increment(1);
+        let [_, _, refused, ..] = &self.requests;
+        refused.increment(1);
     }
 
     fn undecided(&self, decision: &Decision) {
+        let [.., admitted, refused] = &self.requests;
         let counter = if decision.is_admitted() {
-            &self.undecided_admitted
+            admitted
         } else {
-            &self.undecided_refused
+            refused
         };
         counter.increment(1);
     }
 
     fn settled(&self, charged: u64, actual: u64) {
-        let settled = self.settled.get_or_init(|| {
-            let direction = |direction| {
-                let direction = Label::from_static_parts("direction", direction);
-                SETTLED_UNITS.counter(vec![self.label.clone(), direction])
-            };
-            SettledUnits {
-                returned: direction("returned"),
-                added: direction("added"),
-            }
-        });
-        settled.returned.increment(charged.saturating_sub(actual));
-        settled.added.increment(actual.saturating_sub(charged));
+        let directions = ["returned", "added"];
+        let [returned, added] = self
+            .settled
+            .get_or_init(|| counters(SETTLED_UNITS, &self.label, "direction", directions));
+        returned.increment(charged.saturating_sub(actual));
+        added.increment(actual.saturating_sub(charged));
     }
 
     /// Prepares for the end of the limit; `false` if it is still in use.
@@ -541,24 +530,9 @@ impl PolicyMetrics {
     }
 
     fn refresh(&self) {
-        touch([
-            &self.admitted,
-            &self.delayed,
-            &self.refused,
-            &self.undecided_admitted,
-            &self.undecided_refused,
-        ]);
-        if let Some(settled) = self.settled.get() {
-            touch([&settled.returned, &settled.added]);
-        }
-        if let Some(verdicts) = self.dry_run.get() {
-            touch([
-                &verdicts.admitted,
-                &verdicts.delayed,
-                &verdicts.refused,
-                &verdicts.undecided,
-            ]);
-        }
+        touch(&self.requests);
+        touch(self.settled.get().into_iter().flatten());
+        touch(self.dry_run.get().into_iter().flatten());
         if let Some(held) = self.held.get() {
             held.held_gauge.increment(0.0);
             held.most_gauge.increment(0.0);
@@ -577,23 +551,15 @@ impl PolicyMetrics {
     }
 
     fn dry_run(&self, decision: &Decision) {
-        let dry_run = self.dry_run.get_or_init(|| {
-            let verdict = |verdict| {
-                let verdict = Label::from_static_parts("verdict", verdict);
-                DRY_RUN.counter(vec![self.label.clone(), verdict])
-            };
-            DryRunVerdicts {
-                admitted: verdict("admitted"),
-                delayed: verdict("delayed"),
-                refused: verdict("refused"),
-                undecided: verdict("undecided"),
-            }
-        });
+        let verdicts = ["admitted", "delayed", "refused", "undecided"];
+        let [admitted, delayed, refused, undecided] = self
+            .dry_run
+            .get_or_init(|| counters(DRY_RUN, &self.label, "verdict", verdicts));
         let counter = match decision.verdict() {
-            Verdict::Allow | Verdict::DryRun { admitted: true } => &dry_run.admitted,
-            Verdict::Delay(_) => &dry_run.delayed,
-            Verdict::Refuse | Verdict::DryRun { admitted: false } => &dry_run.refused,
-            Verdict::Undecided { .. } => &dry_run.undecided,
+            Verdict::Allow | Verdict::DryRun { admitted: true } => admitted,
+            Verdict::Delay(_) => delayed,
+            Verdict::Refuse | Verdict::DryRun { admitted: false } => refused,
+            Verdict::Undecided { .. } => undecided,
         };
         counter.increment(1);
     }

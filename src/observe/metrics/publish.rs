@@ -5,9 +5,7 @@
 
 use std::sync::Arc;
 
-use metrics::Label;
-
-use super::families::{self, labels};
+use super::families::{self, CIRCUIT_STATE, Family, STORE_UNSETTLED, labels};
 use crate::{
     algorithm::Algorithm,
     middleware::RateLimitLayer,
@@ -151,157 +149,152 @@ snapshots! {
     crate::store::CounterStats as "store";
 }
 
-/// Returns the labels of a store.
-fn store(name: &str) -> Vec<Label> {
-    labels("store", name, &[])
+/// Implements [`Publish`] for types with metrics that are no fields of snapshots, and with what
+/// they publish of others. The documentation of a metric describes it; without any, another type
+/// here describes it.
+macro_rules! publish {
+    ($(
+        $(#[$cfg:meta])?
+        impl[$($generics:tt)*] $Type:ty as $kind:literal, |$it:ident, $name:ident| {
+            $($(#[doc = $doc:literal])* $metric:literal = $value:expr;)*
+        } $(then $others:block)?
+    )*) => {
+        $(
+            $(#[$cfg])?
+            impl<$($generics)*> Publish for $Type {
+                fn publish(&self, $name: &str) {
+                    let $it = self;
+                    $(Family($metric).set(labels($kind, $name, &[]), $value);)*
+                    $($others)?
+                }
+            }
+        )*
+
+        /// The metrics that are no fields of snapshots, and their descriptions.
+        pub(super) const OWN: &[(Family, &str)] = &[
+            $($((Family($metric), concat!($($doc, "\n"),*)),)*)*
+        ];
+    };
 }
 
-impl<L, S: Backend, R> Publish for RateLimitLayer<L, S, R> {
-    fn publish(&self, name: &str) {
-        let layer = || labels("layer", name, &[]);
-        families::LAYER_CANCELLED.set(layer(), self.cancelled());
-        families::LAYER_COLLISIONS.set(layer(), self.collisions());
-        families::LAYER_MISCONFIGURED.set(layer(), self.misconfigured());
-        families::LAYER_UNSETTLED.set(layer(), self.unsettled());
+publish! {
+    impl[L, S: Backend, R] RateLimitLayer<L, S, R> as "layer", |it, name| {
+        /// Delayed or waiting requests that were dropped before their turn.
+        "tollgate_layer_cancelled_total" = it.cancelled();
+        /// Limits that share the states of this layer's now, as both have no name.
+        "tollgate_layer_collisions" = it.collisions();
+        /// Requests that were refused, or decided twice, because the server is set up wrongly.
+        "tollgate_layer_misconfigured_total" = it.misconfigured();
+        /// Charges that may not have been corrected, in the layer's store.
+        "tollgate_layer_unsettled_total" = it.unsettled();
     }
-}
 
-#[cfg(feature = "config")]
-impl<B, S: Backend, R, Out> Publish for crate::config::RouteLimits<B, S, R, Out> {
-    fn publish(&self, name: &str) {
-        let layer = || labels("layer", name, &[]);
-        families::LAYER_CANCELLED.set(layer(), self.cancelled());
-        families::LAYER_MISCONFIGURED.set(layer(), self.misconfigured());
-        families::LAYER_UNSETTLED.set(layer(), self.unsettled());
-        self.reloads().publish(name);
+    #[cfg(feature = "config")]
+    impl[B, S: Backend, R, Out] crate::config::RouteLimits<B, S, R, Out> as "layer", |it, name| {
+        "tollgate_layer_cancelled_total" = it.cancelled();
+        "tollgate_layer_misconfigured_total" = it.misconfigured();
+        "tollgate_layer_unsettled_total" = it.unsettled();
+    } then { it.reloads().publish(name); }
+
+    #[cfg(feature = "introspect")]
+    impl[R] crate::key::introspect::Introspect<R> as "layer", |it, name| {}
+    then { it.stats().publish(name); }
+
+    #[cfg(feature = "listen")]
+    impl[] crate::listen::Connections as "listener", |it, name| {}
+    then { it.stats().publish(name); }
+
+    #[cfg(feature = "tokio")]
+    impl[R] crate::respond::DrainBodies<R> as "layer", |it, name| {}
+    then { it.stats().publish(name); }
+
+    impl[A: Algorithm, C] Local<A, C> as "store", |it, name| {}
+    then { it.stats().publish(name); }
+
+    #[cfg(feature = "redis")]
+    impl[E: Evaluate, Rule: Scripted] ScriptStore<E, Rule> as "store", |it, name| {}
+    then { it.stats().publish(name); }
+
+    #[cfg(feature = "tokio")]
+    impl[C, Rule, K] CasStore<C, Rule, K> as "store", |it, name| {}
+    then { it.stats().publish(name); }
+
+    #[cfg(feature = "tokio")]
+    impl[I, Rule: Counted, K] CounterStore<I, Rule, K> as "store", |it, name| {}
+    then { it.stats().publish(name); }
+
+    impl[T: Backend, K] Transactional<T, K> as "store", |it, name| {}
+    then { publish_unsettled(it, name); }
+
+    impl[Rule, E: Send + 'static] BoxStore<Rule, E> as "store", |it, name| {}
+    then { publish_unsettled(it, name); }
+
+    #[cfg(feature = "memcached")]
+    impl[] crate::store::MemcachedConnection as "store", |it, name| {
+        /// Counters whose value was not a number and was removed.
+        "tollgate_memcached_healed_total" = it.healed();
     }
-}
 
-#[cfg(feature = "introspect")]
-impl<R> Publish for crate::key::introspect::Introspect<R> {
-    fn publish(&self, name: &str) {
-        self.stats().publish(name);
+    impl[S: Publish + Backend] OnFailure<S> as "store", |it, name| {
+        /// Calls that the store failed.
+        "tollgate_store_failures_total" = it.failures();
+        /// Calls that failed because the server takes no writes.
+        "tollgate_store_unwritten_total" = it.unwritten();
+        /// Calls that lost every race for a key.
+        "tollgate_store_contentions_total" = it.contentions();
+        /// Calls that the store does not support.
+        "tollgate_store_unsupported_total" = it.unsupported();
+    } then {
+        publish_unsettled(it, name);
+        it.get_ref().publish(name);
     }
-}
 
-#[cfg(feature = "listen")]
-impl Publish for crate::listen::Connections {
-    fn publish(&self, name: &str) {
-        self.stats().publish(name);
+    impl[S: Publish + Backend, L: Publish, Rule] Fallback<S, L, Rule> as "store", |it, name| {
+        "tollgate_store_failures_total" = it.failures();
+        "tollgate_store_unwritten_total" = it.unwritten();
+        "tollgate_store_contentions_total" = it.contentions();
+        "tollgate_store_unsupported_total" = it.unsupported();
+        /// Calls that the local store decided.
+        "tollgate_fallback_decided_total" = it.decided();
+        /// Calls that were refused because this node has no share of their rule.
+        "tollgate_fallback_turned_away_total" = it.turned_away();
+    } then {
+        publish_unsettled(it, name);
+        it.remote().publish(name);
+        it.local().publish(&format!("{name}-local"));
     }
-}
 
-#[cfg(feature = "tokio")]
-impl<R> Publish for crate::respond::DrainBodies<R> {
-    fn publish(&self, name: &str) {
-        self.stats().publish(name);
-    }
-}
+    #[cfg(feature = "tokio")]
+    impl[S: Publish] Timeout<S> as "store", |it, name| {
+        /// Calls without an answer within the deadline.
+        "tollgate_store_timeouts_total" = it.timeouts();
+    } then { it.get_ref().publish(name); }
 
-impl<A: Algorithm, C> Publish for Local<A, C> {
-    fn publish(&self, name: &str) {
-        self.stats().publish(name);
-    }
-}
-
-#[cfg(feature = "redis")]
-impl<E, Rule> Publish for ScriptStore<E, Rule>
-where
-    E: Evaluate,
-    Rule: Scripted,
-{
-    fn publish(&self, name: &str) {
-        self.stats().publish(name);
-    }
-}
-
-#[cfg(feature = "tokio")]
-impl<C, Rule, K> Publish for CasStore<C, Rule, K> {
-    fn publish(&self, name: &str) {
-        self.stats().publish(name);
-    }
-}
-
-#[cfg(feature = "tokio")]
-impl<I, Rule: Counted, K> Publish for CounterStore<I, Rule, K> {
-    fn publish(&self, name: &str) {
-        self.stats().publish(name);
-    }
-}
-
-impl<T: Backend, K> Publish for Transactional<T, K> {
-    fn publish(&self, name: &str) {
-        publish_unsettled(self, name);
-    }
-}
-
-impl<Rule, E: Send + 'static> Publish for BoxStore<Rule, E> {
-    fn publish(&self, name: &str) {
-        publish_unsettled(self, name);
-    }
-}
-
-#[cfg(feature = "memcached")]
-impl Publish for crate::store::MemcachedConnection {
-    fn publish(&self, name: &str) {
-        families::MEMCACHED_HEALED.set(store(name), self.healed());
-    }
-}
-
-impl<S: Publish + Backend> Publish for OnFailure<S> {
-    fn publish(&self, name: &str) {
-        families::STORE_FAILURES.set(store(name), self.failures());
-        families::STORE_UNWRITTEN.set(store(name), self.unwritten());
-        families::STORE_CONTENTIONS.set(store(name), self.contentions());
-        families::STORE_UNSUPPORTED.set(store(name), self.unsupported());
-        publish_unsettled(self, name);
-        self.get_ref().publish(name);
-    }
-}
-
-impl<S: Publish + Backend, L: Publish, Rule> Publish for Fallback<S, L, Rule> {
-    fn publish(&self, name: &str) {
-        families::STORE_FAILURES.set(store(name), self.failures());
-        families::STORE_UNWRITTEN.set(store(name), self.unwritten());
-        families::STORE_CONTENTIONS.set(store(name), self.contentions());
-        families::STORE_UNSUPPORTED.set(store(name), self.unsupported());
-        families::FALLBACK_DECIDED.set(store(name), self.decided());
-        families::FALLBACK_TURNED_AWAY.set(store(name), self.turned_away());
-        publish_unsettled(self, name);
-        self.remote().publish(name);
-        self.local().publish(&format!("{name}-local"));
-    }
-}
-
-#[cfg(feature = "tokio")]
-impl<S: Publish> Publish for Timeout<S> {
-    fn publish(&self, name: &str) {
-        families::STORE_TIMEOUTS.set(store(name), self.timeouts());
-        self.get_ref().publish(name);
-    }
-}
-
-#[cfg(feature = "tokio")]
-impl<S: Publish + Backend<Error = StoreError>, Rule: Leasable, C> Publish for Leased<S, Rule, C> {
-    fn publish(&self, name: &str) {
-        self.stats().publish(name);
-        self.get_ref().publish(name);
+    #[cfg(feature = "tokio")]
+    impl[S: Publish + Backend<Error = StoreError>, Rule: Leasable, C] Leased<S, Rule, C>
+    as "store", |it, name| {} then {
+        it.stats().publish(name);
+        it.get_ref().publish(name);
         // With what leases could not give back, which the store does not know.
-        publish_unsettled(self, name);
+        publish_unsettled(it, name);
     }
-}
 
-#[cfg(feature = "tokio")]
-impl<S: Publish, Rule: Syncable, C: Clock> Publish for Synced<S, Rule, C> {
-    fn publish(&self, name: &str) {
-        self.stats().publish(name);
-        self.get_ref().publish(name);
+    #[cfg(feature = "tokio")]
+    impl[S: Publish, Rule: Syncable, C: Clock] Synced<S, Rule, C> as "store", |it, name| {} then {
+        it.stats().publish(name);
+        it.get_ref().publish(name);
     }
-}
 
-impl<S: Publish + Backend<Error = StoreError>, C: Clock> Publish for CircuitBreaker<S, C> {
-    fn publish(&self, name: &str) {
-        let current = self.state();
+    impl[S: Publish + Backend<Error = StoreError>, C: Clock] CircuitBreaker<S, C>
+    as "store", |it, name| {
+        /// Times that a circuit opened.
+        "tollgate_circuit_opened_total" = it.opened();
+        /// Calls that failed without reaching the store.
+        "tollgate_circuit_rejected_total" = it.rejected();
+        /// Calls that probed the store while the circuit was half-open.
+        "tollgate_circuit_probes_total" = it.probes();
+    } then {
+        let current = it.state();
         let states = [
             ("closed", CircuitState::Closed),
             ("half_open", CircuitState::HalfOpen),
@@ -309,40 +302,39 @@ impl<S: Publish + Backend<Error = StoreError>, C: Clock> Publish for CircuitBrea
         ];
         for (label, state) in states {
             let labels = labels("store", name, &[("state", label)]);
-            families::CIRCUIT_STATE.set(labels, state == current);
+            CIRCUIT_STATE.set(labels, state == current);
         }
-        families::CIRCUIT_OPENED.set(store(name), self.opened());
-        families::CIRCUIT_REJECTED.set(store(name), self.rejected());
-        families::CIRCUIT_PROBES.set(store(name), self.probes());
-        publish_unsettled(self, name);
-        self.get_ref().publish(name);
+        publish_unsettled(it, name);
+        it.get_ref().publish(name);
     }
-}
 
-impl<S: Publish, Rule, C> Publish for RememberRefusals<S, Rule, C> {
-    fn publish(&self, name: &str) {
-        families::REMEMBERED_REFUSALS.set(store(name), self.len());
-        families::REMEMBERED_HITS.set(store(name), self.hits());
-        families::REMEMBERED_STORED.set(store(name), self.remembered());
-        families::REMEMBERED_EVICTED.set(store(name), self.evicted());
-        self.get_ref().publish(name);
-    }
-}
+    impl[S: Publish, Rule, C] RememberRefusals<S, Rule, C> as "store", |it, name| {
+        /// Cached refusals, including those that have ended.
+        "tollgate_remembered_refusals" = it.len();
+        /// Calls that were refused from the cache.
+        "tollgate_remembered_refusals_hits_total" = it.hits();
+        /// Refusals that were stored in the cache.
+        "tollgate_remembered_refusals_stored_total" = it.remembered();
+        /// Refusals that were evicted from the cache before they ended.
+        "tollgate_remembered_refusals_evicted_total" = it.evicted();
+    } then { it.get_ref().publish(name); }
 
-impl<S: Publish, C> Publish for Blocks<S, C> {
-    fn publish(&self, name: &str) {
-        families::BLOCKS_MADE.set(store(name), self.made());
-        families::BLOCKS_FAILED.set(store(name), self.failed());
-        families::BLOCKS_REFUSED.set(store(name), self.refused());
-        families::BLOCKS_UNCOUNTED.set(store(name), self.uncounted());
-        self.get_ref().publish(name);
-    }
+    impl[S: Publish, C] Blocks<S, C> as "store", |it, name| {
+        /// Blocks of keys that this process made.
+        "tollgate_blocks_made_total" = it.made();
+        /// Blocks that could not be made.
+        "tollgate_blocks_failed_total" = it.failed();
+        /// Calls that were refused because a key was blocked.
+        "tollgate_blocks_refused_total" = it.refused();
+        /// Refusals that do not lead to a block, because too many other keys were refused.
+        "tollgate_blocks_uncounted_refusals_total" = it.uncounted();
+    } then { it.get_ref().publish(name); }
 }
 
 /// Publishes the number of failed settlements, if the store counts them. An outer store counts at
 /// least those of its inner store.
 fn publish_unsettled(backend: &impl Backend, name: &str) {
     if let Some(unsettled) = backend.unsettled() {
-        families::STORE_UNSETTLED.set(store(name), unsettled);
+        STORE_UNSETTLED.set(labels("store", name, &[]), unsettled);
     }
 }
