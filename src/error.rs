@@ -120,6 +120,24 @@ pub(crate) fn or_panic<T>(result: Result<T, impl fmt::Display>) -> T {
     }
 }
 
+/// Declares a setting for literals, which panics when its fallible twin fails.
+macro_rules! panicking {
+    ($(#[$attr:meta])* pub fn $name:ident($it:ident $(, $argument:ident: $Type:ty)*) = $try:ident;) => {
+        $(#[$attr])*
+        ///
+        /// # Panics
+        ///
+        #[doc = concat!(" When [`", stringify!($try), "`](Self::", stringify!($try), ") fails; meant for literals.")]
+        #[must_use]
+        #[track_caller]
+        pub fn $name($it $(, $argument: $Type)*) -> Self {
+            $crate::error::or_panic($it.$try($($argument),*))
+        }
+    };
+}
+
+pub(crate) use panicking;
+
 #[cfg(test)]
 mod tests {
     use super::Error;

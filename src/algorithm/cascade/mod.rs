@@ -8,7 +8,7 @@ use std::{fmt, num::NonZeroU64, str::FromStr, time::Duration};
 pub(super) use self::step::CascadeState;
 use super::{arithmetic::gcd, rule::RuleWords, token_bucket::TokenBucket};
 use crate::{
-    error::{Error, or_panic},
+    error::{Error, panicking},
     quota::Quota,
 };
 
@@ -95,15 +95,9 @@ impl Cascade {
         }
     }
 
-    /// Adds a bucket for costs that those before cannot pay.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_then`](Self::try_then) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn then(self, next: TokenBucket) -> Self {
-        or_panic(self.try_then(next))
+    panicking! {
+        /// Adds a bucket for costs that those before cannot pay.
+        pub fn then(self, next: TokenBucket) = try_then;
     }
 
     /// Adds a bucket for costs that those before cannot pay.

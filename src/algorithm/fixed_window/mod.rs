@@ -12,7 +12,7 @@ use super::{
     ticks::PER_NANO,
 };
 use crate::{
-    error::{Error, or_panic},
+    error::{Error, panicking},
     quota::{Quota, Written, fmt_duration},
 };
 
@@ -137,15 +137,9 @@ impl FixedWindow {
         }
     }
 
-    /// Begins windows `offset` later than those of the calendar.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_offset`](Self::try_offset) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn offset(self, offset: Duration) -> Self {
-        or_panic(self.try_offset(offset))
+    panicking! {
+        /// Begins windows `offset` later than those of the calendar.
+        pub fn offset(self, offset: Duration) = try_offset;
     }
 
     /// Begins windows `offset` later than those of the calendar.
@@ -165,21 +159,15 @@ impl FixedWindow {
         }
     }
 
-    /// Begins windows for each key at an offset of its own, which spreads keys evenly over the
-    /// length of a window.
-    ///
-    /// Stores compute it from the key's digest, by
-    /// [`for_key`](crate::algorithm::Algorithm::for_key). A key keeps its offset as long as its
-    /// digest stays the same, which depends on the store's seed. Without a key the windows begin
-    /// with the calendar.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_spread`](Self::try_spread) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn spread(self) -> Self {
-        or_panic(self.try_spread())
+    panicking! {
+        /// Begins windows for each key at an offset of its own, which spreads keys evenly over the
+        /// length of a window.
+        ///
+        /// Stores compute it from the key's digest, by
+        /// [`for_key`](crate::algorithm::Algorithm::for_key). A key keeps its offset as long as its
+        /// digest stays the same, which depends on the store's seed. Without a key the windows
+        /// begin with the calendar.
+        pub fn spread(self) = try_spread;
     }
 
     /// Begins windows for each key at an [offset of its own](Self::spread).
@@ -191,15 +179,9 @@ impl FixedWindow {
         self.beginning(Begin::Spread)
     }
 
-    /// Begins each window at the key's first call after the previous one has ended.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_from_first_call`](Self::try_from_first_call) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn from_first_call(self) -> Self {
-        or_panic(self.try_from_first_call())
+    panicking! {
+        /// Begins each window at the key's first call after the previous one has ended.
+        pub fn from_first_call(self) = try_from_first_call;
     }
 
     /// Begins each window at the key's first call after the previous one has ended.

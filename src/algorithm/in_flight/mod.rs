@@ -25,7 +25,7 @@ use super::{
     rule::{RuleWords, text},
 };
 use crate::{
-    error::{Error, or_panic},
+    error::{Error, or_panic, panicking},
     quota::{Quota, fmt_duration},
     time::Timestamp,
 };
@@ -185,25 +185,19 @@ impl InFlight {
         }
     }
 
-    /// Sets the longest time for which a call holds its units: then they are given back, although
-    /// it goes on.
-    ///
-    /// Rounded up by a sixteenth at most. Without it, the default, a call that never ends holds its
-    /// units for ever.
-    ///
-    /// When it strikes, a layer reports it to its observer:
-    /// [`outlasted`](crate::observe::Observer::outlasted), the metric
-    /// `tollgate_outlasted_units_total`. Without one, and for a
-    /// [limiter](crate::Limiter::permit), it shows in memory once the call ends, in
-    /// [`LocalStats::unsettled`](crate::store::LocalStats::unsettled).
-    ///
-    /// # Panics
-    ///
-    /// When [`try_max_hold`](Self::try_max_hold) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn max_hold(self, time: Duration) -> Self {
-        or_panic(self.try_max_hold(time))
+    panicking! {
+        /// Sets the longest time for which a call holds its units: then they are given back,
+        /// although it goes on.
+        ///
+        /// Rounded up by a sixteenth at most. Without it, the default, a call that never ends holds
+        /// its units for ever.
+        ///
+        /// When it strikes, a layer reports it to its observer:
+        /// [`outlasted`](crate::observe::Observer::outlasted), the metric
+        /// `tollgate_outlasted_units_total`. Without one, and for a
+        /// [limiter](crate::Limiter::permit), it shows in memory once the call ends, in
+        /// [`LocalStats::unsettled`](crate::store::LocalStats::unsettled).
+        pub fn max_hold(self, time: Duration) = try_max_hold;
     }
 
     /// Sets the longest time for which a call holds its units, as [`max_hold`](Self::max_hold)
@@ -225,20 +219,14 @@ impl InFlight {
         })
     }
 
-    /// Sets the time after which the units of a call come back whose node has died. A node renews
-    /// those of its own calls every third of it, so they last as long as the calls do.
-    ///
-    /// Rounded up by a sixteenth at most. Rules on [stores that nodes share](Self#stores) need it.
-    /// Within it a node must renew in spite of pauses and short outages: 30 s serve. With a
-    /// [maximal hold](Self::max_hold), renewals end then.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_lease`](Self::try_lease) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn lease(self, time: Duration) -> Self {
-        or_panic(self.try_lease(time))
+    panicking! {
+        /// Sets the time after which the units of a call come back whose node has died. A node
+        /// renews those of its own calls every third of it, so they last as long as the calls do.
+        ///
+        /// Rounded up by a sixteenth at most. Rules on [stores that nodes share](Self#stores) need
+        /// it. Within it a node must renew in spite of pauses and short outages: 30 s serve. With a
+        /// [maximal hold](Self::max_hold), renewals end then.
+        pub fn lease(self, time: Duration) = try_lease;
     }
 
     /// Sets the time after which the units of a call come back whose node has died, as
@@ -272,35 +260,29 @@ impl InFlight {
         }
     }
 
-    /// Lets a call of a layer that finds no room wait for [its turn](Self#waiting), for this long
-    /// at most.
-    ///
-    /// ```
-    /// use std::{convert::Infallible, time::Duration};
-    /// use http::{Request, Response};
-    /// use tollgate::{InFlight, RateLimitLayer};
-    /// use tower::{Layer, Service, service_fn};
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
-    /// let rule = InFlight::at_most(1).wait_at_most(Duration::from_secs(2));
-    /// let mut service = RateLimitLayer::new(rule).layer(service_fn(async |_: Request<()>| {
-    ///     tokio::time::sleep(Duration::from_secs(1)).await;
-    ///     Ok::<_, Infallible>(Response::new(String::new()))
-    /// }));
-    ///
-    /// let [first, second] = [(), ()].map(|()| service.call(Request::new(())));
-    /// let (first, second) = tokio::join!(first, second);
-    /// assert_eq!([first, second].map(|response| response.unwrap().status().as_u16()), [200, 200]);
-    /// # }
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// When [`try_wait_at_most`](Self::try_wait_at_most) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn wait_at_most(self, time: Duration) -> Self {
-        or_panic(self.try_wait_at_most(time))
+    panicking! {
+        /// Lets a call of a layer that finds no room wait for [its turn](Self#waiting), for this
+        /// long at most.
+        ///
+        /// ```
+        /// use std::{convert::Infallible, time::Duration};
+        /// use http::{Request, Response};
+        /// use tollgate::{InFlight, RateLimitLayer};
+        /// use tower::{Layer, Service, service_fn};
+        ///
+        /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+        /// let rule = InFlight::at_most(1).wait_at_most(Duration::from_secs(2));
+        /// let mut service = RateLimitLayer::new(rule).layer(service_fn(async |_: Request<()>| {
+        ///     tokio::time::sleep(Duration::from_secs(1)).await;
+        ///     Ok::<_, Infallible>(Response::new(String::new()))
+        /// }));
+        ///
+        /// let [first, second] = [(), ()].map(|()| service.call(Request::new(())));
+        /// let (first, second) = tokio::join!(first, second);
+        /// assert_eq!([first, second].map(|response| response.unwrap().status().as_u16()), [200, 200]);
+        /// # }
+        /// ```
+        pub fn wait_at_most(self, time: Duration) = try_wait_at_most;
     }
 
     /// Lets a call of a layer that finds no room wait, as [`wait_at_most`](Self::wait_at_most)

@@ -15,7 +15,7 @@ use super::{
     rule::{RuleWords, of_quota, text},
 };
 use crate::{
-    error::{Error, or_panic},
+    error::{Error, panicking},
     quota::{Quota, fmt_duration},
 };
 
@@ -158,15 +158,9 @@ impl LeakyBucket {
         }
     }
 
-    /// Sets how many units may wait.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_queue`](Self::try_queue) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn queue(self, units: u64) -> Self {
-        or_panic(self.try_queue(units))
+    panicking! {
+        /// Sets how many units may wait.
+        pub fn queue(self, units: u64) = try_queue;
     }
 
     /// Sets how many units may wait.
@@ -192,15 +186,9 @@ impl LeakyBucket {
         .checked()
     }
 
-    /// Refuses calls at once that would wait longer than `wait`.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_max_wait`](Self::try_max_wait) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn max_wait(self, wait: Duration) -> Self {
-        or_panic(self.try_max_wait(wait))
+    panicking! {
+        /// Refuses calls at once that would wait longer than `wait`.
+        pub fn max_wait(self, wait: Duration) = try_max_wait;
     }
 
     /// Refuses calls at once that would wait longer than `wait`.

@@ -11,7 +11,7 @@ pub(super) use self::step::SlidingWindowState;
 use self::{packed::bits_of, slices::Slices};
 use super::rule::{RuleWords, of_quota, text};
 use crate::{
-    error::{Error, or_panic},
+    error::{Error, panicking},
     quota::Quota,
 };
 
@@ -125,15 +125,9 @@ impl SlidingWindow {
         Self::of_slices(quota, quota.limit(), Slices::new(quota.period_nanos(), 1))
     }
 
-    /// Cuts the window into `count` slices, 1 to 60.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_slices`](Self::try_slices) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn slices(self, count: u64) -> Self {
-        or_panic(self.try_slices(count))
+    panicking! {
+        /// Cuts the window into `count` slices, 1 to 60.
+        pub fn slices(self, count: u64) = try_slices;
     }
 
     /// Cuts the window into `count` slices, 1 to 60.

@@ -11,7 +11,7 @@ use super::{
     token_bucket::TokenBucket,
 };
 use crate::{
-    error::{Error, or_panic},
+    error::{Error, or_panic, panicking},
     quota::Quota,
 };
 
@@ -158,15 +158,9 @@ impl ThreeColor {
         })
     }
 
-    /// Sets the capacity of the committed bucket, in tokens.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_burst`](Self::try_burst) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn burst(self, tokens: u64) -> Self {
-        or_panic(self.try_burst(tokens))
+    panicking! {
+        /// Sets the capacity of the committed bucket, in tokens.
+        pub fn burst(self, tokens: u64) = try_burst;
     }
 
     /// Sets the capacity of the committed bucket, in tokens.
@@ -179,15 +173,9 @@ impl ThreeColor {
         Ok(Self { committed, ..self })
     }
 
-    /// Sets the capacity of the peak bucket, in tokens.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_peak_burst`](Self::try_peak_burst) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn peak_burst(self, tokens: u64) -> Self {
-        or_panic(self.try_peak_burst(tokens))
+    panicking! {
+        /// Sets the capacity of the peak bucket, in tokens.
+        pub fn peak_burst(self, tokens: u64) = try_peak_burst;
     }
 
     /// Sets the capacity of the peak bucket, in tokens.

@@ -14,7 +14,7 @@ use super::{
     ticks::PER_NANO,
 };
 use crate::{
-    error::{Error, or_panic},
+    error::{Error, panicking},
     quota::{Quota, fmt_duration},
 };
 
@@ -234,16 +234,10 @@ impl TokenBucket {
         }
     }
 
-    /// Sets the capacity and the initial fill of the bucket, in tokens.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_burst`](Self::try_burst) fails; meant for literals.
-    #[doc(alias("burst_size", "capacity"))]
-    #[must_use]
-    #[track_caller]
-    pub fn burst(self, tokens: u64) -> Self {
-        or_panic(self.try_burst(tokens))
+    panicking! {
+        /// Sets the capacity and the initial fill of the bucket, in tokens.
+        #[doc(alias("burst_size", "capacity"))]
+        pub fn burst(self, tokens: u64) = try_burst;
     }
 
     /// Sets the capacity and the initial fill of the bucket, in tokens.
@@ -262,20 +256,14 @@ impl TokenBucket {
             .map_err(|misfit| misfit.of(self.quota, "burst", tokens))
     }
 
-    /// Keeps some tokens free: calls under this rule leave that many in the bucket, for calls under
-    /// [another rule](#tokens-kept-free).
-    ///
-    /// 0 by default. The order of the settings does not matter, but each of them is checked: a
-    /// reserve of the quota's amount or more needs a larger [burst](Self::burst) before it.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_keep_free`](Self::try_keep_free) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    #[doc(alias("reserve", "priority", "headroom"))]
-    pub fn keep_free(self, tokens: u64) -> Self {
-        or_panic(self.try_keep_free(tokens))
+    panicking! {
+        /// Keeps some tokens free: calls under this rule leave that many in the bucket, for calls
+        /// under [another rule](#tokens-kept-free).
+        ///
+        /// 0 by default. The order of the settings does not matter, but each of them is checked: a
+        /// reserve of the quota's amount or more needs a larger [burst](Self::burst) before it.
+        #[doc(alias("reserve", "priority", "headroom"))]
+        pub fn keep_free(self, tokens: u64) = try_keep_free;
     }
 
     /// Keeps some tokens [free](#tokens-kept-free).
@@ -293,18 +281,12 @@ impl TokenBucket {
         })
     }
 
-    /// Sets the initial fill of a new key's bucket, in tokens.
-    ///
-    /// It may exceed the burst: the excess stays until it is spent. It may be 0: a
-    /// new key then has to wait for its first token.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_initial`](Self::try_initial) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn initial(self, tokens: u64) -> Self {
-        or_panic(self.try_initial(tokens))
+    panicking! {
+        /// Sets the initial fill of a new key's bucket, in tokens.
+        ///
+        /// It may exceed the burst: the excess stays until it is spent. It may be 0: a
+        /// new key then has to wait for its first token.
+        pub fn initial(self, tokens: u64) = try_initial;
     }
 
     /// Sets the initial fill of a new key's bucket, in tokens.
@@ -416,19 +398,13 @@ of_quota!(
 );
 
 impl TokenBucket {
-    /// Scales all amounts of tokens by `numerator / denominator`.
-    ///
-    /// The rate is exact if a [`Quota`] can express it, as `100/3m` is a third of `100/1m`, and
-    /// else a little lower. Burst and initial fill are rounded down to whole tokens, and
-    /// those that are kept free are rounded up. So the shares of all nodes never exceed the whole.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_scaled`](Self::try_scaled) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn scaled(self, numerator: u64, denominator: u64) -> Self {
-        or_panic(self.try_scaled(numerator, denominator))
+    panicking! {
+        /// Scales all amounts of tokens by `numerator / denominator`.
+        ///
+        /// The rate is exact if a [`Quota`] can express it, as `100/3m` is a third of `100/1m`, and
+        /// else a little lower. Burst and initial fill are rounded down to whole tokens, and those
+        /// that are kept free are rounded up. So the shares of all nodes never exceed the whole.
+        pub fn scaled(self, numerator: u64, denominator: u64) = try_scaled;
     }
 
     /// Scales the bucket by `numerator / denominator`, as [`scaled`](Self::scaled) does.

@@ -13,7 +13,7 @@ use super::{
     warmth::{COLD, Factor, OVER, Span, WarmthCurve, built_over, checked_cold, cold_of},
 };
 use crate::{
-    error::{Error, or_panic},
+    error::{Error, or_panic, panicking},
     quota::{Quota, Written},
 };
 
@@ -147,15 +147,9 @@ impl WarmUp {
         })
     }
 
-    /// Sets the time from cold to warm.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_over`](Self::try_over) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn over(self, time: Duration) -> Self {
-        or_panic(self.try_over(time))
+    panicking! {
+        /// Sets the time from cold to warm.
+        pub fn over(self, time: Duration) = try_over;
     }
 
     /// Sets the time from cold to warm.
@@ -168,15 +162,9 @@ impl WarmUp {
         Self::try_with(self.quota, time, self.curve.cold())
     }
 
-    /// Sets how many times slower a cold key is.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_cold`](Self::try_cold) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn cold(self, factor: u32) -> Self {
-        or_panic(self.try_cold(factor))
+    panicking! {
+        /// Sets how many times slower a cold key is.
+        pub fn cold(self, factor: u32) = try_cold;
     }
 
     /// Sets how many times slower a cold key is.

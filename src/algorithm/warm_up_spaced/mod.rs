@@ -12,7 +12,7 @@ use super::{
     warmth::{COLD, LONGEST, OVER, WarmthCurve, built_over, cold_of},
 };
 use crate::{
-    error::{Error, or_panic},
+    error::{Error, panicking},
     quota::{Quota, Written, fmt_duration},
 };
 
@@ -153,15 +153,9 @@ impl WarmUpSpaced {
         }
     }
 
-    /// Sets the time from cold to warm, and the maximum wait unless that is set.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_over`](Self::try_over) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn over(self, time: Duration) -> Self {
-        or_panic(self.try_over(time))
+    panicking! {
+        /// Sets the time from cold to warm, and the maximum wait unless that is set.
+        pub fn over(self, time: Duration) = try_over;
     }
 
     /// Sets the time from cold to warm, and the maximum wait unless that is set.
@@ -180,15 +174,9 @@ impl WarmUpSpaced {
         Ok(Self::on(self.quota, curve, max_wait))
     }
 
-    /// Sets how many times longer the distance is for a cold key.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_cold`](Self::try_cold) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn cold(self, factor: u32) -> Self {
-        or_panic(self.try_cold(factor))
+    panicking! {
+        /// Sets how many times longer the distance is for a cold key.
+        pub fn cold(self, factor: u32) = try_cold;
     }
 
     /// Sets how many times longer the distance is for a cold key.
@@ -212,15 +200,9 @@ impl WarmUpSpaced {
         Ok(Self::on(self.quota, curve, self.max_wait))
     }
 
-    /// Sets the maximum wait: a call that would wait longer is refused at once.
-    ///
-    /// # Panics
-    ///
-    /// When [`try_max_wait`](Self::try_max_wait) fails; meant for literals.
-    #[must_use]
-    #[track_caller]
-    pub fn max_wait(self, wait: Duration) -> Self {
-        or_panic(self.try_max_wait(wait))
+    panicking! {
+        /// Sets the maximum wait: a call that would wait longer is refused at once.
+        pub fn max_wait(self, wait: Duration) = try_max_wait;
     }
 
     /// Sets the maximum wait: a call that would wait longer is refused at once.
