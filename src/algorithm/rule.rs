@@ -317,3 +317,16 @@ impl Setting<'_> {
         build(value).map_err(|error| error.at_column(self.at + 1))
     }
 }
+
+/// Sets the value of a setting, if it is there, and adds its column to an error.
+pub(super) fn set<'a, R, V>(
+    rule: R,
+    setting: Option<Setting<'a>>,
+    read: impl FnOnce(&Setting<'a>) -> Result<V, Error>,
+    build: impl FnOnce(R, V) -> Result<R, Error>,
+) -> Result<R, Error> {
+    match setting {
+        None => Ok(rule),
+        Some(word) => word.apply(read(&word)?, |value| build(rule, value)),
+    }
+}

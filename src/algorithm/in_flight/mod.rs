@@ -22,7 +22,7 @@ use std::{fmt, num::NonZeroU64, time::Duration};
 pub(super) use self::step::InFlightState;
 use super::{
     Algorithm, StateKind,
-    rule::{RuleWords, text},
+    rule::{RuleWords, Setting, set, text},
 };
 use crate::{
     error::{Error, or_panic, panicking},
@@ -332,22 +332,15 @@ impl InFlight {
     pub(super) fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {
         let column = words.column();
         let units = words.number("a number of units, as in `in-flight 8`")?;
-        let mut rule = Self::try_at_most(units).map_err(|error| error.at_column(column))?;
+        let rule = Self::try_at_most(units).map_err(|error| error.at_column(column))?;
         let names = ["max-hold", "lease", "retry-after", "wait-at-most"];
-        let settings = words.settings(&names)?;
-        if let Some(word) = settings[0] {
-            rule = word.apply(word.duration()?, |time| rule.try_max_hold(time))?;
-        }
-        if let Some(word) = settings[1] {
-            rule = word.apply(word.duration()?, |time| rule.try_lease(time))?;
-        }
-        if let Some(word) = settings[2] {
+        let [max_hold, lease, retry_after, wait] = words.settings(&names)?;
+        let rule = set(rule, max_hold, Setting::duration, Self::try_max_hold)?;
+        let mut rule = set(rule, lease, Setting::duration, Self::try_lease)?;
+        if let Some(word) = retry_after {
             rule = rule.retry_after(word.duration()?);
         }
-        if let Some(word) = settings[3] {
-            rule = word.apply(word.duration()?, |time| rule.try_wait_at_most(time))?;
-        }
-        Ok(rule)
+        set(rule, wait, Setting::duration, Self::try_wait_at_most)
     }
 }
 

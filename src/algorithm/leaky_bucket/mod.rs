@@ -12,7 +12,7 @@ use std::{
 pub(super) use self::step::LeakyBucketState;
 use super::{
     rate::{Misfit, Rate},
-    rule::{RuleWords, of_quota, text},
+    rule::{RuleWords, Setting, of_quota, set, text},
 };
 use crate::{
     error::{Error, panicking},
@@ -255,15 +255,10 @@ of_quota!(
 impl LeakyBucket {
     /// Parses a quota and settings, without the name before them.
     fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {
-        let mut bucket = words.bucket(Self::try_new)?;
+        let bucket = words.bucket(Self::try_new)?;
         let [queue, max_wait] = words.settings(&["queue", "max-wait"])?;
-        if let Some(word) = queue {
-            bucket = word.apply(word.number()?, |units| bucket.try_queue(units))?;
-        }
-        if let Some(word) = max_wait {
-            bucket = word.apply(word.duration()?, |wait| bucket.try_max_wait(wait))?;
-        }
-        Ok(bucket)
+        let bucket = set(bucket, queue, Setting::number, Self::try_queue)?;
+        set(bucket, max_wait, Setting::duration, Self::try_max_wait)
     }
 
     /// Writes the quota, and the settings that differ from the defaults.

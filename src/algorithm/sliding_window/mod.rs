@@ -9,7 +9,7 @@ use std::{fmt, num::NonZeroU64};
 
 pub(super) use self::step::SlidingWindowState;
 use self::{packed::bits_of, slices::Slices};
-use super::rule::{RuleWords, of_quota, text};
+use super::rule::{RuleWords, Setting, of_quota, set, text};
 use crate::{
     error::{Error, panicking},
     quota::Quota,
@@ -192,10 +192,8 @@ of_quota!(
 impl SlidingWindow {
     fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {
         let window = Self::new(words.quota()?);
-        match words.settings(&["slices"])? {
-            [None] => Ok(window),
-            [Some(word)] => word.apply(word.number()?, |slices| window.try_slices(slices)),
-        }
+        let [slices] = words.settings(&["slices"])?;
+        set(window, slices, Setting::number, Self::try_slices)
     }
 
     fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,7 @@ use std::fmt;
 
 pub(super) use self::step::ThreeColorState;
 use super::{
-    rule::{RuleWords, text},
+    rule::{RuleWords, Setting, set, text},
     token_bucket::TokenBucket,
 };
 use crate::{
@@ -250,13 +250,9 @@ impl ThreeColor {
             ))
             .at_column(words.text().trim_end().len() + 1));
         };
-        let mut marker = peak.apply(peak.quota()?, |peak| Self::try_new(committed, peak))?;
-        if let Some(word) = burst {
-            marker = word.apply(word.number()?, |burst| marker.try_burst(burst))?;
-        }
-        if let Some(word) = peak_burst {
-            marker = word.apply(word.number()?, |burst| marker.try_peak_burst(burst))?;
-        }
+        let marker = peak.apply(peak.quota()?, |peak| Self::try_new(committed, peak))?;
+        let marker = set(marker, burst, Setting::number, Self::try_burst)?;
+        let mut marker = set(marker, peak_burst, Setting::number, Self::try_peak_burst)?;
         if let Some(word) = aware {
             word.flag()?;
             marker = marker.aware();

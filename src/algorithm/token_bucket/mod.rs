@@ -10,7 +10,7 @@ use super::{
     arithmetic::gcd,
     fleet_rule::share_of,
     rate::{Misfit, Rate},
-    rule::{RuleWords, of_quota, text},
+    rule::{RuleWords, Setting, of_quota, set, text},
     ticks::PER_NANO,
 };
 use crate::{
@@ -485,21 +485,15 @@ impl TokenBucket {
 
     /// Parses a quota and settings, without the name before them.
     pub(super) fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {
-        let mut bucket = words.bucket(Self::try_new)?;
-        let settings = words.settings(&["burst", "initial", "keep", "keep-free"])?;
-        if let Some(word) = settings[0] {
-            bucket = word.apply(word.number()?, |burst| bucket.try_burst(burst))?;
-        }
-        if let Some(word) = settings[1] {
-            bucket = word.apply(word.number()?, |initial| bucket.try_initial(initial))?;
-        }
-        if let Some(word) = settings[2] {
+        let bucket = words.bucket(Self::try_new)?;
+        let names = ["burst", "initial", "keep", "keep-free"];
+        let [burst, initial, keep, keep_free] = words.settings(&names)?;
+        let bucket = set(bucket, burst, Setting::number, Self::try_burst)?;
+        let mut bucket = set(bucket, initial, Setting::number, Self::try_initial)?;
+        if let Some(word) = keep {
             bucket = bucket.keep(word.duration()?);
         }
-        if let Some(word) = settings[3] {
-            bucket = word.apply(word.number()?, |tokens| bucket.try_keep_free(tokens))?;
-        }
-        Ok(bucket)
+        set(bucket, keep_free, Setting::number, Self::try_keep_free)
     }
 }
 

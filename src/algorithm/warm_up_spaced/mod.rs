@@ -8,7 +8,7 @@ use std::{fmt, num::NonZeroU64, time::Duration};
 use self::step::Resolution;
 pub(super) use self::step::WarmUpSpacedState;
 use super::{
-    rule::{RuleWords, of_quota, text},
+    rule::{RuleWords, Setting, of_quota, set, text},
     warmth::{COLD, LONGEST, OVER, WarmthCurve, built_over, cold_of},
 };
 use crate::{
@@ -267,10 +267,7 @@ impl WarmUpSpaced {
         let cold = cold_of(cold)?;
         let curve = built_over(over, |over| WarmthCurve::try_new(quota, over, cold))?;
         let rule = Self::on(quota, curve, curve.over);
-        match max_wait {
-            None => Ok(rule),
-            Some(word) => word.apply(word.duration()?, |wait| rule.try_max_wait(wait)),
-        }
+        set(rule, max_wait, Setting::duration, Self::try_max_wait)
     }
 
     fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
