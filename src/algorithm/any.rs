@@ -17,12 +17,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// A state that an [`AnyState`] can contain.
-pub(super) trait Own: Sized {
-    fn into_any(self) -> AnyState;
+/// A state that a state of several algorithms can contain.
+pub(super) trait Own<Any = AnyState>: Sized {
+    fn into_any(self) -> Any;
     /// Returns the state, or an error with the unchanged state of another algorithm.
-    fn from_any(any: AnyState) -> Result<Self, AnyState>;
-    fn in_any(any: &AnyState) -> Option<&Self>;
+    fn from_any(any: Any) -> Result<Self, Any>;
+    fn in_any(any: &Any) -> Option<&Self>;
 }
 
 macro_rules! any {
@@ -328,7 +328,7 @@ impl InWords<AnyState> for AnyRule {
 /// Takes the state: as the first value if it is of the rule's algorithm, and otherwise as the
 /// second.
 #[inline]
-fn split<S: Own>(state: &mut Option<AnyState>) -> (Option<S>, Option<AnyState>) {
+fn split<S: Own<Any>, Any>(state: &mut Option<Any>) -> (Option<S>, Option<Any>) {
     match state.take().map(S::from_any) {
         None => (None, None),
         Some(Ok(own)) => (Some(own), None),
@@ -338,9 +338,9 @@ fn split<S: Own>(state: &mut Option<AnyState>) -> (Option<S>, Option<AnyState>) 
 
 /// Steps on the state if it is of the rule's algorithm, and on none otherwise.
 #[inline]
-fn step_own<R: Algorithm<State: Own>>(
+pub(super) fn step_own<R: Algorithm<State: Own<Any>>, Any>(
     rule: &R,
-    state: &mut Option<AnyState>,
+    state: &mut Option<Any>,
     now: Timestamp,
     cost: Cost,
 ) -> Step {
@@ -350,9 +350,9 @@ fn step_own<R: Algorithm<State: Own>>(
     step
 }
 
-fn settle_own<R: Algorithm<State: Own>>(
+pub(super) fn settle_own<R: Algorithm<State: Own<Any>>, Any>(
     rule: &R,
-    state: &mut Option<AnyState>,
+    state: &mut Option<Any>,
     charge: &Charge,
     now: Timestamp,
     actual: u64,

@@ -15,6 +15,7 @@ use crate::{
     algorithm::{
         Algorithm, Block, FleetRule, Leasable, Renewal, Shareable, StateKind, Step, Syncable,
         Validity,
+        any::{Own, settle_own, step_own},
         codec::Codec,
         packed::{BuiltIn, InMemory, InWords, PackedKind, PackedState, StoreTime, TwoWords},
         scripted::{ScriptTuple, Scripted, Sealed},
@@ -71,28 +72,13 @@ impl<Rule: Algorithm> Blockable<Rule> {
     }
 }
 
-/// Takes the state: as the first value if it is of the rule, and otherwise, a block, as the second.
-#[inline]
-fn split<S>(state: &mut Option<BlockableState<S>>) -> (Option<S>, Option<BlockableState<S>>) {
-    match state.take().map(BlockableState::into_rule) {
-        None => (None, None),
-        Some(Ok(own)) => (Some(own), None),
-        Some(Err(block)) => (None, Some(block)),
-    }
-}
-
 impl<Rule: Algorithm> Algorithm for Blockable<Rule> {
     type State = BlockableState<Rule::State>;
 
     #[inline]
     fn step(&self, state: &mut Option<Self::State>, now: Timestamp, cost: Cost) -> Step {
         match self {
-            Self::Rule(rule) => {
-                let (mut own, block) = split(state);
-                let step = rule.step(&mut own, now, cost);
-                *state = own.map(BlockableState::of_rule).or(block);
-                step
-            }
+            Self::Rule(rule) => step_own(rule, state, now, cost),
             Self::Block(block) => {
                 let mut own = state.as_ref().and_then(BlockableState::block);
                 let step = block.step(&mut own, now, cost);
@@ -123,11 +109,7 @@ impl<Rule: Algorithm> Algorithm for Blockable<Rule> {
         actual: u64,
     ) {
         if let Self::Rule(rule) = self {
-            let (mut own, block) = split(state);
-            if block.is_none() {
-                rule.settle(&mut own, charge, now, actual);
-            }
-            *state = own.map(BlockableState::of_rule).or(block);
+            settle_own(rule, state, charge, now, actual);
         }
     }
 
@@ -259,16 +241,6 @@ impl<S> BlockableState<S> {
         Self(RuleOrBlock::Block(state))
     }
 
-    /// Returns the state of the rule, or an error with the unchanged block.
-    #[inline]
-    fn into_rule(self) -> Result<S, Self> {
-        match self.0 {
-            RuleOrBlock::Rule(state) => Ok(state),
-            RuleOrBlock::Either(both) => Ok(both.0),
-            RuleOrBlock::Block(_) => Err(self),
-        }
-    }
-
     #[inline]
     fn rule(&self) -> Option<&S> {
         match &self.0 {
@@ -285,6 +257,27 @@ impl<S> BlockableState<S> {
             RuleOrBlock::Either(both) => Some(both.1),
             RuleOrBlock::Block(state) => Some(*state),
         }
+    }
+}
+
+impl<S> Own<BlockableState<S>> for S {
+    #[inline]
+    fn into_any(self) -> BlockableState<S> {
+        BlockableState::of_rule(self)
+    }
+
+    #[inline]
+    fn from_any(any: BlockableState<S>) -> Result<S, BlockableState<S>> {
+        match any.0 {
+            RuleOrBlock::Rule(state) => Ok(state),
+            RuleOrBlock::Either(both) => Ok(both.0),
+            RuleOrBlock::Block(_) => Err(any),
+        }
+    }
+
+    #[inline]
+    fn in_any(any: &BlockableState<S>) -> Option<&S> {
+        any.rule()
     }
 }
 
