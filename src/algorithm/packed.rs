@@ -446,13 +446,13 @@ pub trait InMemory: Algorithm {
     /// Returns the rule as a [`PackedRule`] if its states fit into a word each.
     #[inline(always)]
     fn packed_rule(&self) -> Option<PackedRule<'_>> {
-        match self.built_in().form {
-            Form::Bucket(rule) => rule.is_packed().then(|| PackedRule::of_bucket(rule)),
-            Form::Queue(rule) => rule.is_packed().then(|| PackedRule::of_queue(rule)),
-            Form::Window(rule) => rule.is_packed().then(|| PackedRule::of_window(rule)),
-            Form::Slices(rule) => rule.is_packed().then(|| PackedRule::of_slices(rule)),
-            _ => None,
-        }
+        Some(PackedRule(match self.built_in().form {
+            Form::Bucket(rule) if rule.is_packed() => PackedAlgorithm::Bucket(rule),
+            Form::Queue(rule) if rule.is_packed() => PackedAlgorithm::Queue(rule),
+            Form::Window(rule) if rule.is_packed() => PackedAlgorithm::Window(rule),
+            Form::Slices(rule) if rule.is_packed() => PackedAlgorithm::Slices(rule),
+            _ => return None,
+        }))
     }
 
     /// Returns `true` if both rules are the same token bucket, of which each may [keep
@@ -589,27 +589,6 @@ impl<'a> PackedRule<'a> {
     #[inline(always)]
     pub(crate) fn algorithm(self) -> PackedAlgorithm<'a> {
         self.0
-    }
-
-    #[inline]
-    pub(super) fn of_bucket(rule: &'a TokenBucket) -> Self {
-        Self(PackedAlgorithm::Bucket(rule))
-    }
-
-    #[inline]
-    pub(super) fn of_queue(rule: &'a LeakyBucket) -> Self {
-        Self(PackedAlgorithm::Queue(rule))
-    }
-
-    /// Creates the packed rule of a window that [is packed](FixedWindow::is_packed).
-    #[inline]
-    pub(super) fn of_window(rule: &'a FixedWindow) -> Self {
-        Self(PackedAlgorithm::Window(rule))
-    }
-
-    #[inline]
-    pub(super) fn of_slices(rule: &'a SlidingWindow) -> Self {
-        Self(PackedAlgorithm::Slices(rule))
     }
 
     /// Returns the kind of the rule's packed states, and the time for which they matter.

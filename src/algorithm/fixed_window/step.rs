@@ -222,21 +222,6 @@ impl Algorithm for FixedWindow {
     }
 }
 
-impl InWords<FixedWindowState> for FixedWindow {
-    fn write_word(&self, state: &FixedWindowState, now: StoreTime) -> Option<PackedState> {
-        self.pack_window(state, now)
-    }
-
-    fn read_word(
-        &self,
-        packed: PackedState,
-        packed_kind: PackedKind,
-        now: StoreTime,
-    ) -> Option<FixedWindowState> {
-        self.unpack_window(packed, packed_kind, now)
-    }
-}
-
 impl FixedWindowState {
     /// Returns the nanoseconds until the end, above zero also for a window that does not end.
     #[inline]
@@ -452,9 +437,11 @@ impl FixedWindow {
         let rest = ticks - windows as u64 * self.ticks();
         rest.checked_sub(self.ticks()).unwrap_or(rest)
     }
+}
 
+impl InWords<FixedWindowState> for FixedWindow {
     /// Returns the packed state of a window, if there is an exact one.
-    fn pack_window(self, state: &FixedWindowState, now: StoreTime) -> Option<PackedState> {
+    fn write_word(&self, state: &FixedWindowState, now: StoreTime) -> Option<PackedState> {
         // A count that was carried over begins within its window.
         let FixedWindowState { start, end, .. } = self.fresh(state.start);
         let is_whole = self.is_packed() && (start, end) == (state.start, state.end);
@@ -466,14 +453,14 @@ impl FixedWindow {
 
     /// Returns the window of a packed state: of the rule that made it, or, for a debt, the current
     /// window of the calendar.
-    fn unpack_window(
+    fn read_word(
         &self,
         packed: PackedState,
         packed_kind: PackedKind,
         now: StoreTime,
     ) -> Option<FixedWindowState> {
         match packed_kind.meaning() {
-            Meaning::Window(ticks) => FixedWindowState::unpack_window(packed, ticks, now),
+            Meaning::Window(ticks) => FixedWindowState::unpack(packed, ticks, now),
             _ => {
                 let period = self.quota.period_nanos();
                 let since = now.at().as_nanos() % period;
@@ -497,7 +484,7 @@ impl FixedWindowState {
     }
 
     /// Returns the window of a packed state, for windows of a length in ticks.
-    fn unpack_window(packed: PackedState, ticks: u64, now: StoreTime) -> Option<Self> {
+    fn unpack(packed: PackedState, ticks: u64, now: StoreTime) -> Option<Self> {
         let ahead = i128::from(packed.since(now.packed()));
         let at = ahead + i128::from(now.at().as_nanos()) * i128::from(PER_NANO);
         let at = u128::try_from(at).ok()?;

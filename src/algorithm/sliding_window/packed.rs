@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     algorithm::{
-        packed::{Meaning, PackedKind, PackedSlices, PackedState, StepPacked, StoreTime},
+        packed::{InWords, Meaning, PackedKind, PackedSlices, PackedState, StepPacked, StoreTime},
         ticks::PER_NANO,
     },
     decision::{Compute, Cost, Decision, Deferred, Verdict},
@@ -196,13 +196,11 @@ impl SlidingWindow {
         let decision = answer(Verdict::Allow, remaining - cost, counters(digits));
         (Some(start.after(digits)), decision)
     }
+}
 
+impl InWords<SlidingWindowState> for SlidingWindow {
     /// Packs a state of these slices, if its counters fit.
-    pub(super) fn pack_counters(
-        &self,
-        state: &SlidingWindowState,
-        now: StoreTime,
-    ) -> Option<PackedState> {
+    fn write_word(&self, state: &SlidingWindowState, now: StoreTime) -> Option<PackedState> {
         let fits = |counter: &u64| counter >> self.bits == 0;
         if !(self.is_packed() && state.counts_in(&self.slices) && state.counters.iter().all(fits)) {
             return None;
@@ -215,7 +213,7 @@ impl SlidingWindow {
     }
 
     /// Unpacks the state of a packed state of sliding windows, or a debt.
-    pub(super) fn unpack_counters(
+    fn read_word(
         &self,
         packed: PackedState,
         packed_kind: PackedKind,

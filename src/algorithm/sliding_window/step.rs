@@ -13,7 +13,7 @@ use super::{
 use crate::{
     algorithm::{
         Algorithm, StateKind, Step,
-        packed::{BuiltIn, Form, InWords, PackedKind, PackedState, StoreTime},
+        packed::{BuiltIn, Form},
     },
     decision::{Charge, Cost, Decision, Numbers, Verdict},
     time::Timestamp,
@@ -410,20 +410,5 @@ impl Algorithm for SlidingWindow {
     #[inline]
     fn built_in(&self) -> BuiltIn<'_, SlidingWindowState> {
         BuiltIn::new(Form::Slices(self), self)
-    }
-}
-
-impl InWords<SlidingWindowState> for SlidingWindow {
-    fn write_word(&self, state: &SlidingWindowState, now: StoreTime) -> Option<PackedState> {
-        self.pack_counters(state, now)
-    }
-
-    fn read_word(
-        &self,
-        packed: PackedState,
-        packed_kind: PackedKind,
-        now: StoreTime,
-    ) -> Option<SlidingWindowState> {
-        self.unpack_counters(packed, packed_kind, now)
     }
 }
