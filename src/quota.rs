@@ -53,6 +53,21 @@ impl Misfit {
     }
 }
 
+/// Declares the constructors for common periods.
+macro_rules! per {
+    ($($builder:ident $period:literal $seconds:literal;)+) => {$(
+        #[doc = concat!(" Creates a quota of `amount` units in each ", $period, ".")]
+        ///
+        /// # Panics
+        ///
+        /// When the amount is 0 or above 2⁴⁰.
+        #[track_caller]
+        pub const fn $builder(amount: u64) -> Self {
+            Self::literal(amount, $seconds * SECOND)
+        }
+    )+};
+}
+
 impl Quota {
     /// The greatest amount, 2⁴⁰ units. It is also the greatest cost and capacity.
     pub const MAX_AMOUNT: u64 = 1 << 40;
@@ -125,44 +140,11 @@ impl Quota {
         }
     }
 
-    /// Creates a quota of `amount` units in each second.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    #[track_caller]
-    pub const fn per_second(amount: u64) -> Self {
-        Self::literal(amount, SECOND)
-    }
-
-    /// Creates a quota of `amount` units in each minute.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    #[track_caller]
-    pub const fn per_minute(amount: u64) -> Self {
-        Self::literal(amount, 60 * SECOND)
-    }
-
-    /// Creates a quota of `amount` units in each hour.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    #[track_caller]
-    pub const fn per_hour(amount: u64) -> Self {
-        Self::literal(amount, 3600 * SECOND)
-    }
-
-    /// Creates a quota of `amount` units in each day of 24 hours.
-    ///
-    /// # Panics
-    ///
-    /// When the amount is 0 or above 2⁴⁰.
-    #[track_caller]
-    pub const fn per_day(amount: u64) -> Self {
-        Self::literal(amount, 86_400 * SECOND)
+    per! {
+        per_second "second" 1;
+        per_minute "minute" 60;
+        per_hour "hour" 3600;
+        per_day "day of 24 hours" 86_400;
     }
 
     /// Returns the time in which the quota grants `units`, in nanoseconds, rounded down.
