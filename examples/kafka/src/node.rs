@@ -386,14 +386,11 @@ impl FleetStore<AnyRule> for Kafka {
         let changes: Vec<_> = pushed
             .map(|(delta, name)| {
                 let own = delta.rule_for_key();
+                let rule = own.as_ref().unwrap_or(delta.rule());
                 let change = Change {
-                    rule: own.as_ref().unwrap_or(delta.rule()).to_string(),
                     node: delta.batch().node,
                     number: delta.batch().number,
-                    at: delta.at(now).as_nanos(),
-                    charged: 0,
-                    actual: delta.units(),
-                    is_reset: false,
+                    ..inner.change(rule, delta.at(now), 0, delta.units())
                 };
                 (name.clone(), change)
             })
