@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use support::Random;
 use tollgate::{
-    Cost, Decision, FixedWindow, Quota, SlidingWindow, Timestamp,
+    AnyRule, Cost, Decision, FixedWindow, Quota, SlidingWindow, Timestamp,
     algorithm::{Algorithm, Counted},
     key::Key,
     store::{Store, driver::Settlement},

@@ -12,9 +12,12 @@ use tollgate::{
 
 use super::{Node, acquire, cache::Cache, look, node, policy};
 
-/// Each error names the rules that can be counted, and an alternative.
-#[test]
-fn errors_for_other_rules_name_an_alternative() {
+/// Each error names the rules that can be counted, and an alternative. No call counts anything.
+#[tokio::test]
+async fn errors_for_other_rules_name_an_alternative() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let store: Node<AnyRule> = node(&cache, &clock);
     for text in [
         "token-bucket 100/1m",
         "leaky-bucket 10/s queue=50",
@@ -28,6 +31,8 @@ fn errors_for_other_rules_name_an_alternative() {
     ] {
         let rule: AnyRule = text.parse().unwrap();
         let error = rule.slicing().unwrap_err().to_string();
+        assert_eq!(store.fits(&rule).unwrap_err().to_string(), error);
+        assert!(acquire(&store, &rule, 1).await.is_err());
         assert!(error.contains("cannot run `"), "{error}");
         assert!(error.contains("expected"), "{error}");
         assert!(
@@ -35,6 +40,7 @@ fn errors_for_other_rules_name_an_alternative() {
             "{error}"
         );
     }
+    assert_eq!(cache.ops().all(), 0);
     let first_call = FixedWindow::per_minute(100).from_first_call();
     let error = first_call.slicing().unwrap_err().to_string();
     assert!(error.contains("`offset=spread`"), "{error}");
