@@ -21,7 +21,7 @@ use crate::{
         Ask, BlockFuture, Blocks, Check, MayFail, NeverWaits, Progress, Settlement, Steps,
         StepsFuture, Store, run,
     },
-    time::{Clock, Timestamp},
+    time::Timestamp,
 };
 
 /// A limit without requests: a policy, a rule and a store, for anything that has a key and a cost.
@@ -333,11 +333,10 @@ impl<Rule: Algorithm, S: Store<Rule, Error: MayFail>> Limiter<Rule, S> {
     }
 }
 
-impl<Rule, S, C> Limiter<Rule, Blocks<S, C>>
+impl<Rule, S> Limiter<Rule, Blocks<S>>
 where
     Rule: Algorithm,
     S: Store<Blockable<Rule>, Error: MayFail>,
-    C: Clock + Clone,
 {
     /// Refuses all calls of a key for `duration`, on every node that keeps [blocks](Blocks) in this
     /// store.

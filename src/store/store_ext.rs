@@ -129,7 +129,7 @@ pub trait StoreExt: Backend + Sized {
     }
 
     /// Fails calls at once, for a while, after several failures of the store in a row.
-    fn circuit_breaker<C>(self, settings: CircuitBreakerConfig<C>) -> CircuitBreaker<Self, C>
+    fn circuit_breaker(self, settings: CircuitBreakerConfig) -> CircuitBreaker<Self>
     where
         Self: Backend<Error = StoreError>,
     {

@@ -19,7 +19,7 @@ use crate::{
         ask::ResolvedAsk,
         engine::{CopiedStates, Entry, States, Unsettled},
     },
-    time::{Clock, MonotoneClock, SystemClock, Timestamp},
+    time::{Clock, MonotoneClock, SharedClock, SystemClock, Timestamp},
 };
 
 /// Storage that can lock its states, or has transactions, such as a map behind a mutex or an
@@ -157,13 +157,13 @@ pub trait Transact<Rule: Algorithm>: Backend {
 /// Decisions use the clock of this process, unless the storage [has its
 /// own](Transaction::decide_at). If the clock steps back, the store's time stands still until it
 /// has caught up.
-pub struct Transactional<T, K = SystemClock> {
-    inner: Arc<TransactionalInner<T, K>>,
+pub struct Transactional<T> {
+    inner: Arc<TransactionalInner<T>>,
 }
 
-struct TransactionalInner<T, K> {
+struct TransactionalInner<T> {
     data: T,
-    clock: MonotoneClock<K>,
+    clock: MonotoneClock<SharedClock>,
     unsettled: Unsettled,
 }
 
@@ -172,33 +172,29 @@ impl<T> Transactional<T> {
     pub fn new(data: T) -> Self {
         Self::with_clock(data, SystemClock::default())
     }
-}
 
-impl<T, K: Clock> Transactional<T, K> {
     /// Creates a store that decides by another clock.
-    pub fn with_clock(data: T, clock: K) -> Self {
+    pub fn with_clock(data: T, clock: impl Clock + Send + Sync + 'static) -> Self {
         Self {
             inner: Arc::new(TransactionalInner {
                 data,
-                clock: MonotoneClock::new(clock),
+                clock: MonotoneClock::new(Arc::new(clock)),
                 unsettled: Unsettled::default(),
             }),
         }
     }
-}
 
-impl<T, K> Transactional<T, K> {
     /// Returns the storage, for example to remove expired states.
     pub fn data(&self) -> &T {
         &self.inner.data
     }
 }
 
-impl_clone!(Transactional<T, K>, { inner });
+impl_clone!(Transactional<T>, { inner });
 
-impl_debug!(Transactional<T, K>);
+impl_debug!(Transactional<T>);
 
-impl<T: Backend, K> Backend for Transactional<T, K> {
+impl<T: Backend> Backend for Transactional<T> {
     type Error = T::Error;
 
     fn id(&self) -> Option<StoreId> {
@@ -219,11 +215,10 @@ impl<T: Backend, K> Backend for Transactional<T, K> {
     }
 }
 
-impl<Rule, T, K> Store<Rule> for Transactional<T, K>
+impl<Rule, T> Store<Rule> for Transactional<T>
 where
     Rule: Algorithm,
     T: Transact<Rule>,
-    K: Clock + Sync,
 {
     type Answer = Never<Result<Decisions, T::Error>>;
     type Done = Never<Result<(), T::Error>>;

@@ -19,7 +19,10 @@ mod tokio;
 use std::{
     fmt,
     num::NonZeroU64,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -100,7 +103,7 @@ pub trait Clock {
     }
 }
 
-impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
+impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Timestamp {
         (**self).now()
     }
@@ -119,6 +122,9 @@ impl<C: Clock + ?Sized> Clock for &C {
         (**self).is_monotonic()
     }
 }
+
+/// The clock of a store whose calls take longer than a dynamic call to read it.
+pub(crate) type SharedClock = Arc<dyn Clock + Send + Sync>;
 
 /// An instant on the timeline of a store: nanoseconds since the Unix epoch, 0 to 2⁶⁴ − 2.
 ///

@@ -216,7 +216,7 @@ impl CompareAndSwap for Memory {
 }
 
 /// Returns a driver that decides by the clock of the store, with a fixed seed for its back-off.
-pub(crate) fn driver<Rule>(memory: Memory) -> CasStore<Memory, Rule, ManualClock>
+pub(crate) fn driver<Rule>(memory: Memory) -> CasStore<Memory, Rule>
 where
     Rule: Algorithm<State: Codec>,
 {

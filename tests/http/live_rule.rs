@@ -54,7 +54,7 @@ async fn hello(_: Request<()>) -> Result<Response<String>, Infallible> {
 }
 
 /// A store that accepts no rule with long states.
-fn store() -> OnFailure<CasStore<Memory, AnyRule, ManualClock>> {
+fn store() -> OnFailure<CasStore<Memory, AnyRule>> {
     driver(Memory::new(ManualClock::default(), Ways::default())).fail_closed()
 }
 

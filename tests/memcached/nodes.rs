@@ -27,7 +27,7 @@ impl Clock for Ahead {
     }
 }
 
-type Node = (MemcachedCounters<FixedWindow, Ahead>, Ahead);
+type Node = (MemcachedCounters<FixedWindow>, Ahead);
 
 /// Each node is the last one of a round to count itself once. Returns in how many rounds it counts
 /// all nodes.

@@ -22,7 +22,7 @@ use tollgate::{
 
 use crate::fakes::{Asked, Fault, Kind, Op, Remote};
 
-type Broken = CircuitBreaker<Remote<TokenBucket, ManualClock>, ManualClock>;
+type Broken = CircuitBreaker<Remote<TokenBucket, ManualClock>>;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(10);

@@ -20,7 +20,7 @@ use crate::{
 
 const DEADLINE: Duration = Duration::from_millis(50);
 
-fn breaker() -> CircuitBreakerConfig<TokioClock> {
+fn breaker() -> CircuitBreakerConfig {
     CircuitBreakerConfig::new()
         .failures(2)
         .open_for(Duration::from_secs(1), Duration::from_secs(1))

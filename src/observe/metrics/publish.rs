@@ -216,14 +216,14 @@ publish! {
     then { it.stats().publish(name); }
 
     #[cfg(feature = "tokio")]
-    impl[C, Rule, K] CasStore<C, Rule, K> as "store", |it, name| {}
+    impl[C, Rule] CasStore<C, Rule> as "store", |it, name| {}
     then { it.stats().publish(name); }
 
     #[cfg(feature = "tokio")]
-    impl[I, Rule: Counted, K] CounterStore<I, Rule, K> as "store", |it, name| {}
+    impl[I, Rule: Counted] CounterStore<I, Rule> as "store", |it, name| {}
     then { it.stats().publish(name); }
 
-    impl[T: Backend, K] Transactional<T, K> as "store", |it, name| {}
+    impl[T: Backend] Transactional<T> as "store", |it, name| {}
     then { publish_unsettled(it, name); }
 
     impl[Rule, E: Send + 'static] BoxStore<Rule, E> as "store", |it, name| {}
@@ -285,7 +285,7 @@ publish! {
         it.get_ref().publish(name);
     }
 
-    impl[S: Publish + Backend<Error = StoreError>, C: Clock] CircuitBreaker<S, C>
+    impl[S: Publish + Backend<Error = StoreError>] CircuitBreaker<S>
     as "store", |it, name| {
         /// Times that a circuit opened.
         "tollgate_circuit_opened_total" = it.opened();
@@ -319,7 +319,7 @@ publish! {
         "tollgate_remembered_refusals_evicted_total" = it.evicted();
     } then { it.get_ref().publish(name); }
 
-    impl[S: Publish, C] Blocks<S, C> as "store", |it, name| {
+    impl[S: Publish] Blocks<S> as "store", |it, name| {
         /// Blocks of keys that this process made.
         "tollgate_blocks_made_total" = it.made();
         /// Blocks that could not be made.

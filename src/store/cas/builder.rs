@@ -6,7 +6,7 @@ use super::{CasStore, CompareAndSwap, worker::SwapQueue};
 use crate::{
     algorithm::{Algorithm, Codec},
     backoff::Backoff,
-    time::{Clock, SystemClock},
+    time::{Clock, SharedClock, SystemClock},
 };
 
 /// Builder of a [`CasStore`], returned by [`CasStore::builder_on`].
@@ -34,9 +34,9 @@ use crate::{
 /// }
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct CasStoreBuilder<C, Rule, K = SystemClock> {
+pub struct CasStoreBuilder<C, Rule> {
     data: C,
-    clock: K,
+    clock: SharedClock,
     prefix: String,
     settings: CasSettings,
     rule: PhantomData<fn() -> Rule>,
@@ -52,21 +52,18 @@ pub(super) struct CasSettings {
     pub(super) combining: bool,
 }
 
-impl_clone!([C: Clone, Rule, K: Clone] CasStoreBuilder<C, Rule, K>, {
+impl_clone!([C: Clone, Rule] CasStoreBuilder<C, Rule>, {
     data, clock, prefix, settings, rule
 });
 
-impl_debug!(
-    [C, Rule, K: std::fmt::Debug] CasStoreBuilder<C, Rule, K>,
-    |it| prefix = it.prefix, clock = it.clock, settings = it.settings
-);
+impl_debug!(CasStoreBuilder<C, Rule>, |it| prefix = it.prefix, settings = it.settings);
 
 impl<C, Rule> CasStoreBuilder<C, Rule> {
     /// Creates a builder with the defaults.
     pub fn new(data: C) -> Self {
         Self {
             data,
-            clock: SystemClock::default(),
+            clock: Arc::new(SystemClock::default()),
             prefix: "tollgate".to_owned(),
             settings: CasSettings {
                 attempts: 32,
@@ -81,9 +78,7 @@ impl<C, Rule> CasStoreBuilder<C, Rule> {
             rule: PhantomData,
         }
     }
-}
 
-impl<C, Rule, K> CasStoreBuilder<C, Rule, K> {
     /// Sets the prefix of all keys; `tollgate` by default.
     pub fn prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);
@@ -137,18 +132,13 @@ impl<C, Rule, K> CasStoreBuilder<C, Rule, K> {
 
     /// Sets the clock to decide by if the store [returns no time](super::Loaded::now);
     /// [`SystemClock`] by default.
-    pub fn clock<L: Clock>(self, clock: L) -> CasStoreBuilder<C, Rule, L> {
-        CasStoreBuilder {
-            data: self.data,
-            clock,
-            prefix: self.prefix,
-            settings: self.settings,
-            rule: PhantomData,
-        }
+    pub fn clock(mut self, clock: impl Clock + Send + Sync + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
     }
 
     /// Builds the store.
-    pub fn build(self) -> CasStore<C, Rule, K>
+    pub fn build(self) -> CasStore<C, Rule>
     where
         C: CompareAndSwap,
         Rule: Algorithm<State: Codec>,

@@ -20,7 +20,6 @@ use crate::{
         engine::{Answers, Unsettled, given_back, runtime, spawn_detached},
         names::{key_name, nodes_name},
     },
-    time::{Clock, SystemClock},
 };
 
 /// A store of the compare-and-swap class, over anything that implements [`CompareAndSwap`].
@@ -152,9 +151,9 @@ use crate::{
 /// A call that is dropped before it is its turn spends nothing; one that is dropped later is
 /// charged, once at most. One that would hold units gives them back. Settlements and resets go on
 /// by themselves.
-pub struct CasStore<C, Rule, K = SystemClock> {
+pub struct CasStore<C, Rule> {
     pub(super) prefix: Arc<str>,
-    pub(super) queue: Arc<SwapQueue<C, Rule, K>>,
+    pub(super) queue: Arc<SwapQueue<C, Rule>>,
 }
 
 impl<C, Rule> CasStore<C, Rule> {
@@ -175,9 +174,7 @@ impl<C, Rule> CasStore<C, Rule> {
     {
         CasStoreBuilder::new(data)
     }
-}
 
-impl<C, Rule, K> CasStore<C, Rule, K> {
     /// Returns counters of this store and its clones.
     pub fn stats(&self) -> CasStats {
         self.queue.counters.read(self.queue.unsettled.count())
@@ -189,9 +186,9 @@ impl<C, Rule, K> CasStore<C, Rule, K> {
     }
 }
 
-impl_clone!(CasStore<C, Rule, K>, { prefix, queue });
+impl_clone!(CasStore<C, Rule>, { prefix, queue });
 impl_debug!(
-    CasStore<C, Rule, K>,
+    CasStore<C, Rule>,
     |it| prefix = it.prefix, settings = it.queue.settings, stats = it.stats()
 );
 
@@ -237,7 +234,7 @@ stats! {
     struct CasCounters;
 }
 
-impl<C: CompareAndSwap, Rule, K> Backend for CasStore<C, Rule, K> {
+impl<C: CompareAndSwap, Rule> Backend for CasStore<C, Rule> {
     type Error = StoreError;
 
     fn id(&self) -> Option<StoreId> {
@@ -256,11 +253,10 @@ impl<C: CompareAndSwap, Rule, K> Backend for CasStore<C, Rule, K> {
 /// Length of the longest state that a store transfers with each call, in bytes.
 const MOST_BYTES: u64 = 64 * 1024;
 
-impl<C, Rule, K> Store<Rule> for CasStore<C, Rule, K>
+impl<C, Rule> Store<Rule> for CasStore<C, Rule>
 where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec>,
-    K: Clock + Send + Sync + 'static,
 {
     type Answer = BoxFuture<Result<Decisions, StoreError>>;
     type Done = BoxFuture<Result<(), StoreError>>;
@@ -359,11 +355,10 @@ where
     }
 }
 
-impl<C, Rule, K> FleetStore<Rule> for CasStore<C, Rule, K>
+impl<C, Rule> FleetStore<Rule> for CasStore<C, Rule>
 where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec>,
-    K: Clock + Send + Sync + 'static,
 {
     fn count_node(
         &self,
@@ -418,14 +413,13 @@ impl<Rule: Algorithm> KeyGroup<Rule> {
 ///
 /// First all keys are probed, so that nothing is spent if one refuses. Then all are charged. If one
 /// refuses now, because another call has spent in between, the others are settled back.
-async fn all_or_none<C, Rule, K>(
-    queue: Arc<SwapQueue<C, Rule, K>>,
+async fn all_or_none<C, Rule>(
+    queue: Arc<SwapQueue<C, Rule>>,
     groups: Vec<KeyGroup<Rule>>,
 ) -> Result<Decisions, StoreError>
 where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec>,
-    K: Clock + Send + Sync + 'static,
 {
     let tried = at_once(&queue, &groups, Work::Probe).await;
     let tried = tried.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -445,15 +439,14 @@ where
 }
 
 /// Does work on each group, all in flight at once.
-async fn at_once<C, Rule, K>(
-    queue: &Arc<SwapQueue<C, Rule, K>>,
+async fn at_once<C, Rule>(
+    queue: &Arc<SwapQueue<C, Rule>>,
     groups: &[KeyGroup<Rule>],
     work: impl Fn(Asks<Rule>) -> Work<Rule>,
 ) -> Vec<Result<Answers, StoreError>>
 where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec>,
-    K: Clock + Send + Sync + 'static,
 {
     let ask = |group: &KeyGroup<Rule>| queue.ask(group.key.clone(), work(group.asks.clone()));
     let answers: Vec<_> = groups.iter().map(ask).collect();
@@ -485,14 +478,13 @@ fn settled(
 }
 
 /// Refunds what was spent. If the store fails meanwhile, the charge stays, and counts as unsettled.
-async fn settle_back<C, Rule, K>(
-    queue: &Arc<SwapQueue<C, Rule, K>>,
+async fn settle_back<C, Rule>(
+    queue: &Arc<SwapQueue<C, Rule>>,
     groups: &[KeyGroup<Rule>],
     spent: &[Result<Answers, StoreError>],
 ) where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec>,
-    K: Clock + Send + Sync + 'static,
 {
     let mut answers = Vec::new();
     for (group, spent) in groups.iter().zip(spent) {

@@ -20,7 +20,7 @@ use crate::{
         Batch, Delta, NodeCounts, Pulled, StoreError, SyncFuture, delta::ResolvedDelta,
         engine::each_delta, names::key_name, node_counts::CountedNodes,
     },
-    time::{Clock, Timestamp},
+    time::Timestamp,
 };
 
 /// State of each delta's key after the last attempt, in bytes, and the instant of the attempt.
@@ -47,15 +47,14 @@ struct KindDeltas<Rule> {
 ///
 /// Each kind is a job of its own, because a newer program may have written the state of one of
 /// them.
-pub(super) fn sync<C, Rule, K>(
-    queue: &Arc<SwapQueue<C, Rule, K>>,
+pub(super) fn sync<C, Rule>(
+    queue: &Arc<SwapQueue<C, Rule>>,
     prefix: &str,
     deltas: &[Delta<'_, Rule>],
 ) -> SyncFuture<Rule, StoreError>
 where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec>,
-    K: Clock + Send + Sync + 'static,
 {
     let mut by_kind: HashMap<(Box<[u8]>, StateKind), KindDeltas<Rule>> = HashMap::new();
     for (index, delta) in deltas.iter().enumerate() {
@@ -197,8 +196,8 @@ impl SequenceNumbers {
 const ATTEMPTS: usize = 16;
 
 /// Counts this node in a period, and returns the counts.
-pub(super) async fn count_node<C: CompareAndSwap, Rule, K>(
-    queue: &SwapQueue<C, Rule, K>,
+pub(super) async fn count_node<C: CompareAndSwap, Rule>(
+    queue: &SwapQueue<C, Rule>,
     key: &[u8],
     period: u64,
 ) -> Result<NodeCounts, StoreError> {

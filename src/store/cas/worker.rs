@@ -46,16 +46,16 @@ use crate::{
         delta::ResolvedDelta,
         engine::{Answers, CombiningQueue, QueueTurn, Unsettled, runtime, runtime_gone},
     },
-    time::Clock,
+    time::SharedClock,
 };
 
 /// Jobs in the order in which they came.
 type Jobs<Rule> = VecDeque<Job<Rule>>;
 
 /// State that the clones of a store share, with the jobs that wait for their key.
-pub(super) struct SwapQueue<C, Rule, K> {
+pub(super) struct SwapQueue<C, Rule> {
     pub(super) data: C,
-    clock: K,
+    clock: SharedClock,
     pub(super) settings: CasSettings,
     pub(super) counters: CasCounters,
     pub(super) unsettled: Unsettled,
@@ -68,8 +68,8 @@ pub(super) struct SwapQueue<C, Rule, K> {
 /// Receiver of the answer to a job.
 pub(super) type AnswerReceiver = oneshot::Receiver<Result<Answers, StoreError>>;
 
-impl<C, Rule, K> SwapQueue<C, Rule, K> {
-    pub(super) fn new(data: C, clock: K, settings: CasSettings) -> Self {
+impl<C, Rule> SwapQueue<C, Rule> {
+    pub(super) fn new(data: C, clock: SharedClock, settings: CasSettings) -> Self {
         Self {
             data,
             clock,
@@ -102,11 +102,10 @@ impl<C, Rule, K> SwapQueue<C, Rule, K> {
     }
 }
 
-impl<C, Rule, K> SwapQueue<C, Rule, K>
+impl<C, Rule> SwapQueue<C, Rule>
 where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec>,
-    K: Clock + Send + Sync + 'static,
 {
     /// Queues work on a key. It is done at once, or in the next batch if the key has a worker.
     ///
@@ -138,7 +137,7 @@ where
     }
 
     /// Works until no job waits.
-    async fn work(mut turn: QueueTurn<Box<[u8]>, Jobs<Rule>>, mut worker: SwapWorker<C, Rule, K>) {
+    async fn work(mut turn: QueueTurn<Box<[u8]>, Jobs<Rule>>, mut worker: SwapWorker<C, Rule>) {
         while turn.next(|jobs| worker.join(jobs)) {
             worker.set_deadlines(sleep(worker.queue.settings.deadline).deadline());
             worker.attempt().await;
@@ -146,7 +145,7 @@ where
     }
 
     /// Works on a single job, which no other job joins.
-    async fn work_for_one(mut worker: SwapWorker<C, Rule, K>) {
+    async fn work_for_one(mut worker: SwapWorker<C, Rule>) {
         worker.set_deadlines(sleep(worker.queue.settings.deadline).deadline());
         while worker.join(&mut VecDeque::new()) {
             worker.attempt().await;
@@ -252,8 +251,8 @@ impl<Rule> Job<Rule> {
 const BATCH: usize = 256;
 
 /// Does the work on one key, several jobs with one swap.
-struct SwapWorker<C: CompareAndSwap, Rule: Algorithm, K> {
-    queue: Arc<SwapQueue<C, Rule, K>>,
+struct SwapWorker<C: CompareAndSwap, Rule: Algorithm> {
+    queue: Arc<SwapQueue<C, Rule>>,
     key: Box<[u8]>,
     batch: Vec<Job<Rule>>,
     /// The value that the last swap or load left under the key.
@@ -273,13 +272,12 @@ enum AttemptResult<V> {
     },
 }
 
-impl<C, Rule, K> SwapWorker<C, Rule, K>
+impl<C, Rule> SwapWorker<C, Rule>
 where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec>,
-    K: Clock + Send + Sync + 'static,
 {
-    fn new(queue: Arc<SwapQueue<C, Rule, K>>, key: Box<[u8]>, batch: Vec<Job<Rule>>) -> Self {
+    fn new(queue: Arc<SwapQueue<C, Rule>>, key: Box<[u8]>, batch: Vec<Job<Rule>>) -> Self {
         Self {
             queue,
             key,

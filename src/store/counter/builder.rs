@@ -12,7 +12,7 @@ use super::{
 use crate::{
     algorithm::Counted,
     store::engine::{RefusalCache, Unsettled},
-    time::{Clock, MonotoneClock, SystemClock},
+    time::{Clock, MonotoneClock, SharedClock, SystemClock},
 };
 
 /// Builder of a [`CounterStore`], returned by [`CounterStore::builder_on`].
@@ -35,11 +35,11 @@ use crate::{
 /// }
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct CounterStoreBuilder<I, Rule, K = SystemClock> {
+pub struct CounterStoreBuilder<I, Rule> {
     increment: I,
     prefix: Box<str>,
     apart: Duration,
-    clock: K,
+    clock: SharedClock,
     rule: PhantomData<fn() -> Rule>,
 }
 
@@ -50,13 +50,11 @@ impl<I, Rule> CounterStoreBuilder<I, Rule> {
             increment,
             prefix: "tollgate".into(),
             apart: Duration::from_secs(1),
-            clock: SystemClock::default(),
+            clock: Arc::new(SystemClock::default()),
             rule: PhantomData,
         }
     }
-}
 
-impl<I, Rule, K> CounterStoreBuilder<I, Rule, K> {
     /// Sets the prefix of all counters; `tollgate` by default.
     pub fn prefix(self, prefix: &str) -> Self {
         Self {
@@ -77,22 +75,16 @@ impl<I, Rule, K> CounterStoreBuilder<I, Rule, K> {
     /// Sets the clock, which determines the slice that a call counts in.
     ///
     /// If it steps back, the store's time stands still until it has caught up.
-    pub fn clock<C: Clock>(self, clock: C) -> CounterStoreBuilder<I, Rule, C> {
-        CounterStoreBuilder {
-            increment: self.increment,
-            prefix: self.prefix,
-            apart: self.apart,
-            clock,
-            rule: PhantomData,
-        }
+    pub fn clock(mut self, clock: impl Clock + Send + Sync + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
     }
 
     /// Builds the store.
-    pub fn build(self) -> CounterStore<I, Rule, K>
+    pub fn build(self) -> CounterStore<I, Rule>
     where
         I: Increment,
         Rule: Counted,
-        K: Clock,
     {
         CounterStore {
             driver: Arc::new(CounterDriver {
@@ -110,8 +102,8 @@ impl<I, Rule, K> CounterStoreBuilder<I, Rule, K> {
     }
 }
 
-impl_clone!([I: Clone, Rule, K: Clone] CounterStoreBuilder<I, Rule, K>, {
+impl_clone!([I: Clone, Rule] CounterStoreBuilder<I, Rule>, {
     increment, prefix, apart, clock, rule
 });
 
-impl_debug!(CounterStoreBuilder<I, Rule, K>, |it| prefix = it.prefix, clocks_apart = it.apart);
+impl_debug!(CounterStoreBuilder<I, Rule>, |it| prefix = it.prefix, clocks_apart = it.apart);

@@ -30,19 +30,19 @@ use crate::{
         ask::ResolvedAsk,
         engine::{Lookup, RefusalCache, RefusalEntry, Unsettled},
     },
-    time::{Clock, MonotoneClock, Timestamp},
+    time::{Clock, MonotoneClock, SharedClock, Timestamp},
 };
 
 /// Number of exhausted keys that are remembered, in 190 kB.
 pub(super) const REFUSALS: usize = 6000;
 
 /// State that the clones of a store share.
-pub(super) struct CounterDriver<I, Rule, K> {
+pub(super) struct CounterDriver<I, Rule> {
     pub(super) increment: I,
     pub(super) prefix: Box<str>,
     /// The greatest difference between the clocks of two hosts.
     pub(super) apart: Duration,
-    pub(super) clock: MonotoneClock<K>,
+    pub(super) clock: MonotoneClock<SharedClock>,
     /// Exhausted keys. A refusal only makes a call read before it adds, so a key is its hash.
     pub(super) refusals: RefusalCache<(), ()>,
     pub(super) known: KnownSlicings<Rule>,
@@ -51,7 +51,7 @@ pub(super) struct CounterDriver<I, Rule, K> {
     pub(super) unsettled: Unsettled,
 }
 
-impl<I, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
+impl<I, Rule: Counted> CounterDriver<I, Rule> {
     /// Returns the time, which never falls.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
@@ -111,7 +111,7 @@ struct Spent {
     units: u64,
 }
 
-impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
+impl<I: Increment, Rule: Counted> CounterDriver<I, Rule> {
     /// Spends all asks, or none.
     pub(super) async fn acquire(&self, asks: &[CounterAsk<Rule>]) -> Result<Decisions, StoreError> {
         let now = self.now();
@@ -367,7 +367,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
 /// The most units that one correction adds: far above any limit, and too few to overflow a counter.
 const MOST: u64 = 1 << 48;
 
-impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
+impl<I: Increment, Rule: Counted> CounterDriver<I, Rule> {
     /// Corrects a charge in the counter that was charged, if that still counts.
     pub(super) async fn settle(
         &self,

@@ -15,7 +15,6 @@ use crate::{
         engine::{DetachOnDrop, detach_on_drop, spawn_detached},
         names::nodes_name,
     },
-    time::{Clock, SystemClock},
 };
 
 /// A store of the counter class: fixed and sliding windows, over anything that implements
@@ -223,8 +222,8 @@ use crate::{
 /// assert_eq!(report.left_out(), [Law::Fault]);
 /// # }
 /// ```
-pub struct CounterStore<I, Rule, K = SystemClock> {
-    pub(super) driver: Arc<CounterDriver<I, Rule, K>>,
+pub struct CounterStore<I, Rule> {
+    pub(super) driver: Arc<CounterDriver<I, Rule>>,
 }
 
 impl<I, Rule> CounterStore<I, Rule> {
@@ -248,7 +247,7 @@ impl<I, Rule> CounterStore<I, Rule> {
     }
 }
 
-impl<I, Rule: Counted, K> CounterStore<I, Rule, K> {
+impl<I, Rule: Counted> CounterStore<I, Rule> {
     /// Adds a rule under which no call came yet, so that `reset` reaches its counters.
     ///
     /// # Errors
@@ -269,9 +268,9 @@ impl<I, Rule: Counted, K> CounterStore<I, Rule, K> {
     }
 }
 
-impl_clone!(CounterStore<I, Rule, K>, { driver });
+impl_clone!(CounterStore<I, Rule>, { driver });
 
-impl_debug!(CounterStore<I, Rule, K>, |it|
+impl_debug!(CounterStore<I, Rule>, |it|
     prefix = it.driver.prefix, stats = it.driver.counts.read(it.driver.unsettled.count())
 );
 
@@ -315,7 +314,7 @@ stats! {
     struct OperationCounts;
 }
 
-impl<I: Increment, Rule, K> Backend for CounterStore<I, Rule, K> {
+impl<I: Increment, Rule> Backend for CounterStore<I, Rule> {
     type Error = StoreError;
 
     fn id(&self) -> Option<StoreId> {
@@ -331,11 +330,10 @@ impl<I: Increment, Rule, K> Backend for CounterStore<I, Rule, K> {
     }
 }
 
-impl<I, Rule, K> Store<Rule> for CounterStore<I, Rule, K>
+impl<I, Rule> Store<Rule> for CounterStore<I, Rule>
 where
     I: Increment,
     Rule: Counted,
-    K: Clock + Send + Sync + 'static,
 {
     type Answer = DetachOnDrop<Result<Decisions, StoreError>>;
     type Done = BoxFuture<Result<(), StoreError>>;
@@ -410,11 +408,10 @@ where
     }
 }
 
-impl<I, Rule, K> FleetStore<Rule> for CounterStore<I, Rule, K>
+impl<I, Rule> FleetStore<Rule> for CounterStore<I, Rule>
 where
     I: Increment,
     Rule: Counted,
-    K: Clock + Send + Sync + 'static,
 {
     fn count_node(
         &self,

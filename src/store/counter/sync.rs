@@ -27,7 +27,7 @@ use crate::{
         engine::{concurrently, each_delta},
         node_counts::CountedNodes,
     },
-    time::{Clock, Timestamp},
+    time::Timestamp,
 };
 
 /// The most additions of a call that are in flight together.
@@ -88,7 +88,7 @@ impl Drop for Doubtful<'_> {
     }
 }
 
-impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
+impl<I: Increment, Rule: Counted> CounterDriver<I, Rule> {
     /// Copies a delta.
     ///
     /// # Errors
@@ -192,7 +192,7 @@ impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
 const BEFORE: u64 = 2;
 const KEEP: Duration = CountedNodes::KEEP.saturating_add(NodeCounts::PERIOD);
 
-impl<I: Increment, Rule: Counted, K: Clock> CounterDriver<I, Rule, K> {
+impl<I: Increment, Rule: Counted> CounterDriver<I, Rule> {
     /// Counts this node in a period of its clock. Each period has a counter for each policy, whose
     /// name begins with `prefix`.
     pub(super) async fn count_node(

@@ -19,7 +19,6 @@ pub use self::{builder::MemcachedConnectionBuilder, connection::MemcachedConnect
 use crate::{
     algorithm::{Algorithm, Codec, Counted},
     store::{CasStore, CounterStore, StoreError},
-    time::SystemClock,
 };
 
 /// A store in [memcached](https://memcached.org) 1.6 or later that many instances share: any rule,
@@ -114,7 +113,7 @@ use crate::{
 /// Beyond 30 days they are dates by the server's clock. Keys that must be kept beyond January 2038
 /// do not expire.
 #[doc(alias = "cache")]
-pub type Memcached<Rule, K = SystemClock> = CasStore<MemcachedConnection, Rule, K>;
+pub type Memcached<Rule> = CasStore<MemcachedConnection, Rule>;
 
 /// A store of counters in [memcached](https://memcached.org) 1.6 or later that many instances
 /// share: fixed and sliding windows.
@@ -146,7 +145,7 @@ pub type Memcached<Rule, K = SystemClock> = CasStore<MemcachedConnection, Rule, 
 /// and counts as exhausted. A value that is not a number is removed by the next addition, which
 /// starts from 0, and counted in [`MemcachedConnection::healed`]; until then a look is an error.
 #[doc(alias = "cache")]
-pub type MemcachedCounters<Rule, K = SystemClock> = CounterStore<MemcachedConnection, Rule, K>;
+pub type MemcachedCounters<Rule> = CounterStore<MemcachedConnection, Rule>;
 
 // The bounds are on the functions, so that the compiler's message is that of the rule.
 impl<Rule> CasStore<MemcachedConnection, Rule> {

@@ -109,7 +109,7 @@ async fn a_charge_is_not_settled_under_another_policy_in_redis() {
 async fn a_remote_settlement_that_fails_is_counted_and_not_repeated() {
     let memory = Memory::new(ManualClock::default(), Ways::default());
     let is_down = std::sync::Arc::clone(&memory.is_down);
-    let store: CasStore<_, TokenBucket, _> = driver(memory);
+    let store: CasStore<_, TokenBucket> = driver(memory);
     let rule = TokenBucket::per_hour(9);
     let mut decision = store.acquire(&[ask(&rule)]).await.unwrap().as_slice()[0];
     let charge = decision.take_charge().unwrap();

@@ -12,7 +12,7 @@ use tollgate::{
 
 use crate::leases::map_store::MapStore;
 
-pub(crate) type Server<R> = Transactional<MapStore<R>, ManualClock>;
+pub(crate) type Server<R> = Transactional<MapStore<R>>;
 pub(crate) type Node<R> = Leased<Server<R>, R, ManualClock>;
 
 /// Returns a node with leases on a server. Both have one clock.

@@ -16,7 +16,7 @@ use tollgate::{
 
 use crate::synced::memory::{Memory, Ways};
 
-pub(crate) type Server<R> = Faulty<CasStore<Memory, R, TokioClock>>;
+pub(crate) type Server<R> = Faulty<CasStore<Memory, R>>;
 pub(crate) type Node<R> = Synced<Server<R>, R, TokioClock>;
 
 /// The time of an answer.
@@ -50,7 +50,7 @@ impl Fleet {
     }
 
     /// Returns the store without faults, which also counts nodes.
-    pub(crate) fn reliable<R>(&self) -> CasStore<Memory, R, TokioClock>
+    pub(crate) fn reliable<R>(&self) -> CasStore<Memory, R>
     where
         R: Syncable<State: Codec>,
     {

@@ -16,7 +16,7 @@ use tollgate::{
 
 use crate::cas::memory::{Memory, Ways, driver};
 
-type Driver = CasStore<Memory, TokenBucket, ManualClock>;
+type Driver = CasStore<Memory, TokenBucket>;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);

@@ -13,7 +13,7 @@ use tollgate::{
 
 use crate::cas::memory::{Memory, Ways};
 
-type Driver = CasStore<Memory, AnyRule, ManualClock>;
+type Driver = CasStore<Memory, AnyRule>;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -58,14 +58,13 @@ async fn contend(nodes: u64, each: u64, ways: Ways, backoff: Option<Backoff>) ->
         let memory = memory.node(n);
         let clock = memory.clock.clone();
         let random = Arc::new(Mutex::new(Random::new(n)));
-        let store: CasStore<Far, TokenBucket, ManualClock> =
-            CasStoreBuilder::new(Far { memory, random })
-                .clock(clock)
-                .seed(1000 * n)
-                .backoff(backoff)
-                .attempts(u32::MAX)
-                .deadline(Duration::from_secs(3600))
-                .build();
+        let store: CasStore<Far, TokenBucket> = CasStoreBuilder::new(Far { memory, random })
+            .clock(clock)
+            .seed(1000 * n)
+            .backoff(backoff)
+            .attempts(u32::MAX)
+            .deadline(Duration::from_secs(3600))
+            .build();
         tokio::spawn(async move {
             let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(1_000_000));
             for _ in 0..each {

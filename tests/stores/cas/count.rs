@@ -14,7 +14,7 @@ use tollgate::{
 
 use crate::cas::memory::{Memory, Ways, driver};
 
-type Driver = CasStore<Memory, TokenBucket, ManualClock>;
+type Driver = CasStore<Memory, TokenBucket>;
 
 const WAYS: Ways = Ways {
     versions: true,

@@ -13,7 +13,7 @@ use tollgate::{
 
 use crate::cas::memory::{Memory, Ways, driver};
 
-type Driver<R> = CasStore<Memory, R, ManualClock>;
+type Driver<R> = CasStore<Memory, R>;
 
 fn a_store<R: Algorithm<State: Codec>>() -> Driver<R> {
     driver(Memory::new(ManualClock::default(), Ways::default()))

@@ -31,7 +31,7 @@ const RULES: [&str; 3] = [
     "token-bucket 1000000/1d & fixed-window 900000/1h",
 ];
 
-type Swaps = CasStore<Memory, AnyRule, ManualClock>;
+type Swaps = CasStore<Memory, AnyRule>;
 
 fn key(n: u64) -> Key {
     Key::from(format!("k{n}").as_str())
@@ -246,7 +246,7 @@ async fn a_contended_key_fails_alone() {
         memory: Memory::new(clock.clone(), ways),
         key: "busy".to_owned(),
     };
-    let store: CasStore<_, AnyRule, _> = CasStoreBuilder::new(data).clock(clock).seed(1).build();
+    let store: CasStore<_, AnyRule> = CasStoreBuilder::new(data).clock(clock).seed(1).build();
     let api = Policy::new("api");
     let named = |n: u64| match n {
         100 => Key::from("busy").labelled(),

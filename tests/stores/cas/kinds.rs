@@ -19,7 +19,7 @@ use tollgate::{
 
 use crate::cas::memory::{Memory, Ways, driver};
 
-type Driver<R> = CasStore<Memory, R, ManualClock>;
+type Driver<R> = CasStore<Memory, R>;
 
 const NOON: u64 = 1_767_268_800_000_000_000;
 

@@ -54,7 +54,7 @@ fn no_state_is_longer_than_the_rule_says() {
 
 #[tokio::test]
 async fn a_rule_with_longer_states_is_refused_when_the_store_is_given_it() {
-    let store: CasStore<Memory, AnyRule, ManualClock> =
+    let store: CasStore<Memory, AnyRule> =
         driver(Memory::new(ManualClock::default(), Ways::default()));
     for (text, fits) in [
         ("sliding-log 10000/1m", true),
@@ -116,8 +116,7 @@ async fn places_that_are_not_remembered_are_counted() {
     let local = LocalBuilder::new().clock(clock.clone()).build();
     hang_up(&local).await;
     assert_eq!(local.stats().unsettled, FORGOTTEN);
-    let swaps: CasStore<Memory, LeakyBucket, ManualClock> =
-        driver(Memory::new(clock.clone(), Ways::default()));
+    let swaps: CasStore<Memory, LeakyBucket> = driver(Memory::new(clock.clone(), Ways::default()));
     hang_up(&swaps).await;
     assert_eq!(swaps.stats().unsettled, FORGOTTEN);
     let rows = Transactional::with_clock(MapStore::default(), clock);

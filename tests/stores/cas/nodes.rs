@@ -8,7 +8,7 @@ use tollgate::{
 
 use super::memory::{Memory, Ways, driver};
 
-fn nodes(ways: Ways) -> CasStore<Memory, TokenBucket, ManualClock> {
+fn nodes(ways: Ways) -> CasStore<Memory, TokenBucket> {
     driver(Memory::new(ManualClock::default(), ways))
 }
 

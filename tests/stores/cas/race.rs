@@ -23,7 +23,7 @@ use crate::cas::memory::{Memory, Ways, driver};
 const NODES: usize = 4;
 const TASKS: usize = 64;
 
-fn nodes(ways: Ways) -> Vec<CasStore<Memory, TokenBucket, ManualClock>> {
+fn nodes(ways: Ways) -> Vec<CasStore<Memory, TokenBucket>> {
     let memory = Memory::new(ManualClock::default(), ways);
     let node = |n| {
         CasStoreBuilder::new(memory.node(n))
@@ -181,7 +181,7 @@ async fn charges_that_are_not_returned_are_counted() {
     ];
     let (policy, rule) = (Policy::new("api"), TokenBucket::per_day(1));
     let ask = |key: &str| Ask::new(&policy, &rule, key.into(), Cost::ONE);
-    let spends = async |store: &CasStore<_, _, _>, keys: &[&str]| {
+    let spends = async |store: &CasStore<_, _>, keys: &[&str]| {
         let asks: Vec<_> = keys.iter().map(|key| ask(key)).collect();
         let answer = store.acquire(&asks).await;
         u64::from(answer.is_ok_and(|decisions| decisions.is_admitted()))

@@ -20,7 +20,7 @@ use tollgate::{
 use super::rules::{RULES, rule};
 use crate::common::map_store::MapStore;
 
-pub(crate) type States<R> = Arc<Transactional<MapStore<R>, ManualClock>>;
+pub(crate) type States<R> = Arc<Transactional<MapStore<R>>>;
 
 pub(crate) fn states<R: Algorithm>(clock: &ManualClock) -> States<R> {
     Arc::new(Transactional::with_clock(

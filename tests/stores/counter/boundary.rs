@@ -92,7 +92,7 @@ impl Clock for Late {
     }
 }
 
-type Host = CounterStore<Cache, SlidingWindow, Late>;
+type Host = CounterStore<Cache, SlidingWindow>;
 
 /// Returns two hosts that are late, and one that is not, with their clocks.
 fn hosts(cache: &Cache, clock: &ManualClock, apart: Duration) -> [(Host, Late); 3] {

@@ -77,7 +77,7 @@ impl Link {
         (*one_in > 0 && random.below(*one_in) == 0).then(|| random.below(4))
     }
 
-    fn store<Rule: Counted>(&self, clock: &ManualClock) -> CounterStore<Self, Rule, ManualClock> {
+    fn store<Rule: Counted>(&self, clock: &ManualClock) -> CounterStore<Self, Rule> {
         CounterStoreBuilder::new(self.clone())
             .clock(clock.clone())
             .build()

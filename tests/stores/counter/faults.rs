@@ -224,7 +224,7 @@ impl Increment for Liar {
 #[tokio::test]
 async fn impossible_totals_are_errors() {
     let clock = ManualClock::default();
-    let store = |total, beside: &[u64]| -> CounterStore<Liar, SlidingWindow, ManualClock> {
+    let store = |total, beside: &[u64]| -> CounterStore<Liar, SlidingWindow> {
         let beside = beside.to_vec();
         CounterStoreBuilder::new(Liar { total, beside })
             .clock(clock.clone())

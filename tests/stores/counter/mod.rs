@@ -34,7 +34,7 @@ fn policy() -> &'static Policy {
     &POLICY
 }
 
-type Node<Rule> = CounterStore<Cache, Rule, ManualClock>;
+type Node<Rule> = CounterStore<Cache, Rule>;
 
 /// Returns a process of its own, which shares the cache with others.
 fn node<Rule: Counted>(cache: &Cache, clock: &ManualClock) -> Node<Rule> {

@@ -54,7 +54,7 @@ impl Increment for Timed {
 
 /// A node, and by how many seconds its clock is ahead of the store's.
 struct Node {
-    store: CounterStore<Timed, FixedWindow, ManualClock>,
+    store: CounterStore<Timed, FixedWindow>,
     clock: ManualClock,
     ahead: i64,
     /// The latest time that its answers have shown. They show none that falls.

@@ -123,10 +123,7 @@ impl Increment for Late {
     }
 }
 
-fn late<Rule: Counted>(
-    clock: &ManualClock,
-    by: Duration,
-) -> (Cache, CounterStore<Late, Rule, ManualClock>) {
+fn late<Rule: Counted>(clock: &ManualClock, by: Duration) -> (Cache, CounterStore<Late, Rule>) {
     let cache = Cache::new(clock);
     let increment = Late {
         cache: cache.clone(),

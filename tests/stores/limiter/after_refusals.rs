@@ -25,10 +25,7 @@ fn limiter(
     refusals: u64,
     period: Duration,
     duration: Duration,
-) -> (
-    Limiter<TokenBucket, Blocks<Counted<Manual>, ManualClock>>,
-    ManualClock,
-) {
+) -> (Limiter<TokenBucket, Blocks<Counted<Manual>>>, ManualClock) {
     let (store, clock) = local();
     let blocks = Counted::new(store).with_blocks().clock(clock.clone());
     let blocks = blocks.block_after(refusals, period, duration);

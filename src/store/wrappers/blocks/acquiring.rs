@@ -20,7 +20,7 @@ use crate::{
     policy::Policy,
     quota::Quota,
     store::{Ask, Local, LocalBuilder, OwnedAsks, Progress, Steps, StepsFuture, Store},
-    time::Clock,
+    time::SharedClock,
 };
 
 /// The remaining time of the block of each ask's key; zero if the key is not blocked.
@@ -43,13 +43,13 @@ pub(super) fn is_any_blocked(left: &TimesLeft) -> bool {
 
 /// Decides asks. It looks at the blocks, and then calls the store, or looks at the limits for the
 /// numbers of a refusal. Then it blocks the keys that were refused too often.
-pub struct Acquiring<Rule, S, C> {
-    blocks: Blocks<S, C>,
+pub struct Acquiring<Rule, S> {
+    blocks: Blocks<S>,
     asks: OwnedAsks<Blockable<Rule>>,
-    phase: AcquirePhase<Rule, S, C>,
+    phase: AcquirePhase<Rule, S>,
 }
 
-pub(super) enum AcquirePhase<Rule, S, C> {
+pub(super) enum AcquirePhase<Rule, S> {
     /// Looks at blocks, before the call.
     AtBlocks,
     /// Looks at the blocks and the limits, for a look.
@@ -61,20 +61,20 @@ pub(super) enum AcquirePhase<Rule, S, C> {
     /// Blocks keys, after which the decisions are returned.
     Blocking {
         decisions: Decisions,
-        offenders: Offenders<C>,
+        offenders: Offenders,
         blockage: Blockage<Rule, S>,
     },
     Over,
 }
 
 /// The keys to be blocked, each with the index of its ask.
-type Offenders<C> = Vec<(usize, Offender<C>)>;
+type Offenders = Vec<(usize, Offender)>;
 
-impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Acquiring<Rule, S, C> {
+impl<Rule: Algorithm, S: Store<Blockable<Rule>>> Acquiring<Rule, S> {
     pub(super) fn new(
-        blocks: Blocks<S, C>,
+        blocks: Blocks<S>,
         asks: OwnedAsks<Blockable<Rule>>,
-        phase: AcquirePhase<Rule, S, C>,
+        phase: AcquirePhase<Rule, S>,
     ) -> Self {
         Self {
             blocks,
@@ -131,7 +131,7 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Acquiring<Rul
     }
 
     /// Blocks the next key that was refused too often.
-    fn block_next(&mut self, decisions: Decisions, offenders: Offenders<C>) -> Progress<Self> {
+    fn block_next(&mut self, decisions: Decisions, offenders: Offenders) -> Progress<Self> {
         let Some(((_, offender), after)) = offenders.last().zip(self.blocks.after()) else {
             return Progress::Finished(Ok(decisions));
         };
@@ -173,9 +173,9 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Acquiring<Rul
     }
 }
 
-impl_debug!(Acquiring<Rule, S, C>);
+impl_debug!(Acquiring<Rule, S>);
 
-impl<Rule: Algorithm, S: Store<Blockable<Rule>>, C: Clock + Clone> Steps for Acquiring<Rule, S, C> {
+impl<Rule: Algorithm, S: Store<Blockable<Rule>>> Steps for Acquiring<Rule, S> {
     type Answer = S::Answer;
     type Done = S::Done;
     type Output = Result<Decisions, S::Error>;
@@ -358,16 +358,16 @@ impl AfterRefusals {
 const KEYS: usize = 16_384;
 
 /// Counts the refusals of keys in this process.
-pub(super) struct BlockAfter<C> {
+pub(super) struct BlockAfter {
     pub(super) settings: AfterRefusals,
     /// A log of the refusals of each key.
-    refusals: Local<SlidingLog, C>,
+    refusals: Local<SlidingLog, SharedClock>,
     /// The keys that are being blocked, by the digest of the policy.
     in_flight: Mutex<HashSet<(u64, Key)>>,
 }
 
-impl<C: Clock> BlockAfter<C> {
-    pub(super) fn new(settings: AfterRefusals, clock: C) -> Self {
+impl BlockAfter {
+    pub(super) fn new(settings: AfterRefusals, clock: SharedClock) -> Self {
         Self {
             settings,
             refusals: LocalBuilder::new().capacity(KEYS).clock(clock).build(),
@@ -382,7 +382,7 @@ impl<C: Clock> BlockAfter<C> {
         policy: &Policy,
         key: &Key,
         counters: &BlockCounters,
-    ) -> Option<Offender<C>> {
+    ) -> Option<Offender> {
         let is_enough = self.count(policy, key, counters).remaining() == Some(0);
         if !is_enough || !self.in_flight().insert((policy.digest(), *key)) {
             return None;
@@ -420,9 +420,7 @@ impl<C: Clock> BlockAfter<C> {
     pub(super) fn len(&self) -> usize {
         self.refusals.len()
     }
-}
 
-impl<C> BlockAfter<C> {
     /// Lets another call block a key.
     fn release(&self, policy: &Policy, key: &Key) {
         self.in_flight().remove(&(policy.digest(), *key));
@@ -434,27 +432,25 @@ impl<C> BlockAfter<C> {
 }
 
 /// A key that was refused often enough. Only one call at a time has it.
-pub(super) struct Offender<C> {
-    after: Arc<BlockAfter<C>>,
+pub(super) struct Offender {
+    after: Arc<BlockAfter>,
     pub(super) policy: Policy,
     pub(super) key: Key,
 }
 
-impl<C> Offender<C> {
+impl Offender {
     /// Creates the key of the call that blocks it.
-    fn new(after: Arc<BlockAfter<C>>, policy: Policy, key: Key) -> Self {
+    fn new(after: Arc<BlockAfter>, policy: Policy, key: Key) -> Self {
         Self { after, policy, key }
     }
-}
 
-impl<C: Clock> Offender<C> {
     /// Forgets the refusals, because the key is blocked.
     pub(super) fn forget_refusals(&self) {
         self.after.forget(&self.policy, &self.key);
     }
 }
 
-impl<C> Drop for Offender<C> {
+impl Drop for Offender {
     fn drop(&mut self) {
         self.after.release(&self.policy, &self.key);
     }

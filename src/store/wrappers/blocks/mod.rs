@@ -29,7 +29,7 @@ use crate::{
         Ask, Backend, BoxFuture, Check, FleetStore, OwnedAsks, Progress, Renewed, Settlement,
         StepsFuture, Store, delegate, run,
     },
-    time::{Clock, SystemClock},
+    time::{Clock, SharedClock, SystemClock},
 };
 
 /// A store whose keys can be blocked: while a block lasts, all calls of the key are refused, and
@@ -102,13 +102,13 @@ use crate::{
 /// Refusals that a lease or a view decides count for [`block_after`](Self::block_after).
 #[doc(alias("ban", "penalty", "jail", "blocklist"))]
 #[must_use]
-pub struct Blocks<S, C = SystemClock> {
+pub struct Blocks<S> {
     store: Arc<S>,
     policies: Arc<BlockPolicies>,
     counters: Arc<BlockCounters>,
-    after: Option<Arc<BlockAfter<C>>>,
+    after: Option<Arc<BlockAfter>>,
     counts_in_flight: bool,
-    clock: C,
+    clock: SharedClock,
 }
 
 impl<S> Blocks<S> {
@@ -119,12 +119,10 @@ impl<S> Blocks<S> {
             counters: Arc::default(),
             after: None,
             counts_in_flight: false,
-            clock: SystemClock::default(),
+            clock: Arc::new(SystemClock::default()),
         }
     }
-}
 
-impl<S, C: Clock + Clone> Blocks<S, C> {
     /// Blocks a key for `duration` when it is refused for the `refusals`-th time within `period`.
     ///
     /// Refusals of requests are counted in the memory of this process, for up to 16,384 keys at the
@@ -175,7 +173,7 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
         duration: Duration,
     ) -> Result<Self, Error> {
         let settings = AfterRefusals::new(refusals, period, duration)?;
-        let after = BlockAfter::new(settings, self.clock.clone());
+        let after = BlockAfter::new(settings, Arc::clone(&self.clock));
         Ok(Self {
             after: Some(Arc::new(after)),
             ..self
@@ -195,16 +193,12 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
 
     /// Sets another clock than the system's, by which [refusals are counted](Self::block_after).
     /// Blocks last by the clock of the store.
-    pub fn clock<D: Clock + Clone>(self, clock: D) -> Blocks<S, D> {
-        let after = self.after.map(|after| after.settings);
-        Blocks {
-            store: self.store,
-            policies: self.policies,
-            counters: self.counters,
-            counts_in_flight: self.counts_in_flight,
-            after: after.map(|settings| Arc::new(BlockAfter::new(settings, clock.clone()))),
-            clock,
+    pub fn clock(mut self, clock: impl Clock + Send + Sync + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        if let Some(after) = &mut self.after {
+            *after = Arc::new(BlockAfter::new(after.settings, Arc::clone(&self.clock)));
         }
+        self
     }
 
     /// Refuses all calls of a key for `duration`. Returns the time for which the key is blocked
@@ -282,9 +276,7 @@ impl<S, C: Clock + Clone> Blocks<S, C> {
     pub fn counted_keys(&self) -> usize {
         self.after.as_ref().map_or(0, |after| after.len())
     }
-}
 
-impl<S, C> Blocks<S, C> {
     /// Returns the number of blocks that were made by this process.
     pub fn made(&self) -> u64 {
         self.counters.made.get()
@@ -316,7 +308,7 @@ impl<S, C> Blocks<S, C> {
         &self.counters
     }
 
-    fn after(&self) -> Option<&Arc<BlockAfter<C>>> {
+    fn after(&self) -> Option<&Arc<BlockAfter>> {
         self.after.as_ref()
     }
 
@@ -375,14 +367,14 @@ fn under<'a, Rule>(
     asks.map(|(ask, rule)| ask.under(rule)).collect()
 }
 
-impl_clone!([S, C: Clone] Blocks<S, C>, { store, policies, counters, after, counts_in_flight, clock });
+impl_clone!([S] Blocks<S>, { store, policies, counters, after, counts_in_flight, clock });
 impl_debug!(
-    [S: fmt::Debug, C] Blocks<S, C>,
+    [S: fmt::Debug] Blocks<S>,
     |it| store = it.store, made = it.made(), failed = it.failed(),
     refused = it.refused(), uncounted = it.uncounted()
 );
 
-impl<S: Backend, C: Clock> Backend for Blocks<S, C> {
+impl<S: Backend> Backend for Blocks<S> {
     type Error = S::Error;
 
     delegate!(Backend, self => self.store; identity, unsettled);
@@ -398,13 +390,12 @@ impl<S: Backend, C: Clock> Backend for Blocks<S, C> {
     }
 }
 
-impl<S, Rule, C> Store<Rule> for Blocks<S, C>
+impl<S, Rule> Store<Rule> for Blocks<S>
 where
     S: Store<Blockable<Rule>>,
     Rule: Algorithm,
-    C: Clock + Clone,
 {
-    type Answer = StepsFuture<Acquiring<Rule, S, C>>;
+    type Answer = StepsFuture<Acquiring<Rule, S>>;
     type Done = S::Done;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
@@ -466,11 +457,10 @@ where
     }
 }
 
-impl<S, Rule, C> FleetStore<Rule> for Blocks<S, C>
+impl<S, Rule> FleetStore<Rule> for Blocks<S>
 where
     S: Store<Blockable<Rule>>,
     Rule: Algorithm,
-    C: Clock + Clone,
 {
     delegate!(FleetStore, self => self.store; count_node);
 }

@@ -20,7 +20,7 @@ use crate::{
     random::Random,
     stats::Counter,
     store::StoreError,
-    time::{Clock, Timestamp},
+    time::{Clock, SharedClock, Timestamp},
 };
 
 /// Settings of a circuit.
@@ -197,14 +197,14 @@ impl Circuit {
 const MAX_SHARDS: usize = 1024;
 
 /// One circuit per shard, and the counters of all.
-pub(super) struct Circuits<C> {
+pub(super) struct Circuits {
     /// The circuit of shard 0; the only one of a store without shards.
     first: SharedCircuit,
     /// The circuits of other shards that were called.
     others: RwLock<HashMap<u32, Arc<SharedCircuit>>>,
     limits: CircuitLimits,
     seed: u64,
-    clock: C,
+    clock: SharedClock,
     #[cfg(feature = "tracing")]
     address: Option<Box<str>>,
     opened: Counter,
@@ -284,14 +284,14 @@ impl SharedCircuit {
 }
 
 impl_debug!(
-    Circuits<C>,
+    Circuits,
     |it| opened = it.opened(),
     rejected = it.rejected(),
     probes = it.probes()
 );
 
-impl<C> Circuits<C> {
-    pub(super) fn new(config: CircuitBreakerConfig<C>, address: Option<&str>) -> Self {
+impl Circuits {
+    pub(super) fn new(config: CircuitBreakerConfig, address: Option<&str>) -> Self {
         #[cfg(not(feature = "tracing"))]
         let _ = address;
         let (limits, seed, clock) = config.into_parts();
@@ -322,10 +322,7 @@ impl<C> Circuits<C> {
     }
 
     /// Returns the worst state of all shards.
-    pub(super) fn state(&self) -> CircuitState
-    where
-        C: Clock,
-    {
+    pub(super) fn state(&self) -> CircuitState {
         let others = locks::read(&self.others);
         let circuits = others.values().map(|circuit| &**circuit);
         let states = circuits
@@ -365,10 +362,7 @@ impl<C> Circuits<C> {
     }
 
     /// Returns a guard for a call to a shard, unless it must fail.
-    pub(super) fn enter(self: &Arc<Self>, shard: u32) -> Option<CallGuard<C>>
-    where
-        C: Clock,
-    {
+    pub(super) fn enter(self: &Arc<Self>, shard: u32) -> Option<CallGuard> {
         let other = self.other(shard);
         let circuit = other.as_deref().unwrap_or(&self.first);
         let Some(permit) = circuit.enter(&self.clock) else {
@@ -386,14 +380,14 @@ impl<C> Circuits<C> {
 
 /// A call in flight. When it is dropped before its result is known, a probe is followed by another
 /// one.
-pub(super) struct CallGuard<C> {
-    circuits: Arc<Circuits<C>>,
+pub(super) struct CallGuard {
+    circuits: Arc<Circuits>,
     /// The circuit of the call, unless it is that of shard 0.
     other: Option<Arc<SharedCircuit>>,
     permit: Option<Permit>,
 }
 
-impl<C: Clock> CallGuard<C> {
+impl CallGuard {
     /// Records the result of the call.
     pub(super) fn record<T>(&mut self, result: &Result<T, StoreError>) {
         let Some(permit) = self.permit.take() else {
@@ -408,9 +402,7 @@ impl<C: Clock> CallGuard<C> {
         };
         self.leave(permit, outcome);
     }
-}
 
-impl<C> CallGuard<C> {
     fn leave(&self, permit: Permit, outcome: CallOutcome) {
         let circuit = self.other.as_deref().unwrap_or(&self.circuits.first);
         let change = circuit.leave(permit, outcome);
@@ -424,7 +416,7 @@ impl<C> CallGuard<C> {
     }
 }
 
-impl<C> Drop for CallGuard<C> {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
             self.leave(permit, CallOutcome::Unknown);

@@ -24,7 +24,7 @@ use crate::{
         Ask, Backend, Check, Delta, FleetStore, Settlement, Store, StoreError, SyncFuture,
         delegate, engine::Unsettled,
     },
-    time::{Clock, SystemClock},
+    time::{Clock, SharedClock, SystemClock},
 };
 
 /// A store that is not called for a while after several failures, one after the other.
@@ -99,17 +99,17 @@ use crate::{
 #[derive(Debug)]
 #[doc(alias = "breaker")]
 #[must_use]
-pub struct CircuitBreaker<S, C = SystemClock> {
+pub struct CircuitBreaker<S> {
     store: S,
-    circuits: Arc<Circuits<C>>,
+    circuits: Arc<Circuits>,
     /// Settlements that were rejected while the circuit was open.
     unsettled: Unsettled,
 }
 
-impl_clone!([S: Clone, C] CircuitBreaker<S, C>, { store, circuits, unsettled });
+impl_clone!([S: Clone] CircuitBreaker<S>, { store, circuits, unsettled });
 
-impl<S, C> CircuitBreaker<S, C> {
-    pub(in crate::store) fn new(store: S, config: CircuitBreakerConfig<C>) -> Self
+impl<S> CircuitBreaker<S> {
+    pub(in crate::store) fn new(store: S, config: CircuitBreakerConfig) -> Self
     where
         S: Backend,
     {
@@ -144,10 +144,7 @@ impl<S, C> CircuitBreaker<S, C> {
 
     /// Returns the current state. With several [shards](#shards), this is the worst of their
     /// states: open if calls to any of them are rejected.
-    pub fn state(&self) -> CircuitState
-    where
-        C: Clock,
-    {
+    pub fn state(&self) -> CircuitState {
         self.circuits.state()
     }
 
@@ -165,10 +162,9 @@ impl<S, C> CircuitBreaker<S, C> {
         &self,
         shard: u32,
         call_store: impl FnOnce(&S) -> Check<F>,
-    ) -> Check<CircuitBreakerFuture<F, C>>
+    ) -> Check<CircuitBreakerFuture<F>>
     where
         F: Future<Output = Result<T, StoreError>>,
-        C: Clock,
     {
         let Some(mut call) = self.circuits.enter(shard) else {
             return Check::Ready(Err(StoreError::circuit_open()));
@@ -218,12 +214,24 @@ pub enum CircuitState {
 ///     .open_for(Duration::from_millis(500), Duration::from_secs(10));
 /// # let _ = config;
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use]
-pub struct CircuitBreakerConfig<C = SystemClock> {
+pub struct CircuitBreakerConfig {
     limits: CircuitLimits,
     seed: Option<u64>,
-    clock: C,
+    clock: SharedClock,
+}
+
+impl_debug!(
+    CircuitBreakerConfig,
+    |it| limits = it.limits,
+    seed = it.seed
+);
+
+impl Default for CircuitBreakerConfig {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl CircuitBreakerConfig {
@@ -236,18 +244,10 @@ impl CircuitBreakerConfig {
                 max_pause: 30_000_000_000,
             },
             seed: None,
-            clock: SystemClock::default(),
+            clock: Arc::new(SystemClock::default()),
         }
     }
-}
 
-impl Default for CircuitBreakerConfig {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<C> CircuitBreakerConfig<C> {
     /// Sets the number of failures that open the circuit: one after the other, without an answer
     /// between them. Behind a [deadline](crate::store::StoreExt::timeout) `d`, a silent server is
     /// noticed after this number of times `d`.
@@ -323,16 +323,13 @@ impl<C> CircuitBreakerConfig<C> {
     }
 
     /// Sets another clock than the system's.
-    pub fn clock<D: Clock>(self, clock: D) -> CircuitBreakerConfig<D> {
-        CircuitBreakerConfig {
-            limits: self.limits,
-            seed: self.seed,
-            clock,
-        }
+    pub fn clock(mut self, clock: impl Clock + Send + Sync + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
     }
 
     /// Returns the settings; a seed that is not set comes from the operating system.
-    fn into_parts(self) -> (CircuitLimits, u64, C) {
+    fn into_parts(self) -> (CircuitLimits, u64, SharedClock) {
         (
             self.limits,
             self.seed.unwrap_or_else(random::seed),
@@ -341,7 +338,7 @@ impl<C> CircuitBreakerConfig<C> {
     }
 }
 
-impl<S: Backend<Error = StoreError>, C> Backend for CircuitBreaker<S, C> {
+impl<S: Backend<Error = StoreError>> Backend for CircuitBreaker<S> {
     type Error = StoreError;
 
     delegate!(Backend, self => self.store; identity, refusals);
@@ -353,13 +350,12 @@ impl<S: Backend<Error = StoreError>, C> Backend for CircuitBreaker<S, C> {
     }
 }
 
-impl<Rule, S, C> Store<Rule> for CircuitBreaker<S, C>
+impl<Rule, S> Store<Rule> for CircuitBreaker<S>
 where
     S: Store<Rule, Error = StoreError>,
-    C: Clock + Send + Sync + 'static,
 {
-    type Answer = CircuitBreakerFuture<S::Answer, C>;
-    type Done = CircuitBreakerFuture<S::Done, C>;
+    type Answer = CircuitBreakerFuture<S::Answer>;
+    type Done = CircuitBreakerFuture<S::Done>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         self.call(self.shard_of(asks), |store| store.acquire(asks))
@@ -396,11 +392,10 @@ where
     }
 }
 
-impl<Rule, S, C> FleetStore<Rule> for CircuitBreaker<S, C>
+impl<Rule, S> FleetStore<Rule> for CircuitBreaker<S>
 where
     Rule: Algorithm,
     S: Store<Rule, Error = StoreError>,
-    C: Clock + Send + Sync + 'static,
 {
     delegate!(FleetStore, self => self.store; count_node);
 
@@ -419,16 +414,16 @@ where
 pin_project! {
     /// The future of a [`CircuitBreaker`].
     #[must_use = "futures do nothing unless polled or awaited"]
-    pub struct CircuitBreakerFuture<F, C = SystemClock> {
+    pub struct CircuitBreakerFuture<F> {
         #[pin]
         future: F,
-        call: CallGuard<C>,
+        call: CallGuard,
     }
 }
 
-impl_debug!(CircuitBreakerFuture<F, C>);
+impl_debug!(CircuitBreakerFuture<F>);
 
-impl<F, T, C: Clock> Future for CircuitBreakerFuture<F, C>
+impl<F, T> Future for CircuitBreakerFuture<F>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
