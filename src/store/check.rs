@@ -6,7 +6,7 @@ use std::{
     future::{Future, IntoFuture},
     marker::PhantomData,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use pin_project_lite::pin_project;
@@ -56,6 +56,16 @@ impl<F: NeverWaits> Check<F> {
         match self {
             Self::Ready(output) => output,
             Self::Pending(future) => future.at_once(),
+        }
+    }
+}
+
+impl<F: Future> Check<F> {
+    /// Passes the answer to `next`, and returns what that makes of it.
+    pub(crate) fn then<N: Then<F::Output>>(self, mut next: N) -> Check<ThenFuture<F, N>> {
+        match self {
+            Self::Ready(answer) => Check::Ready(next.then(answer)),
+            Self::Pending(future) => Check::Pending(ThenFuture { future, next }),
         }
     }
 }
@@ -118,6 +128,39 @@ impl<F: Future> Future for CheckFuture<F> {
             },
             CheckStateProj::Pending { future } => future.poll(cx),
         }
+    }
+}
+
+/// What a wrapper makes of an answer.
+///
+/// A trait and no closure, so that the futures of wrappers are types that can be named.
+pub trait Then<T> {
+    /// The answer of the wrapper.
+    type Output;
+
+    /// Takes in the answer of the store inside. Called once.
+    fn then(&mut self, answer: T) -> Self::Output;
+}
+
+pin_project! {
+    /// The future of an answer that [`Then`] takes in.
+    #[must_use = "futures do nothing unless polled or awaited"]
+    pub struct ThenFuture<F, N> {
+        #[pin]
+        future: F,
+        next: N,
+    }
+}
+
+impl_debug!(ThenFuture<F, N>);
+
+impl<F: Future, N: Then<F::Output>> Future for ThenFuture<F, N> {
+    type Output = N::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<N::Output> {
+        let this = self.project();
+        let answer = ready!(this.future.poll(cx));
+        Poll::Ready(this.next.then(answer))
     }
 }
 

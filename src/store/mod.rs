@@ -122,6 +122,7 @@ pub(crate) use self::ask::Spend;
 // Within the crate, the names of authors and the futures stand beside those of users.
 pub(crate) use self::{
     boxed::BoxFuture,
+    check::{Then, ThenFuture},
     driver::*,
     engine::{Progress, Steps, StepsFuture, give_back, run},
     local::Place,

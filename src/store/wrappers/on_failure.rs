@@ -1,15 +1,7 @@
 //! Answers the calls that fail: `fail_open` and `fail_closed`.
 
-use std::{
-    convert::Infallible,
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
 
-use pin_project_lite::pin_project;
 use smallvec::SmallVec;
 
 use super::failure_log::{FailureCounters, FailureKind};
@@ -18,7 +10,7 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, Check, Decisions, Settlement, Store, StoreError, delegate,
+        Ask, Backend, Check, Decisions, Settlement, Store, StoreError, Then, ThenFuture, delegate,
         engine::{SettlementGuard, Unsettled},
     },
     time::{Clock, SystemClock},
@@ -210,11 +202,7 @@ impl<S> OnFailure<S> {
                 self.answered();
                 Check::Ready(Ok(value))
             }
-            Check::Ready(Err(error)) => Check::Ready(Ok(handler().substitute(error))),
-            Check::Pending(future) => Check::Pending(OnFailureFuture {
-                future,
-                handler: handler(),
-            }),
+            check => check.then(handler()),
         }
     }
 }
@@ -330,7 +318,7 @@ impl Substitute for () {
 }
 
 /// Counts and logs the error of one call, and returns the answer instead.
-struct ErrorHandler {
+pub struct ErrorHandler {
     counters: Arc<FailureCounters>,
     policies: CallPolicies,
     failed: FailureMode,
@@ -341,48 +329,32 @@ struct ErrorHandler {
     settling: Option<SettlementGuard>,
 }
 
-impl ErrorHandler {
-    fn substitute<V: Substitute>(&self, error: impl Into<StoreError>) -> V {
-        let mode = match self.counters.record(&error.into(), &self.policies) {
+impl_debug!(ErrorHandler);
+
+impl<V: Substitute, E: Into<StoreError>> Then<Result<V, E>> for ErrorHandler {
+    type Output = Result<V, Infallible>;
+
+    fn then(&mut self, result: Result<V, E>) -> Self::Output {
+        let settling = self.settling.take();
+        let error = match result {
+            Ok(value) => {
+                self.counters.answered();
+                settling.into_iter().for_each(SettlementGuard::all_made);
+                return Ok(value);
+            }
+            Err(error) => error.into(),
+        };
+        let mode = match self.counters.record(&error, &self.policies) {
             FailureKind::Failed => Some(self.failed),
             FailureKind::Contended => Some(self.contended),
             FailureKind::Unsupported => None,
         };
-        V::substitute(mode, self.count)
+        Ok(V::substitute(mode, self.count))
     }
 }
 
-pin_project! {
-    /// The future of an [`OnFailure`] store.
-    #[must_use = "futures do nothing unless polled or awaited"]
-    pub struct OnFailureFuture<F> {
-        #[pin]
-        future: F,
-        handler: ErrorHandler,
-    }
-}
-
-impl_debug!(OnFailureFuture<F>);
-
-impl<F, V, E> Future for OnFailureFuture<F>
-where
-    F: Future<Output = Result<V, E>>,
-    V: Substitute,
-    E: Into<StoreError>,
-{
-    type Output = Result<V, Infallible>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let result = ready!(this.future.poll(cx));
-        let settling = this.handler.settling.take();
-        if result.is_ok() {
-            this.handler.counters.answered();
-            settling.into_iter().for_each(SettlementGuard::all_made);
-        }
-        Poll::Ready(result.or_else(|error| Ok(this.handler.substitute(error))))
-    }
-}
+/// The future of an [`OnFailure`] store.
+pub(crate) type OnFailureFuture<F> = ThenFuture<F, ErrorHandler>;
 
 /// The policies of one call, owned.
 type CallPolicies = SmallVec<[Policy; 1]>;

@@ -1,15 +1,7 @@
 //! Caches refusals, and refuses locally while one of them holds.
 
-use std::{
-    future::Future,
-    hash::BuildHasher,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::{hash::BuildHasher, sync::Arc, time::Duration};
 
-use pin_project_lite::pin_project;
 use smallvec::SmallVec;
 
 use crate::{
@@ -18,7 +10,7 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, Check, Decisions, FleetStore, Settlement, Store, delegate,
+        Ask, Backend, Check, Decisions, FleetStore, Settlement, Store, Then, ThenFuture, delegate,
         engine::{Lookup, RefusalCache, RefusalEntry},
     },
     time::{Clock, SystemClock, Timestamp},
@@ -153,19 +145,6 @@ impl<S, Rule, C> RememberRefusals<S, Rule, C> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-
-    /// Changes keys in the store, and then removes their refusals from the cache.
-    fn forget<F: Future>(
-        &self,
-        hashes: impl IntoIterator<Item = u64>,
-        change: impl FnOnce(&S) -> Check<F>,
-    ) -> Check<ForgetFuture<F, Rule>> {
-        let forget = ForgetOnDrop::new(&self.cache, hashes);
-        match change(&self.store) {
-            Check::Ready(done) => Check::Ready(done),
-            Check::Pending(done) => Check::Pending(ForgetFuture { done, forget }),
-        }
-    }
 }
 
 impl_clone!([S: Clone, Rule, C: Clone] RememberRefusals<S, Rule, C>, {
@@ -188,17 +167,17 @@ where
     Rule: Algorithm + PartialEq,
     C: Clock + Clone,
 {
-    type Answer = RememberFuture<S::Answer, Rule, C>;
-    type Done = ForgetFuture<S::Done, Rule>;
+    type Answer = ThenFuture<S::Answer, Option<PendingAsk<Rule, C>>>;
+    type Done = ThenFuture<S::Done, ForgetOnDrop<Rule>>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let [ask] = asks else {
-            return uncached(self.store.acquire(asks));
+            return self.store.acquire(asks).then(None);
         };
         // The caller that blocks a key relies on the store's answer, because another node may have
         // unblocked the key.
         if ask.policy().is_of_blocks() {
-            return uncached(self.store.acquire(asks));
+            return self.store.acquire(asks).then(None);
         }
         let (cache, now) = (&self.cache, self.clock.now());
         let (policy, key) = (ask.policy(), ask.key());
@@ -239,27 +218,23 @@ where
                 self.cache.admitted(lookup);
                 Check::Ready(Ok(decisions))
             }
-            Check::Ready(answer) => Check::Ready(pending().finish(answer)),
-            Check::Pending(answer) => Check::Pending(RememberFuture {
-                answer,
-                ask: Some(pending()),
-            }),
+            check => check.then(Some(pending())),
         }
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
-        uncached(self.store.look(asks))
+        self.store.look(asks).then(None)
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         let hashed = |of: &Settlement<'_, Rule>| hash(&self.cache, of.policy, &of.key);
-        let hashes: Vec<_> = settlements.iter().map(hashed).collect();
-        self.forget(hashes, |store| store.settle(settlements))
+        let forget = ForgetOnDrop::new(&self.cache, settlements.iter().map(hashed));
+        self.store.settle(settlements).then(forget)
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        let hash = hash(&self.cache, policy, key);
-        self.forget([hash], |store| store.reset(policy, key))
+        let forget = ForgetOnDrop::new(&self.cache, [hash(&self.cache, policy, key)]);
+        self.store.reset(policy, key).then(forget)
     }
 
     delegate!(Store<Rule>, self => self.store; renew, fits);
@@ -281,19 +256,8 @@ where
     delegate!(FleetStore, self => self.store; count_node);
 }
 
-/// Wraps an answer that is not cached.
-fn uncached<F: Future, Rule, C>(check: Check<F>) -> Check<RememberFuture<F, Rule, C>>
-where
-    RememberFuture<F, Rule, C>: Future<Output = F::Output>,
-{
-    match check {
-        Check::Ready(answer) => Check::Ready(answer),
-        Check::Pending(answer) => Check::Pending(RememberFuture { answer, ask: None }),
-    }
-}
-
 /// One ask in flight, owned, so that its refusal can be stored.
-struct PendingAsk<Rule, C> {
+pub struct PendingAsk<Rule, C> {
     cache: Arc<Refusals<Rule>>,
     lookup: Lookup,
     asked: (Policy, Key),
@@ -305,6 +269,8 @@ struct PendingAsk<Rule, C> {
     /// refusal.
     kept: Option<Box<Decision>>,
 }
+
+impl_debug!(PendingAsk<Rule, C>);
 
 impl<Rule, C: Clock> PendingAsk<Rule, C> {
     /// Updates the cache with the store's answer, and returns the answer of the call: the cached
@@ -354,11 +320,24 @@ impl<Rule, C: Clock> PendingAsk<Rule, C> {
     }
 }
 
+impl<Rule, C: Clock, E> Then<Result<Decisions, E>> for Option<PendingAsk<Rule, C>> {
+    type Output = Result<Decisions, E>;
+
+    fn then(&mut self, answer: Result<Decisions, E>) -> Result<Decisions, E> {
+        match self.take() {
+            Some(ask) => ask.finish(answer),
+            None => answer,
+        }
+    }
+}
+
 /// Removes the entries of some keys from the cache, at the latest when it is dropped.
-struct ForgetOnDrop<Rule> {
+pub struct ForgetOnDrop<Rule> {
     cache: Arc<Refusals<Rule>>,
     hashes: SmallVec<[u64; 1]>,
 }
+
+impl_debug!(ForgetOnDrop<Rule>);
 
 impl<Rule> ForgetOnDrop<Rule> {
     fn new(cache: &Arc<Refusals<Rule>>, hashes: impl IntoIterator<Item = u64>) -> Self {
@@ -367,69 +346,22 @@ impl<Rule> ForgetOnDrop<Rule> {
             hashes: hashes.into_iter().collect(),
         }
     }
+}
 
-    fn forget(&mut self) {
+impl<T, Rule> Then<T> for ForgetOnDrop<Rule> {
+    type Output = T;
+
+    fn then(&mut self, done: T) -> T {
         for hash in self.hashes.drain(..) {
             self.cache.forget(hash);
         }
+        done
     }
 }
 
 impl<Rule> Drop for ForgetOnDrop<Rule> {
     fn drop(&mut self) {
-        self.forget();
-    }
-}
-
-pin_project! {
-    /// The future of a decision of [`RememberRefusals`].
-    #[must_use = "futures do nothing unless polled or awaited"]
-    pub struct RememberFuture<F, Rule, C = SystemClock> {
-        #[pin]
-        answer: F,
-        ask: Option<PendingAsk<Rule, C>>,
-    }
-}
-
-impl_debug!(RememberFuture<F, Rule, C>);
-
-impl<F, E, Rule, C: Clock> Future for RememberFuture<F, Rule, C>
-where
-    F: Future<Output = Result<Decisions, E>>,
-{
-    type Output = Result<Decisions, E>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let answer = ready!(this.answer.poll(cx));
-        Poll::Ready(match this.ask.take() {
-            Some(ask) => ask.finish(answer),
-            None => answer,
-        })
-    }
-}
-
-pin_project! {
-    /// The future of `settle` and `reset` of [`RememberRefusals`]. It removes the refusals of the
-    /// keys, even when it is dropped.
-    #[must_use = "futures do nothing unless polled or awaited"]
-    pub struct ForgetFuture<F, Rule> {
-        #[pin]
-        done: F,
-        forget: ForgetOnDrop<Rule>,
-    }
-}
-
-impl_debug!(ForgetFuture<F, Rule>);
-
-impl<F: Future, Rule> Future for ForgetFuture<F, Rule> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let done = ready!(this.done.poll(cx));
-        this.forget.forget();
-        Poll::Ready(done)
+        self.then(());
     }
 }
 

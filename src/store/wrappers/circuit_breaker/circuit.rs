@@ -19,7 +19,7 @@ use crate::{
     locks::{self, lock},
     random::Random,
     stats::Counter,
-    store::StoreError,
+    store::{StoreError, Then},
     time::{Clock, SharedClock, Timestamp},
 };
 
@@ -380,30 +380,37 @@ impl Circuits {
 
 /// A call in flight. When it is dropped before its result is known, a probe is followed by another
 /// one.
-pub(super) struct CallGuard {
+pub struct CallGuard {
     circuits: Arc<Circuits>,
     /// The circuit of the call, unless it is that of shard 0.
     other: Option<Arc<SharedCircuit>>,
     permit: Option<Permit>,
 }
 
-impl CallGuard {
+impl_debug!(CallGuard);
+
+impl<T> Then<Result<T, StoreError>> for CallGuard {
+    type Output = Result<T, StoreError>;
+
     /// Records the result of the call.
-    pub(super) fn record<T>(&mut self, result: &Result<T, StoreError>) {
-        let Some(permit) = self.permit.take() else {
-            return;
-        };
-        let outcome = match result {
+    fn then(&mut self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        let outcome = match &result {
             Err(error) if error.is_unsupported() => CallOutcome::Unknown,
             Err(error) if !error.is_contended() && !error.is_unwritten() => {
                 CallOutcome::Failed(self.circuits.clock.now())
             }
             _ => CallOutcome::Answered,
         };
-        self.leave(permit, outcome);
+        self.leave(outcome);
+        result
     }
+}
 
-    fn leave(&self, permit: Permit, outcome: CallOutcome) {
+impl CallGuard {
+    fn leave(&mut self, outcome: CallOutcome) {
+        let Some(permit) = self.permit.take() else {
+            return;
+        };
         let circuit = self.other.as_deref().unwrap_or(&self.circuits.first);
         let change = circuit.leave(permit, outcome);
         if matches!(change, CircuitChange::Opened | CircuitChange::Reopened) {
@@ -418,9 +425,7 @@ impl CallGuard {
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
-        if let Some(permit) = self.permit.take() {
-            self.leave(permit, CallOutcome::Unknown);
-        }
+        self.leave(CallOutcome::Unknown);
     }
 }
 

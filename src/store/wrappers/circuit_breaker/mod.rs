@@ -3,14 +3,10 @@
 mod circuit;
 
 use std::{
-    future::{self, Future},
-    pin::Pin,
+    future::{Future, ready},
     sync::Arc,
-    task::{Context, Poll, ready},
     time::Duration,
 };
-
-use pin_project_lite::pin_project;
 
 use self::circuit::{CallGuard, CircuitLimits, Circuits};
 use crate::{
@@ -22,7 +18,7 @@ use crate::{
     random,
     store::{
         Ask, Backend, Check, Delta, FleetStore, Settlement, Store, StoreError, SyncFuture,
-        delegate, engine::Unsettled,
+        ThenFuture, delegate, engine::Unsettled,
     },
     time::{Clock, SharedClock, SystemClock},
 };
@@ -162,19 +158,13 @@ impl<S> CircuitBreaker<S> {
         &self,
         shard: u32,
         call_store: impl FnOnce(&S) -> Check<F>,
-    ) -> Check<CircuitBreakerFuture<F>>
+    ) -> Check<ThenFuture<F, CallGuard>>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
-        let Some(mut call) = self.circuits.enter(shard) else {
-            return Check::Ready(Err(StoreError::circuit_open()));
-        };
-        match call_store(&self.store) {
-            Check::Ready(result) => {
-                call.record(&result);
-                Check::Ready(result)
-            }
-            Check::Pending(future) => Check::Pending(CircuitBreakerFuture { future, call }),
+        match self.circuits.enter(shard) {
+            Some(call) => call_store(&self.store).then(call),
+            None => Check::Ready(Err(StoreError::circuit_open())),
         }
     }
 }
@@ -354,8 +344,8 @@ impl<Rule, S> Store<Rule> for CircuitBreaker<S>
 where
     S: Store<Rule, Error = StoreError>,
 {
-    type Answer = CircuitBreakerFuture<S::Answer>;
-    type Done = CircuitBreakerFuture<S::Done>;
+    type Answer = ThenFuture<S::Answer, CallGuard>;
+    type Done = ThenFuture<S::Done, CallGuard>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         self.call(self.shard_of(asks), |store| store.acquire(asks))
@@ -405,34 +395,8 @@ where
         // Called first: a store without synchronisation is no failure.
         let syncing = self.store.fleet()?.sync(deltas)?;
         Some(match self.call(shard, |_| Check::Pending(syncing)) {
-            Check::Ready(result) => Box::pin(future::ready(result)),
+            Check::Ready(result) => Box::pin(ready(result)),
             Check::Pending(syncing) => Box::pin(syncing),
         })
-    }
-}
-
-pin_project! {
-    /// The future of a [`CircuitBreaker`].
-    #[must_use = "futures do nothing unless polled or awaited"]
-    pub struct CircuitBreakerFuture<F> {
-        #[pin]
-        future: F,
-        call: CallGuard,
-    }
-}
-
-impl_debug!(CircuitBreakerFuture<F>);
-
-impl<F, T> Future for CircuitBreakerFuture<F>
-where
-    F: Future<Output = Result<T, StoreError>>,
-{
-    type Output = Result<T, StoreError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let result = ready!(this.future.poll(cx));
-        this.call.record(&result);
-        Poll::Ready(result)
     }
 }
