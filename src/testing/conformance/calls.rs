@@ -11,7 +11,7 @@ use super::{
 use crate::{
     algorithm::Algorithm,
     decision::{Charge, Decision},
-    store::{Ask, Renewed, Settlement},
+    store::{Ask, Renewed},
 };
 
 /// An ask, with the subject for messages.
@@ -168,28 +168,17 @@ impl<R: Algorithm> Checker<'_, R> {
         let answers = self.decided(asked, false).await?;
         if answers.iter().all(Decision::is_admitted) {
             for (asked, answer) in asked.iter().zip(&answers) {
-                let TestAsk {
-                    subject,
-                    rule,
-                    units,
-                } = asked;
-                let compared = self.model.spend(subject, rule, cost(*units), answer);
+                let cost = cost(asked.units);
+                let compared = self.model.spend(asked.subject, asked.rule, cost, answer);
                 self.compared(compared, answer)?;
             }
             return Ok(answers);
         }
         let settles_back = self.suite.settles_back;
-        for (
-            TestAsk {
-                subject,
-                rule,
-                units,
-            },
-            answer,
-        ) in asked.iter().zip(&answers)
-        {
+        for (asked, answer) in asked.iter().zip(&answers) {
+            let (subject, rule, cost) = (asked.subject, asked.rule, cost(asked.units));
             self.model
-                .perhaps(subject, rule, cost(*units), answer.at(), settles_back);
+                .perhaps(subject, rule, cost, answer.at(), settles_back);
             if settles_back && !self.moves_time() {
                 self.model.loosen(subject, rule);
             }
@@ -211,28 +200,24 @@ impl<R: Algorithm> Checker<'_, R> {
         asked: &TestAsk<'_, R>,
         answer: &Decision,
     ) -> CheckResult {
-        let TestAsk {
-            subject,
-            rule,
-            units,
-        } = asked;
+        let (subject, rule) = (asked.subject, asked.rule);
         if answer.charge().is_some() {
             return Err(self.breach("there is a charge, though another ask is refused"));
         }
-        if all.iter().filter(|other| other.subject == *subject).count() > 1 {
+        if all.iter().filter(|other| other.subject == subject).count() > 1 {
             // The state of the key between the two charges never existed by itself.
             return Ok(());
         }
         // A refund may be smaller than the charge.
         let may_lack = self.suite.settles_back;
         let compared = if answer.is_admitted() {
-            if answer.remaining() < Some(*units) && !may_lack {
+            if answer.remaining() < Some(asked.units) && !may_lack {
                 let what = "less remains than was asked for, but the answer is not a refusal";
                 return Err(self.breach(what));
             }
             self.model.look(subject, rule, answer)
         } else {
-            match self.model.refused(subject, rule, cost(*units), answer) {
+            match self.model.refused(subject, rule, cost(asked.units), answer) {
                 Err(_) if may_lack => self.model.look(subject, rule, answer),
                 compared => compared,
             }
@@ -264,7 +249,24 @@ pub(super) struct TestSettlement<'a, R> {
 
 /// Settling and resetting.
 impl<R: Algorithm> Checker<'_, R> {
-    /// Settles, and compares the state afterwards.
+    /// Settles a charge, and compares the state afterwards.
+    pub(super) async fn settle_one(
+        &mut self,
+        subject: &Subject,
+        rule: &R,
+        charge: Charge,
+        actual: u64,
+    ) -> CheckResult {
+        let corrected = TestSettlement {
+            subject,
+            rule,
+            charge,
+            actual,
+        };
+        self.settle(&[corrected]).await
+    }
+
+    /// Settles charges, and compares the states afterwards.
     pub(super) async fn settle(&mut self, corrected: &[TestSettlement<'_, R>]) -> CheckResult {
         let Some(first) = corrected.first() else {
             return Ok(());
@@ -272,13 +274,9 @@ impl<R: Algorithm> Checker<'_, R> {
         let before = self.look(first.subject, first.rule).await?;
         let settlements: Vec<_> = corrected
             .iter()
-            .map(|corrected| Settlement {
-                policy: &corrected.subject.policy,
-                rule: corrected.rule,
-                key: corrected.subject.key,
-                charge: corrected.charge.duplicate(),
-                actual: corrected.actual,
-                is_grant: false,
+            .map(|it| {
+                let ask = TestAsk::new(it.subject, it.rule, 1).ask();
+                ask.settlement(it.charge.duplicate(), it.actual)
             })
             .collect();
         let each: Vec<_> = corrected
@@ -342,14 +340,9 @@ impl<R: Algorithm> Checker<'_, R> {
         delay: Duration,
     ) -> Result<Renewed, Breach> {
         let line = format!("renew {} of {subject} for {delay:?}", charge.cost);
-        let renewing = self.store.renew(Settlement {
-            policy: &subject.policy,
-            rule,
-            key: subject.key,
-            charge: charge.duplicate().with_delay(Some(delay)),
-            actual: charge.cost,
-            is_grant: false,
-        });
+        let moved = charge.duplicate().with_delay(Some(delay));
+        let ask = TestAsk::new(subject, rule, 1).ask();
+        let renewing = self.store.renew(ask.settlement(moved, charge.cost));
         let renewed = self.with_timeout(&line, renewing).await?;
         self.note(format!("{line}: {renewed:?}"));
         Ok(renewed)

@@ -181,14 +181,7 @@ impl<R: Clone> TaskAsk<R> {
     }
 
     fn settlement(&self, charge: Charge, actual: u64) -> Settlement<'_, R> {
-        Settlement {
-            policy: &self.policy,
-            rule: &self.rule,
-            key: self.key,
-            charge,
-            actual,
-            is_grant: false,
-        }
+        self.ask().settlement(charge, actual)
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::{
     super::{
-        calls::{TestAsk, TestSettlement},
+        calls::TestAsk,
         checker::{Burst, CheckResult, Checker, MAX_CALLS, Subject},
     },
     Law,
@@ -291,13 +291,7 @@ impl<R: Algorithm> Checker<'_, R> {
             self.acquire(&bob, keeping, 1).await?;
             self.look(&bob, other).await?;
             if let Some(charge) = charge.filter(|_| !self.suite.leaves_out(Law::Settle)) {
-                let settled = TestSettlement {
-                    subject: &bob,
-                    rule: other,
-                    charge,
-                    actual: 0,
-                };
-                self.settle(&[settled]).await?;
+                self.settle_one(&bob, other, charge, 0).await?;
                 self.acquire(&bob, keeping, 1).await?;
             }
             self.exhaust(&bob, other).await?;

@@ -157,13 +157,7 @@ impl<R: Algorithm> Checker<'_, R> {
         let Some(charge) = first else {
             return Err(self.breach("a call holds nothing".to_owned()));
         };
-        let ended = TestSettlement {
-            subject,
-            rule,
-            charge,
-            actual: 0,
-        };
-        self.settle(&[ended]).await?;
+        self.settle_one(subject, rule, charge, 0).await?;
         let next = self.acquire(subject, rule, 1).await?;
         if !next.is_admitted() {
             return Err(self.breach("refused although a call has ended".to_owned()));
@@ -305,16 +299,10 @@ impl<R: Algorithm> Checker<'_, R> {
         units: u64,
         actual: u64,
     ) -> CheckResult {
-        let Some(charge) = self.charged(subject, rule, units).await? else {
-            return Ok(());
-        };
-        let corrected = TestSettlement {
-            subject,
-            rule,
-            charge,
-            actual,
-        };
-        self.settle(&[corrected]).await
+        match self.charged(subject, rule, units).await? {
+            Some(charge) => self.settle_one(subject, rule, charge, actual).await,
+            None => Ok(()),
+        }
     }
 
     /// Settles the earlier one of two charges, then the other one.
@@ -325,13 +313,7 @@ impl<R: Algorithm> Checker<'_, R> {
             self.charged(bob, rule, 1).await?,
         ];
         for charge in charges.into_iter().flatten() {
-            let corrected = TestSettlement {
-                subject: bob,
-                rule,
-                charge,
-                actual: 0,
-            };
-            self.settle(&[corrected]).await?;
+            self.settle_one(bob, rule, charge, 0).await?;
         }
         self.acquire(bob, rule, 1).await.map(drop)
     }
@@ -359,7 +341,7 @@ impl<R: Algorithm> Checker<'_, R> {
         .await?;
         if !self.suite.leaves_out(Law::Reset) {
             self.reset(dave).await?;
-            self.settle(&[corrected(dave, second, 0)]).await?;
+            self.settle_one(dave, rule, second, 0).await?;
             self.acquire(dave, rule, 1).await?;
         }
         Ok(())
@@ -383,13 +365,8 @@ impl<R: Algorithm> Checker<'_, R> {
             }
             self.pass(back / part + Duration::from_nanos(1)).await;
             for actual in [0, units.saturating_mul(2)] {
-                let corrected = TestSettlement {
-                    subject: erin,
-                    rule,
-                    charge: charge.duplicate(),
-                    actual,
-                };
-                self.settle(&[corrected]).await?;
+                self.settle_one(erin, rule, charge.duplicate(), actual)
+                    .await?;
             }
             self.acquire(erin, rule, 1).await?;
         }

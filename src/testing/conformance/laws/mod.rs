@@ -9,7 +9,7 @@ mod renewals;
 use std::{fmt, time::Duration};
 
 use super::{
-    calls::{TestAsk, TestSettlement},
+    calls::TestAsk,
     checker::{CheckResult, Checker, Subject},
 };
 use crate::{
@@ -309,13 +309,8 @@ impl<R: Algorithm> Checker<'_, R> {
             2 => charge.cost / 2,
             _ => charge.cost.saturating_mul(2),
         };
-        let corrected = TestSettlement {
-            subject: &timeline.subjects[who],
-            rule: &rule,
-            charge,
-            actual,
-        };
-        self.settle(&[corrected]).await
+        let subject = &timeline.subjects[who];
+        self.settle_one(subject, &rule, charge, actual).await
     }
 
     async fn time(&mut self, timeline: &Timeline<'_, R>) {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::{
     super::{
         Breach,
-        calls::TestSettlement,
         checker::{CheckResult, Checker, Subject},
     },
     Law,
@@ -116,13 +115,7 @@ impl<R: Algorithm> Checker<'_, R> {
     }
 
     async fn gives_back(&mut self, subject: &Subject, rule: &R, charge: Charge) -> CheckResult {
-        let ended = TestSettlement {
-            subject,
-            rule,
-            charge,
-            actual: 0,
-        };
-        self.settle(&[ended]).await?;
+        self.settle_one(subject, rule, charge, 0).await?;
         self.acquire(subject, rule, 1).await.map(drop)
     }
 }
