@@ -261,9 +261,7 @@ struct OwnedAsk<Rule> {
     policy: Policy,
     rule: Rule,
     key: Key,
-    cost: Cost,
-    /// Maximum grant in units, see [`Ask::up_to`].
-    up_to: u64,
+    spend: Spend,
     refusals: Refusals,
 }
 
@@ -274,8 +272,7 @@ impl<Rule: Clone> OwnedAsks<Rule> {
             policy: ask.policy().clone(),
             rule: ask.rule().clone(),
             key: *ask.key(),
-            cost: ask.cost(),
-            up_to: ask.spend().most(),
+            spend: ask.spend,
             refusals: ask.refusals,
         };
         Self(asks.iter().map(owned).collect())
@@ -285,12 +282,12 @@ impl<Rule: Clone> OwnedAsks<Rule> {
 impl<Rule> OwnedAsks<Rule> {
     /// Returns the asks, in their order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Ask<'_, Rule>> {
-        self.0.iter().map(|owned| {
-            let ask = Ask::new(&owned.policy, &owned.rule, owned.key, owned.cost);
-            Ask {
-                refusals: owned.refusals,
-                ..ask.up_to(owned.up_to)
-            }
+        self.0.iter().map(|owned| Ask {
+            policy: &owned.policy,
+            rule: &owned.rule,
+            key: owned.key,
+            spend: owned.spend,
+            refusals: owned.refusals,
         })
     }
 

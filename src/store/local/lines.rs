@@ -8,7 +8,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt, mem,
+    mem,
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -160,13 +160,7 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
-impl fmt::Debug for Lines {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lines")
-            .field("waiting", &self.waiting())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!(Lines, |it| waiting = it.waiting());
 
 /// The place of a call in a line. Dropping it leaves the line.
 #[derive(Debug)]

@@ -19,7 +19,6 @@ mod table;
 
 use std::{
     convert::Infallible,
-    fmt,
     hash::{BuildHasher, Hash, Hasher, RandomState},
     ops::Deref,
     sync::{Arc, OnceLock},
@@ -169,21 +168,8 @@ impl<A: Algorithm> Default for Local<A> {
     }
 }
 
-impl<A: Algorithm, C> Clone for Local<A, C> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: Arc::clone(&self.inner),
-        }
-    }
-}
-
-impl<A: Algorithm, C> fmt::Debug for Local<A, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Local")
-            .field("stats", &self.stats())
-            .finish_non_exhaustive()
-    }
-}
+impl_clone!([A: Algorithm, C] Local<A, C>, { inner });
+impl_debug!([A: Algorithm, C] Local<A, C>, |it| stats = it.stats());
 
 impl<A: Algorithm, C> Local<A, C> {
     /// Returns the number of keys, including expired ones not yet reclaimed. A key counts once for

@@ -57,10 +57,8 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         if own.iter().all(Option::is_none) {
             return self.decide_at_once(asks);
         }
-        let asks = asks.iter().zip(&own).map(|(ask, own)| {
-            let rule = own.as_ref().unwrap_or(ask.rule());
-            Ask::new(ask.policy(), rule, *ask.key(), ask.cost())
-        });
+        let asks = asks.iter().zip(&own);
+        let asks = asks.map(|(ask, own)| ask.under(own.as_ref().unwrap_or(ask.rule())));
         self.decide_at_once(&asks.collect::<Few<_>>())
     }
 
