@@ -116,12 +116,12 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>> Acquiring<Rule, S> {
         is_refused: impl Fn(&Ask<'_, Blockable<Rule>>, &Decision) -> bool,
     ) -> Progress<Self> {
         let mut offenders = Vec::new();
-        if let Some(after) = self.blocks.after() {
+        if let Some(after) = &self.blocks.after {
             let asks = self.asks.iter().zip(decisions.as_slice());
             for (index, (ask, decision)) in asks.enumerate() {
                 let counts = self.blocks.counts_in_flight || !decision.is_in_flight();
                 if counts && is_refused(&ask, decision) && !ask.rule().keeps_free() {
-                    let counters = self.blocks.counters();
+                    let counters = &self.blocks.counters;
                     let offender = after.refused(ask.policy(), ask.key(), counters);
                     offenders.extend(offender.map(|offender| (index, offender)));
                 }
@@ -132,7 +132,7 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>> Acquiring<Rule, S> {
 
     /// Blocks the next key that was refused too often.
     fn block_next(&mut self, decisions: Decisions, offenders: Offenders) -> Progress<Self> {
-        let Some(((_, offender), after)) = offenders.last().zip(self.blocks.after()) else {
+        let Some(((_, offender), after)) = offenders.last().zip(self.blocks.after.as_ref()) else {
             return Progress::Finished(Ok(decisions));
         };
         let block = after.settings.block;
@@ -203,7 +203,7 @@ impl<Rule: Algorithm, S: Store<Blockable<Rule>>> Steps for Acquiring<Rule, S> {
             AcquirePhase::AtLimits(left) => {
                 // A call that may wait asks again, and counts then.
                 let counts = !self.asks.iter().any(|ask| ask.may_wait());
-                self.blocks.counters().refused.add(u64::from(counts));
+                self.blocks.counters.refused.add(u64::from(counts));
                 let asks = self.asks.iter().zip(left);
                 let decisions = decisions.as_slice().iter().zip(asks);
                 let decisions = decisions.map(|(look, (ask, left))| {
@@ -387,7 +387,11 @@ impl BlockAfter {
         if !is_enough || !self.in_flight().insert((policy.digest(), *key)) {
             return None;
         }
-        Some(Offender::new(Arc::clone(self), policy.clone(), *key))
+        Some(Offender {
+            after: Arc::clone(self),
+            policy: policy.clone(),
+            key: *key,
+        })
     }
 
     /// Counts a refusal that was decided elsewhere. Returns `true` once: for the one after which
@@ -421,11 +425,6 @@ impl BlockAfter {
         self.refusals.len()
     }
 
-    /// Lets another call block a key.
-    fn release(&self, policy: &Policy, key: &Key) {
-        self.in_flight().remove(&(policy.digest(), *key));
-    }
-
     fn in_flight(&self) -> MutexGuard<'_, HashSet<(u64, Key)>> {
         lock(&self.in_flight)
     }
@@ -434,16 +433,11 @@ impl BlockAfter {
 /// A key that was refused often enough. Only one call at a time has it.
 pub(super) struct Offender {
     after: Arc<BlockAfter>,
-    pub(super) policy: Policy,
-    pub(super) key: Key,
+    policy: Policy,
+    key: Key,
 }
 
 impl Offender {
-    /// Creates the key of the call that blocks it.
-    fn new(after: Arc<BlockAfter>, policy: Policy, key: Key) -> Self {
-        Self { after, policy, key }
-    }
-
     /// Forgets the refusals, because the key is blocked.
     pub(super) fn forget_refusals(&self) {
         self.after.forget(&self.policy, &self.key);
@@ -451,7 +445,9 @@ impl Offender {
 }
 
 impl Drop for Offender {
+    /// Lets another call block the key.
     fn drop(&mut self) {
-        self.after.release(&self.policy, &self.key);
+        let key = (self.policy.digest(), self.key);
+        self.after.in_flight().remove(&key);
     }
 }

@@ -304,14 +304,6 @@ impl<S> Blocks<S> {
         &self.store
     }
 
-    fn counters(&self) -> &BlockCounters {
-        &self.counters
-    }
-
-    fn after(&self) -> Option<&Arc<BlockAfter>> {
-        self.after.as_ref()
-    }
-
     /// Looks at the blocks of the keys of some asks, and at `more`.
     fn look_at_blocks<Rule>(
         &self,
