@@ -106,10 +106,8 @@ impl<S> Timeout<S> {
 
     fn deadline_of<F>(&self, answer: F) -> TimeoutFuture<F> {
         TimeoutFuture {
-            state: TimeoutState::Waiting {
-                answer,
-                deadline: None,
-            },
+            answer: Some(answer),
+            deadline: None,
             after: self.after,
             timeouts: Arc::clone(&self.timeouts),
         }
@@ -121,23 +119,12 @@ pin_project! {
     #[must_use = "futures do nothing unless polled or awaited"]
     pub struct TimeoutFuture<F> {
         #[pin]
-        state: TimeoutState<F>,
+        answer: Option<F>,
+        // Set by the first poll: a future that is dropped unpolled needs no runtime.
+        #[pin]
+        deadline: Option<Sleep>,
         after: Duration,
         timeouts: Arc<Counter>,
-    }
-}
-
-pin_project! {
-    #[project = TimeoutStateProj]
-    enum TimeoutState<F> {
-        Waiting {
-            #[pin]
-            answer: F,
-            // Set by the first poll: a future that is dropped unpolled needs no runtime.
-            #[pin]
-            deadline: Option<Sleep>,
-        },
-        Done,
     }
 }
 
@@ -154,24 +141,20 @@ where
     /// When polled again after it was ready; or outside of a tokio runtime with time.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let TimeoutStateProj::Waiting {
-            answer,
-            mut deadline,
-        } = this.state.as_mut().project()
-        else {
+        let Some(answer) = this.answer.as_mut().as_pin_mut() else {
             panic!("`TimeoutFuture` polled after it was ready");
         };
         // Polled first: the answer could use up the task's budget each time, and starve the timer.
-        let mut is_over = match deadline.as_mut().as_pin_mut() {
+        let mut is_over = match this.deadline.as_mut().as_pin_mut() {
             Some(deadline) => deadline.poll(cx).is_ready(),
             None => false,
         };
         let result = match answer.poll(cx) {
             Poll::Ready(result) => result,
             Poll::Pending => {
-                if deadline.is_none() {
-                    deadline.set(Some(sleep(*this.after)));
-                    let deadline = deadline.as_pin_mut();
+                if this.deadline.is_none() {
+                    this.deadline.set(Some(sleep(*this.after)));
+                    let deadline = this.deadline.as_mut().as_pin_mut();
                     is_over = deadline.is_some_and(|deadline| deadline.poll(cx).is_ready());
                 }
                 if !is_over {
@@ -181,8 +164,9 @@ where
                 Err(StoreError::timeout())
             }
         };
-        // Drops the store's future now, not when this one is dropped.
-        this.state.set(TimeoutState::Done);
+        // Drops the store's future and the timer now, not when this one is dropped.
+        this.answer.set(None);
+        this.deadline.set(None);
         Poll::Ready(result)
     }
 }
