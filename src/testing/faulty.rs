@@ -81,20 +81,25 @@ impl<S> Faulty<S> {
         F: Future<Output = Result<T, E>>,
         E: Into<StoreError>,
     {
-        Check::Pending(match self.faults.next() {
+        let failing = |error| (None, FaultEffect::Failing(Some(error)));
+        let (answer, effect) = match self.faults.next() {
             None => match call() {
                 Check::Ready(result) => return Check::Ready(result.map_err(Into::into)),
-                answer => FaultyFuture::late(answer, 0),
+                answer => (Some(answer), FaultEffect::Late(0)),
             },
-            Some(Fault::Unavailable) => {
-                FaultyFuture::failing(StoreError::unavailable(InjectedFault))
+            Some(Fault::Unavailable) => failing(StoreError::unavailable(InjectedFault)),
+            Some(Fault::Contended) => failing(StoreError::contended()),
+            Some(Fault::Lost) => (Some(call()), FaultEffect::Lost),
+            Some(Fault::Silent) => (None, FaultEffect::Silent),
+            Some(Fault::Late(polls)) => (Some(call()), FaultEffect::Late(polls)),
+            Some(Fault::Held) => {
+                let answer = call();
+                let since = self.faults.released();
+                (Some(answer), FaultEffect::Held(self.faults(), since))
             }
-            Some(Fault::Contended) => FaultyFuture::failing(StoreError::contended()),
-            Some(Fault::Lost) => FaultyFuture::lost(call()),
-            Some(Fault::Silent) => FaultyFuture::silent(),
-            Some(Fault::Late(polls)) => FaultyFuture::late(call(), polls),
-            Some(Fault::Held) => FaultyFuture::held(call(), self.faults()),
-        })
+        };
+        let answer = answer.map(IntoFuture::into_future);
+        Check::Pending(FaultyFuture { answer, effect })
     }
 }
 
@@ -429,36 +434,6 @@ enum FaultEffect {
     Lost,
     Failing(Option<StoreError>),
     Silent,
-}
-
-impl<F: Future> FaultyFuture<F> {
-    fn with(answer: Option<Check<F>>, effect: FaultEffect) -> Self {
-        Self {
-            answer: answer.map(IntoFuture::into_future),
-            effect,
-        }
-    }
-
-    fn late(answer: Check<F>, polls: u32) -> Self {
-        Self::with(Some(answer), FaultEffect::Late(polls))
-    }
-
-    fn held(answer: Check<F>, faults: Faults) -> Self {
-        let since = faults.released();
-        Self::with(Some(answer), FaultEffect::Held(faults, since))
-    }
-
-    fn lost(answer: Check<F>) -> Self {
-        Self::with(Some(answer), FaultEffect::Lost)
-    }
-
-    fn failing(error: StoreError) -> Self {
-        Self::with(None, FaultEffect::Failing(Some(error)))
-    }
-
-    fn silent() -> Self {
-        Self::with(None, FaultEffect::Silent)
-    }
 }
 
 impl_debug!([F: Future] FaultyFuture<F>);
