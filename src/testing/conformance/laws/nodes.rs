@@ -164,35 +164,20 @@ impl<R: Algorithm> Checker<'_, R> {
     /// Sends deltas of two keys by one call, and compares the states, which come back in their
     /// order.
     async fn sync_several(&mut self, rule: &R, units: u64) -> CheckResult {
-        let carol_and_dave = [self.subject("carol"), self.subject("dave")];
+        let (carol, dave) = (&self.subject("carol"), &self.subject("dave"));
         let mut at = Timestamp::default();
-        for subject in &carol_and_dave {
+        for subject in [carol, dave] {
             at = self.look(subject, rule).await?.at();
         }
-        let line = format!(
-            "{units} units to {} and none to {}",
-            carol_and_dave[0], carol_and_dave[1]
-        );
-        let synced = {
-            let batch = Batch { node: 1, number: 1 };
-            let sent = carol_and_dave.iter().zip([units, 0]);
-            let deltas: Vec<_> = sent
-                .map(|(subject, units)| {
-                    let pushed = (Duration::ZERO, units);
-                    Delta::new(&subject.policy, rule, subject.key, batch, pushed)
-                })
-                .collect();
-            let syncing = self.store.sync(&deltas);
-            self.with_timeout(&line, concurrently(syncing, |_| false))
-                .await?
+        let line = format!("{units} units to {carol} and none to {dave}");
+        let deltas = [(carol, units), (dave, 0)].map(|(subject, units)| {
+            let (batch, pushed) = (Batch { node: 1, number: 1 }, (Duration::ZERO, units));
+            Delta::new(&subject.policy, rule, subject.key, batch, pushed)
+        });
+        let [of_carol, of_dave] = match self.push(line, &deltas, 1).await?.pop() {
+            Some(states) => states,
+            None => return Err(self.breach("deltas of two keys are not taken")),
         };
-        self.note(line.clone());
-        let mut all = Vec::new();
-        for synced in synced.into_iter().flatten() {
-            all = synced.map_err(|error| self.breach(format!("{line}: it failed: {error:?}")))?;
-        }
-        let [of_carol, of_dave] = self.each(&line, all)?;
-        let [carol, dave] = &carol_and_dave;
         self.model.add_units(carol, rule, [at, of_carol.at], units);
         self.pulled(carol, rule, &of_carol, at)?;
         self.pulled(dave, rule, &of_dave, at)?;
@@ -217,49 +202,44 @@ impl<R: Algorithm> Checker<'_, R> {
         let batch = Batch { node, number };
         let age = self.model.newest().saturating_since(at);
         let delta = Delta::new(&subject.policy, rule, subject.key, batch, (age, units));
-        let syncing: Vec<_> = (0..times)
-            .filter_map(|_| self.store.sync(std::slice::from_ref(&delta)))
-            .collect();
-        let synced = self
-            .with_timeout(&line, concurrently(syncing, |_| false))
-            .await?;
-        self.note(line.clone());
-        let mut all = Vec::new();
-        for synced in synced.into_iter().flatten() {
-            match synced {
-                Err(error) => return Err(self.breach(format!("{line}: it failed: {error:?}"))),
-                Ok(pulled) => all.extend(self.each::<1>(&line, pulled)?),
-            }
-        }
+        let all = self.push(line, &[delta], times).await?;
         if is_new {
             // It counts as of its age before the arrival.
-            let arrivals = all.iter().map(|pulled| pulled.at);
+            let arrivals = all.iter().map(|[pulled]| pulled.at);
             let on_its_way = arrivals
                 .max()
                 .map_or(at, |arrived| arrived.saturating_sub(age));
             self.model.add_units(subject, rule, [at, on_its_way], units);
         }
-        for pulled in &all {
+        for [pulled] in &all {
             self.pulled(subject, rule, pulled, at)?;
         }
         self.look(subject, rule).await.map(drop)
     }
 
-    /// Returns the states in the answer to `COUNT` deltas.
-    fn each<const COUNT: usize>(
-        &self,
-        line: &str,
-        synced: Vec<Result<Pulled<R::State>, ErrorText>>,
-    ) -> Result<[Pulled<R::State>; COUNT], Breach> {
-        let pulled: Result<Vec<_>, _> = synced.into_iter().collect();
-        let pulled =
-            pulled.map_err(|error| self.breach(format!("{line}: a delta failed: {error:?}")))?;
-        <[_; COUNT]>::try_from(pulled).map_err(|pulled| {
-            let found = pulled.len();
-            self.breach(format!(
-                "{line}: {COUNT} deltas are answered by {found} results"
-            ))
-        })
+    /// Sends deltas by one call, several times at once, and returns the states of each answer.
+    async fn push<const COUNT: usize>(
+        &mut self,
+        line: String,
+        deltas: &[Delta<'_, R>; COUNT],
+        times: usize,
+    ) -> Result<Vec<[Pulled<R::State>; COUNT]>, Breach> {
+        let syncing: Vec<_> = (0..times).filter_map(|_| self.store.sync(deltas)).collect();
+        let synced = self
+            .with_timeout(&line, concurrently(syncing, |_| false))
+            .await?;
+        self.note(line.clone());
+        let failed = |what: String| self.breach(format!("{line}: {what}"));
+        let states = |synced: Result<Vec<_>, ErrorText>| {
+            let pulled = synced.map_err(|error| failed(format!("it failed: {error:?}")))?;
+            let pulled: Result<Vec<_>, ErrorText> = pulled.into_iter().collect();
+            let pulled = pulled.map_err(|error| failed(format!("a delta failed: {error:?}")))?;
+            <[_; COUNT]>::try_from(pulled).map_err(|pulled| {
+                let found = pulled.len();
+                failed(format!("{COUNT} deltas are answered by {found} results"))
+            })
+        };
+        synced.into_iter().flatten().map(states).collect()
     }
 
     /// Compares the state that a store returned.
