@@ -136,7 +136,7 @@ impl<Rule> RedisBuilder<Rule> {
         Rule: Scripted,
     {
         let connection = self.settings.connection()?;
-        connection.check().await?;
+        connection.transport.check().await?;
         Ok(ScriptStore::with_prefix(connection, &self.prefix))
     }
 

@@ -41,15 +41,19 @@ pub struct RedisConnection {
 }
 
 impl RedisConnection {
-    /// Connects if necessary, and checks that the server can run the scripts.
-    pub(super) async fn check(&self) -> Result<(), StoreError> {
-        self.transport.check().await
-    }
-
     fn of_application(transport: Transport) -> Self {
         Self {
             transport,
             address: None,
+        }
+    }
+
+    /// Returns the hash slot of a key; 0 outside of a cluster.
+    fn slot(&self, key: &[u8]) -> u16 {
+        if self.transport.is_cluster() {
+            hash_slot(key)
+        } else {
+            0
         }
     }
 }
@@ -69,17 +73,6 @@ impl From<MultiplexedConnection> for RedisConnection {
 impl From<ClusterConnection> for RedisConnection {
     fn from(connection: ClusterConnection) -> Self {
         Self::of_application(Transport::ClusterConnection(connection))
-    }
-}
-
-impl RedisConnection {
-    /// Returns the hash slot of a key; 0 outside of a cluster.
-    fn slot(&self, key: &[u8]) -> u16 {
-        if self.transport.is_cluster() {
-            hash_slot(key)
-        } else {
-            0
-        }
     }
 }
 
@@ -185,7 +178,7 @@ impl Transport {
     }
 
     /// Connects if necessary, and checks that the server can run the scripts.
-    async fn check(&self) -> Result<(), StoreError> {
+    pub(super) async fn check(&self) -> Result<(), StoreError> {
         match self {
             Self::Server(connection) => connection.get().await.map(drop),
             Self::Cluster(cluster) => cluster.check().await,

@@ -244,7 +244,7 @@ impl<Rule> ScriptStore<RedisConnection, Rule> {
         Rule: Scripted,
     {
         let connection = connection.into();
-        connection.check().await?;
+        connection.transport.check().await?;
         Ok(Self::new(connection))
     }
 }
