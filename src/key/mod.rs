@@ -157,6 +157,12 @@ impl Key {
         self.meta & LABELLED != 0
     }
 
+    /// Returns `true` for [`GLOBAL`](Self::GLOBAL) and [shared](Self::shared) keys.
+    pub(crate) fn is_shared(&self) -> bool {
+        let kind = KeyKind::from_byte(self.kind());
+        matches!(kind, KeyKind::Global | KeyKind::Shared)
+    }
+
     /// Returns a digest of 64 bits, equal on every node and in every version.
     ///
     /// It is the first eight bytes of the BLAKE3 digest of kind, length and content. Rules use it

@@ -8,8 +8,8 @@ use std::{
 
 use http::{Request, Response, StatusCode};
 use tollgate::{
-    Limiter, Policy, RateLimitLayer, TokenBucket,
-    key::{BearerToken, Extracted, Global, Header, Key, KeyExtractor, PeerIp},
+    Limit, Limiter, Policy, RateLimitLayer, TokenBucket,
+    key::{AnyKey, BearerToken, Extracted, Global, Header, Key, KeyExtractor, PeerIp},
     store::{Local, Store, StoreExt},
     testing::{Fault, Faulty},
 };
@@ -140,7 +140,11 @@ async fn refusals_by_looks_count_if_they_decide_a_request() {
     for limits in 1..=2 {
         let store = Local::new().with_blocks();
         let store = store.block_after(10, Duration::from_secs(60), Duration::from_secs(3600));
-        let limit = || RateLimitLayer::new(TokenBucket::per_hour(3)).named("logins");
+        let by_number = |_: &Request<()>| Some(7_u64);
+        let limit = || {
+            let limit = RateLimitLayer::new(TokenBucket::per_hour(3)).named("logins");
+            limit.key(by_number)
+        };
         let late = limit().charge_after(always).store(store.clone());
         let answer = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) };
         let other = RateLimitLayer::new(TokenBucket::per_hour(1000)).store(store.clone());
@@ -162,7 +166,7 @@ async fn refusals_by_looks_count_if_they_decide_a_request() {
             store.clone(),
         );
         for _ in 0..50 {
-            let look = limiter.look(Key::GLOBAL).at_once();
+            let look = limiter.look(7_u64).at_once();
             assert_eq!(look.remaining(), Some(0));
         }
         for refusal in 1..=10 {
@@ -185,6 +189,7 @@ async fn refusals_by_looks_count_in_a_fallback() {
     let blocks = local().0.with_blocks();
     let blocks = blocks.block_after(3, 60 * SECOND, 600 * SECOND);
     let layer = RateLimitLayer::new(TokenBucket::per_hour(1))
+        .key(|_: &Request<()>| Some(7_u64))
         .charge_after(|_: &Response<String>| true)
         .store(faulty.fall_back_to(blocks.clone()).share(1, 1));
     let answer = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) };
@@ -194,6 +199,87 @@ async fn refusals_by_looks_count_in_a_fallback() {
     for _ in 0..4 {
         assert_eq!(blocks.made(), 0);
         let _ = service.clone().oneshot(Request::new(())).await.unwrap();
+    }
+    assert_eq!(blocks.made(), 1);
+}
+
+/// One client cannot have all others blocked: refusals of keys that clients share do not count.
+#[tokio::test]
+async fn shared_keys_are_blocked_by_hand_alone() {
+    let answer = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) };
+    for (text, shared) in [
+        ("global", Key::GLOBAL),
+        ("bearer or shared nobody", Key::shared("nobody")),
+        ("header x-user or shared nobody", Key::shared("nobody")),
+        (
+            // As a digest.
+            "header x-user or shared a-name-of-more-than-the-forty-bytes-of-a-key",
+            Key::shared("a-name-of-more-than-the-forty-bytes-of-a-key"),
+        ),
+        ("cookie session or shared nobody", Key::shared("nobody")),
+        ("bearer or global", Key::GLOBAL),
+    ] {
+        for remembers in [false, true] {
+            let blocks = Local::new().with_blocks();
+            let blocks = blocks.block_after(3, 60 * SECOND, 600 * SECOND);
+            let store = match remembers {
+                true => blocks.clone().remember_refusals().boxed(),
+                false => blocks.clone().boxed(),
+            };
+            let layer = RateLimitLayer::new(TokenBucket::per_hour(1))
+                .policy(policy())
+                .key(text.parse::<AnyKey>().unwrap())
+                .store(store);
+            let service = ServiceBuilder::new()
+                .layer(layer)
+                .service(service_fn(answer));
+            for call in 0..50 {
+                let response = service.clone().oneshot(Request::new(())).await.unwrap();
+                let is_refused = response.status() == StatusCode::TOO_MANY_REQUESTS;
+                assert_eq!(is_refused, call > 0, "{text}");
+            }
+            assert_eq!((blocks.made(), blocks.counted_keys()), (0, 0), "{text}");
+
+            let day = Duration::from_secs(86_400);
+            let limiter = Limiter::new(policy(), TokenBucket::per_hour(1), blocks);
+            assert_eq!(limiter.block(shared, day).unwrap().at_once(), Some(day));
+            let refusal = limiter.check(shared, cost(1)).at_once();
+            assert!(refusal.retry_after() > Some(day / 2), "{text}");
+        }
+    }
+}
+
+/// Beside a limit of all, a client is blocked for the refusals of its own limit alone.
+#[tokio::test]
+async fn a_limit_of_all_blocks_no_client() {
+    let blocks = Local::new().with_blocks();
+    let blocks = blocks.block_after(3, 60 * SECOND, 600 * SECOND);
+    let layer = RateLimitLayer::new(TokenBucket::per_hour(2))
+        .key(Header::new("x-user"))
+        .also(Limit::new(TokenBucket::per_hour(5)).named("all"))
+        .store(blocks.clone());
+    let answer = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) };
+    let service = ServiceBuilder::new()
+        .layer(layer)
+        .service(service_fn(answer));
+    let admitted = async |user: &str, calls: u64| {
+        let mut admitted = 0;
+        for _ in 0..calls {
+            let request = Request::builder().header("x-user", user).body(()).unwrap();
+            let response = service.clone().oneshot(request).await.unwrap();
+            admitted += u64::from(response.status() == StatusCode::OK);
+        }
+        admitted
+    };
+    assert_eq!(admitted("mallory", 50).await, 2);
+    assert_eq!(blocks.made(), 1);
+    assert_eq!(
+        (admitted("alice", 2).await, admitted("bob", 2).await),
+        (2, 1)
+    );
+    // Each of them is refused because of `all`.
+    for user in ["carol", "dave"] {
+        assert_eq!(admitted(user, 50).await, 0);
     }
     assert_eq!(blocks.made(), 1);
 }

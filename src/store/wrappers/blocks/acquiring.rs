@@ -383,7 +383,8 @@ impl BlockAfter {
         key: &Key,
         counters: &BlockCounters,
     ) -> Option<Offender> {
-        let is_enough = self.count(policy, key, counters).remaining() == Some(0);
+        let count = self.count(policy, key, counters);
+        let is_enough = count.is_some_and(|count| count.remaining() == Some(0));
         if !is_enough || !self.in_flight().insert((policy.digest(), *key)) {
             return None;
         }
@@ -401,18 +402,21 @@ impl BlockAfter {
     /// elsewhere.
     pub(super) fn is_last(&self, policy: &Policy, key: &Key, counters: &BlockCounters) -> bool {
         let count = self.count(policy, key, counters);
-        count.is_admitted() && count.remaining() == Some(0)
+        count.is_some_and(|count| count.is_admitted() && count.remaining() == Some(0))
     }
 
     /// Adds a refusal to the log of its key. The result is undecided, without `remaining`, if there
-    /// is no room for the key.
-    fn count(&self, policy: &Policy, key: &Key, counters: &BlockCounters) -> Decision {
+    /// is no room for the key; `None` for a key that is not blocked, because many clients share it.
+    fn count(&self, policy: &Policy, key: &Key, counters: &BlockCounters) -> Option<Decision> {
+        if key.is_shared() {
+            return None;
+        }
         let ask = Ask::new(policy, &self.settings.rule, *key, Cost::ONE);
         let count = self.refusals.decide(&ask);
         if count.is_undecided() {
             counters.uncounted.add(1);
         }
-        count
+        Some(count)
     }
 
     /// Forgets the refusals of a key.

@@ -135,6 +135,11 @@ impl<S> Blocks<S> {
     /// meanwhile stays as it is. The request that is refused last waits for that. Other nodes see
     /// the block, but not the count.
     ///
+    /// Keys that clients share are not blocked, because one client could have all others refused:
+    /// refusals of [`Key::GLOBAL`], which is the default key of a limit, and of [shared
+    /// keys](Key::shared) do not count. **A key by route, host, path or method is shared as well,
+    /// but looks like that of a client:** put such limits on a store without `block_after`.
+    ///
     /// ```
     /// use std::time::Duration;
     /// use tollgate::{Limiter, Policy, prelude::*};
@@ -201,8 +206,8 @@ impl<S> Blocks<S> {
         self
     }
 
-    /// Refuses all calls of a key for `duration`. Returns the time for which the key is blocked
-    /// now, which is longer if an earlier block lasts longer.
+    /// Refuses all calls of a key for `duration`, also of one that clients share. Returns the time
+    /// for which the key is blocked now, which is longer if an earlier block lasts longer.
     ///
     /// `None` is for a store that could not make the block, because it failed behind a wrapper such
     /// as `fail_open`, or had no room. A block costs one call. If several nodes block a key at
