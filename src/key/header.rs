@@ -156,11 +156,11 @@ fn after_scheme(credentials: &[u8]) -> Option<&[u8]> {
 
 /// Limits by the value of a cookie, such as a session.
 ///
-/// All `Cookie` lines are read: HTTP/2 may send one for each cookie (RFC 9113 §8.2.3). Of the
-/// value, blanks and quotes around it are ignored and percent-escapes are decoded, because many
-/// servers read cookies so: otherwise a client could spell one session in many ways, each with a
-/// budget of its own. An empty value counts as missing. **A cookie that is there twice with
-/// different values counts as missing too**: the service might read the other one.
+/// All `Cookie` lines are read: HTTP/2 may send one for each cookie (RFC 9113 §8.2.3). Blanks
+/// around name and value, and quotes around the value, are ignored, and percent-escapes in both are
+/// decoded, because many servers read cookies so: otherwise a client could spell one session in
+/// many ways, each with a budget of its own. An empty value counts as missing. **A cookie that is
+/// there twice with different values counts as missing too**: the service might read the other one.
 ///
 /// A client may send any value. Limit by a cookie that an outer layer checks, or limit by address
 /// as well.
@@ -232,7 +232,7 @@ impl Cookie {
             .filter_map(|pair| {
                 let equals = pair.iter().position(|byte| *byte == b'=')?;
                 let (name, value) = pair.split_at(equals);
-                (name.trim_ascii() == self.name.as_bytes())
+                (*percent_decoded(name.trim_ascii(), |_| false) == *self.name.as_bytes())
                     .then(|| percent_decoded(unquoted(&value[1..]), |_| false))
             });
         let value = values.next().filter(|value| !value.is_empty())?;
