@@ -24,6 +24,10 @@ use tollgate::{
 /// A response takes no longer, so a silent connection waits for none.
 const SLOWEST: Duration = Duration::from_secs(60);
 
+/// A call counts for no longer, with a minute to read its response: a client of HTTP/2 that reads
+/// nothing need not be silent.
+const LONGEST: Duration = Duration::from_secs(120);
+
 /// The limits of connections.
 fn guarded(listener: TcpListener) -> Guarded<TcpListener> {
     Guarded::new(listener)
@@ -40,8 +44,10 @@ fn guarded(listener: TcpListener) -> Guarded<TcpListener> {
 /// The limits of requests: of all clients together, and of one.
 fn app() -> Result<Router, tollgate::Error> {
     // What the handlers can do at once, whoever asks.
-    let all = Limit::try_new(AnyRule::from(InFlight::try_at_most(256)?))?.named("all");
-    let calls = Limit::try_new(AnyRule::from(InFlight::try_at_most(16)?))?
+    let all = InFlight::try_at_most(256)?.try_max_hold(LONGEST)?;
+    let all = Limit::try_new(AnyRule::from(all))?.named("all");
+    let calls = InFlight::try_at_most(16)?.try_max_hold(LONGEST)?;
+    let calls = Limit::try_new(AnyRule::from(calls))?
         .named("calls")
         .key(PeerIp::new());
     let rate: AnyRule = "token-bucket 10/1s burst=40".parse()?;

@@ -1,6 +1,7 @@
 //! The bounds of one connection: its first head, its silence, and its handshake. In paused time.
 
 use std::{
+    convert::Infallible,
     io::ErrorKind,
     sync::{
         Arc,
@@ -9,11 +10,23 @@ use std::{
     time::Duration,
 };
 
+use axum::{Router, body::Body, routing::get};
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Request, StatusCode};
+use http_body_util::Empty;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream},
     time::{Instant, sleep, timeout},
 };
-use tollgate::listen::{ConnectionStats, Guarded};
+use tollgate::{
+    InFlight, RateLimitLayer,
+    listen::{ConnectionStats, Guarded},
+    store::LocalBuilder,
+    time::TokioClock,
+};
 
 use super::script::{Clients, Pipes, Read, dribble, next};
 
@@ -269,6 +282,45 @@ async fn a_response_that_is_never_read_is_closed() {
     };
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert_about(Some(begun.elapsed()), 7 * SECOND);
+}
+
+/// Over HTTP/2, a client with a window of 0 reads no response, and PINGs are no silence: what its
+/// call holds comes back after the maximal hold.
+#[tokio::test(start_paused = true)]
+async fn a_response_over_http2_that_is_never_read_is_held_for_the_maximal_hold() {
+    let store = LocalBuilder::new().clock(TokioClock::new()).build();
+    let layer = RateLimitLayer::new(InFlight::at_most(1).max_hold(60 * SECOND)).store(store);
+    let frames = async || Body::from_stream(stream::iter(["one", "two"].map(Ok::<_, Infallible>)));
+    let clients = Clients::default();
+    let listener = clients.listener().idle_for(2 * SECOND).build().unwrap();
+    let connections = listener.connections().clone();
+    let app = Router::new().route("/", get(frames)).layer(layer);
+    tokio::spawn(axum::serve(listener, app).into_future());
+
+    let mut client = http2::Builder::new(TokioExecutor::new());
+    client
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(0)
+        .keep_alive_interval(SECOND);
+    let io = TokioIo::new(clients.connect("192.0.2.1"));
+    let (mut sender, connection) = client.handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    let mut ask = async || {
+        let request = Request::get("http://a/")
+            .body(Empty::<Bytes>::new())
+            .unwrap();
+        sender.send_request(request).await.unwrap()
+    };
+    let unread = ask().await;
+    assert_eq!(unread.status(), StatusCode::OK);
+    sleep(59 * SECOND).await;
+    assert_eq!(ask().await.status(), StatusCode::TOO_MANY_REQUESTS);
+    // Rounded up by a sixteenth at most.
+    sleep(5 * SECOND).await;
+    assert_eq!(ask().await.status(), StatusCode::OK);
+    // Nobody has closed the connection.
+    assert_eq!(connections.stats().open, 1);
+    drop(unread);
 }
 
 /// By default, silence ends after ten minutes; it may be allowed for ever.
