@@ -2,7 +2,6 @@
 
 use std::{
     future::Future,
-    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -69,13 +68,12 @@ where
             Credentials::Token(token) => match self.shared.find(token) {
                 TokenCheck::Ready(found) => verdict(&self.shared, Some(found)),
                 TokenCheck::Pending(answer) => {
-                    // The ready instance takes the call, and a fresh clone replaces it.
-                    let fresh = self.inner.clone();
-                    let inner = mem::replace(&mut self.inner, fresh);
+                    // The look-up must not hold capacity of the ready instance.
+                    self.inner = self.inner.clone();
                     return IntrospectFuture {
                         state: IntrospectState::LookingUp {
                             found: Box::pin(answer.wait()),
-                            call: Some((req, inner)),
+                            call: Some((req, self.inner.clone())),
                             shared: Arc::clone(&self.shared),
                             respond: self.respond.clone(),
                         },
@@ -216,6 +214,10 @@ pin_project! {
             shared: Arc<TokenCache>,
             respond: R,
         },
+        /// Waits for the inner service to be ready.
+        Checked {
+            call: Option<(Request<B>, S)>,
+        },
         Calling {
             #[pin]
             future: S::Future,
@@ -248,19 +250,31 @@ where
                     respond,
                 } => {
                     let found = ready!(found.as_mut().poll(cx));
-                    let Some((mut req, mut inner)) = call.take() else {
+                    let Some((mut req, inner)) = call.take() else {
                         return Poll::Pending;
                     };
                     match verdict(shared, Some(found)) {
                         Ok(introspected) => {
                             req.extensions_mut().insert(introspected);
-                            IntrospectState::Calling {
-                                future: inner.call(req),
+                            IntrospectState::Checked {
+                                call: Some((req, inner)),
                             }
                         }
                         Err(reason) => IntrospectState::Refused {
                             answer: Some(respond.refuse(req, reason.refusal(shared))),
                         },
+                    }
+                }
+                IntrospectStateProj::Checked { call } => {
+                    let Some((_, inner)) = call else {
+                        return Poll::Pending;
+                    };
+                    ready!(inner.poll_ready(cx))?;
+                    let Some((req, mut inner)) = call.take() else {
+                        return Poll::Pending;
+                    };
+                    IntrospectState::Calling {
+                        future: inner.call(req),
                     }
                 }
             };

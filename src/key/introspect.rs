@@ -29,6 +29,8 @@
 //!   have a number of their own, so a flood does not keep them from being renewed.
 //! - Requests with the same token share one look-up. It goes on if the request that started it is
 //!   dropped.
+//! - **Inner service:** a request that waits for a look-up takes no place of the service inside,
+//!   such as one of a concurrency limit. It waits for one after its look-up.
 //!
 //! One effect remains: during such a flood, a client with a *new* token competes with the invented
 //! ones for look-ups. Put a limit by address outside of this layer, so that one address cannot use

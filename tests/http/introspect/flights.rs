@@ -8,15 +8,16 @@ use std::{
     time::Duration,
 };
 
+use futures_util::{FutureExt, TryFutureExt};
 use tokio::{sync::Semaphore, task::JoinSet};
 use tollgate::{
     Timestamp,
     key::introspect::{Claims, Introspect, LookUp, Token},
     time::Clock,
 };
-use tower::{BoxError, ServiceExt};
+use tower::{BoxError, Layer, ServiceExt, limit::ConcurrencyLimit, load_shed::LoadShed};
 
-use crate::introspect::subject::{around, ask, with_token};
+use crate::introspect::subject::{Echo, around, ask, with_token};
 
 /// Look-ups that wait for a permit each. Counts those that began.
 pub(crate) fn gated() -> (impl LookUp, Arc<Semaphore>, Arc<AtomicU64>) {
@@ -183,6 +184,58 @@ async fn a_dropped_request_strands_no_other_and_its_look_up_is_kept() {
     assert_eq!(ask(&subject, "bob").await, "bob");
     assert_eq!(begun.load(Ordering::SeqCst), 2);
     assert_eq!(layer.stats().hits, 1);
+}
+
+/// A request that waits for its look-up takes no place of the inner service, and waits for one
+/// afterwards.
+#[tokio::test(flavor = "current_thread")]
+async fn a_look_up_holds_no_capacity_of_the_inner_service() {
+    let (look_up, gate, _) = gated();
+    let layer = Introspect::new(look_up);
+    let limited = ConcurrencyLimit::new(Echo, 1);
+    let subject = layer.layer(limited.clone());
+    let shedding = layer.layer(LoadShed::new(limited.clone()));
+    gate.add_permits(1);
+    let known = subject.clone().oneshot(with_token("ann")).await;
+    assert_eq!(known.unwrap().body(), "ann");
+
+    let mut waiting = JoinSet::new();
+    for n in 0..64 {
+        let invented = with_token(if n % 2 == 0 { "bad" } else { "bob" });
+        match n % 4 {
+            0 | 1 => waiting.spawn(subject.clone().oneshot(invented).map_err(BoxError::from)),
+            _ => waiting.spawn(shedding.clone().oneshot(invented)),
+        };
+    }
+    settle().await;
+    let known = subject.clone().oneshot(with_token("ann")).now_or_never();
+    assert_eq!(known.unwrap().unwrap().body(), "ann");
+    let known = shedding.clone().oneshot(with_token("ann")).now_or_never();
+    assert_eq!(known.unwrap().unwrap().body(), "ann");
+
+    // The only place is taken when the look-ups end.
+    let mut other = limited.clone();
+    let other = other.ready().await.unwrap();
+    gate.add_permits(2);
+    settle().await;
+    let mut statuses = Vec::new();
+    while let Some(answer) = waiting.try_join_next() {
+        statuses.push(
+            answer
+                .unwrap()
+                .ok()
+                .map(|response| response.status().as_u16()),
+        );
+    }
+    statuses.sort_unstable();
+    let expected = [vec![None; 16], vec![Some(401); 32]].concat();
+    assert_eq!(statuses, expected, "shed, or refused");
+    assert_eq!(waiting.len(), 16);
+    // Gives its place back.
+    *other = limited.clone();
+    for answer in waiting.join_all().await {
+        assert_eq!(answer.unwrap().body(), "bob");
+    }
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
