@@ -36,7 +36,8 @@ use tokio::{
 
 use super::{
     Checked, Claims, IntrospectCounters, IntrospectSettings, IntrospectStats, InvalidAnswer,
-    LookUp, Token, look_up::BoxError,
+    LookUp, Token,
+    look_up::{BoxError, PerhapsOfToken},
 };
 use crate::{TokenBucket, key::Key, locks::lock, pace::Pacer, random::Random, time::Timestamp};
 
@@ -57,8 +58,17 @@ type LookUpFn = dyn Fn(Token) -> Pin<Box<dyn Future<Output = Result<Option<Claim
 /// The status of a token that was looked up; `None` if it is not active.
 type TokenStatus = Option<Checked>;
 
-/// The result of a look-up; `None` if it failed.
-type LookUpOutcome = Option<TokenStatus>;
+/// The result of a look-up.
+type LookUpOutcome = Result<TokenStatus, LookUpFailure>;
+
+/// The cause of a failed look-up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum LookUpFailure {
+    /// An outage, for which `fail_open` is meant.
+    Outage,
+    /// It may be the token, so anybody can cause it.
+    Token,
+}
 
 /// The state that the clones of a layer share.
 pub(super) struct TokenCache {
@@ -102,8 +112,10 @@ pub(super) enum TokenAnswer {
         is_stale: bool,
     },
     Inactive,
-    /// The look-up failed.
+    /// The look-up failed because of an outage.
     Unavailable,
+    /// The look-up failed, perhaps because of the token.
+    Unanswered,
     /// There are too many look-ups.
     OverCapacity,
 }
@@ -155,7 +167,7 @@ impl TokenCache {
         }
         let Ok(runtime) = Handle::try_current() else {
             let error = "there is no runtime of tokio: expected a call within one";
-            self.fail(error.into(), "");
+            self.fail(error.into(), "", LookUpFailure::Outage);
             let found = at_hand.unwrap_or_else(|| self.fall_back(self.cached(&digest), now));
             return TokenCheck::Ready(found);
         };
@@ -259,15 +271,15 @@ impl TokenCache {
         token: &str,
     ) -> LookUpOutcome {
         let error = match result {
-            Ok(Ok(None)) => return Some(None),
+            Ok(Ok(None)) => return Ok(None),
             Ok(Ok(Some(claims))) if claims.len() <= MAX_CLAIMS => {
                 if claims.expiry().is_some_and(|expiry| expiry <= self.now()) {
                     self.counters.expired.add(1);
-                    return Some(None);
+                    return Ok(None);
                 }
                 let key = key_of(&claims, digest);
                 let claims = Arc::new(claims);
-                return Some(Some(Checked { claims, key }));
+                return Ok(Some(Checked { claims, key }));
             }
             Ok(Ok(Some(_))) => {
                 InvalidAnswer::new(format!("the claims have more than {MAX_CLAIMS} bytes")).into()
@@ -282,22 +294,30 @@ impl TokenCache {
                 .into()
             }
         };
+        let (error, failure) = match error.downcast::<PerhapsOfToken>() {
+            Ok(error) => (error.0, LookUpFailure::Token),
+            Err(error) => (error, LookUpFailure::Outage),
+        };
         if error.is::<InvalidAnswer>() {
             self.counters.invalid_answers.add(1);
         }
-        self.fail(error, token);
-        None
+        self.fail(error, token, failure);
+        Err(failure)
     }
 
     /// Counts and logs a failed look-up.
     #[cold]
-    fn fail(&self, error: BoxError, token: &str) {
+    fn fail(&self, error: BoxError, token: &str, failure: LookUpFailure) {
         self.counters.failed.add(1);
         #[cfg(not(feature = "tracing"))]
-        let _ = (error, token);
+        let _ = (error, token, failure);
         #[cfg(feature = "tracing")]
-        self.log
-            .write(&*error, token, self.counters.failed.get(), &self.settings);
+        {
+            let failures = self.counters.failed.get();
+            let passes = self.settings.fails_open && failure == LookUpFailure::Outage;
+            let now = self.settings.clock.now();
+            self.log.write(&*error, token, failures, passes, now);
+        }
     }
 
     /// Stores the result of a look-up that began at `began`.
@@ -315,16 +335,23 @@ impl TokenCache {
         {
             // Relaxed: a mark of its own, which a request may as well see a little later.
             self.renewals_fail
-                .store(outcome.is_none(), Ordering::Relaxed);
+                .store(outcome.is_err(), Ordering::Relaxed);
         }
-        let Some(status) = outcome else {
-            // Cached tokens are answered from the cache until the next look-up. Failures of unknown
-            // tokens are not stored: there may be any number of them.
-            if let Some(mut cached) = cached {
-                cached.retry_at = self.now().saturating_add(settings.retry_after);
-                self.insert(digest, cached);
+        let status = match outcome {
+            Ok(status) => status,
+            Err(failure) => {
+                // Cached tokens are answered from the cache until the next look-up. Failures of
+                // unknown tokens are not stored: there may be any number of them.
+                if let Some(mut cached) = cached {
+                    cached.retry_at = self.now().saturating_add(settings.retry_after);
+                    if *failure == LookUpFailure::Token {
+                        // Beyond that, the cache would answer as in an outage.
+                        cached.retry_at = cached.retry_at.min(cached.stale_until);
+                    }
+                    self.insert(digest, cached);
+                }
+                return;
             }
-            return;
         };
         let (max_age, expiry) = match status {
             Some(checked) => (settings.max_age, checked.claims.expiry()),
@@ -388,10 +415,14 @@ impl PendingAnswer {
     pub(super) async fn wait(mut self) -> TokenAnswer {
         let result = self.result.wait_for(Option::is_some).await;
         // An error means that the task panicked, or that its runtime has shut down.
-        let outcome = result.ok().and_then(|outcome| outcome.clone()).flatten();
-        match outcome {
-            Some(status) => TokenAnswer::of(status, false),
-            None => self.cache.fall_back(self.cached, self.cache.now()),
+        let outcome = result.ok().and_then(|outcome| outcome.clone());
+        let failure = match outcome.unwrap_or(Err(LookUpFailure::Token)) {
+            Ok(status) => return TokenAnswer::of(status, false),
+            Err(failure) => failure,
+        };
+        match self.cache.fall_back(self.cached, self.cache.now()) {
+            TokenAnswer::Unavailable if failure == LookUpFailure::Token => TokenAnswer::Unanswered,
+            found => found,
         }
     }
 }
@@ -509,7 +540,7 @@ impl Drop for LookUpTask {
         if !self.has_result {
             self.cache.counters.aborted.add(1);
             let cause = "the look-up panicked, or its runtime has shut down";
-            self.cache.fail(cause.into(), "");
+            self.cache.fail(cause.into(), "", LookUpFailure::Token);
         }
     }
 }

@@ -24,7 +24,10 @@ use hyper_util::{
 use serde_json::Value;
 use tower_service::Service;
 
-use super::{Claims, InvalidAnswer, LookUp, Token, look_up::BoxError};
+use super::{
+    Claims, InvalidAnswer, LookUp, Token,
+    look_up::{BoxError, PerhapsOfToken},
+};
 use crate::{error::Error, respond::base64, time::Timestamp};
 
 /// The maximum length of an answer, in bytes.
@@ -39,7 +42,9 @@ type PlainClient = Client<HttpConnector, Full<Bytes>>;
 /// must have the status 200 and up to 64 KiB of JSON, with `active` as a boolean. Of an active
 /// token, `sub`, `client_id`, `scope`, the [plan](Self::plan_claim) and `exp` are read: texts, and
 /// whole seconds since the Unix epoch. Any other type is an [`InvalidAnswer`]. Redirects are not
-/// followed, because they would send the token elsewhere.
+/// followed, because they would send the token elsewhere. A status of 4xx other than 401, 408 and
+/// 429 may be about the token alone, so it is no outage:
+/// [`fail_open`](super::IntrospectBuilder::fail_open) does not apply.
 ///
 /// # TLS
 ///
@@ -247,13 +252,19 @@ where
 }
 
 fn check_status(status: StatusCode) -> Result<(), BoxError> {
-    match status {
-        StatusCode::OK => Ok(()),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(format!(
+    let error: BoxError = match status {
+        StatusCode::OK => return Ok(()),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => format!(
             "the introspection endpoint answered {status}: expected 200; check the client credentials of this service"
         )
-        .into()),
-        _ => Err(InvalidAnswer::new(format!("the status is {status}: expected 200")).into()),
+        .into(),
+        _ => InvalidAnswer::new(format!("the status is {status}: expected 200")).into(),
+    };
+    // The server, or a firewall before it, refuses this request, perhaps for its token.
+    let is_of_all = [401, 408, 429].contains(&status.as_u16());
+    match status.is_client_error() && !is_of_all {
+        true => Err(PerhapsOfToken(error).into()),
+        false => Err(error),
     }
 }
 

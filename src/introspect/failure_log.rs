@@ -2,8 +2,7 @@
 
 use std::{error::Error, sync::Mutex};
 
-use super::IntrospectSettings;
-use crate::{locks::lock, log::OnceAMinute};
+use crate::{locks::lock, log::OnceAMinute, time::Timestamp};
 
 /// Logs failed look-ups, at most one in a minute.
 #[derive(Default)]
@@ -16,9 +15,9 @@ impl LookUpLog {
         error: &(dyn Error + 'static),
         token: &str,
         failures: u64,
-        settings: &IntrospectSettings,
+        passes: bool,
+        now: Timestamp,
     ) {
-        let now = settings.clock.now();
         let mut line = lock(&self.0);
         let unlogged = line.record(now);
         // A subscriber may be slow.
@@ -26,7 +25,7 @@ impl LookUpLog {
         let Some(unlogged) = unlogged else {
             return;
         };
-        let consequence = match settings.fails_open {
+        let consequence = match passes {
             true => "pass without a subject, as `fail_open` asks",
             false => "are refused with 503",
         };

@@ -35,9 +35,10 @@ pub trait LookUp: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// An error counts as a failed look-up, not as an inactive token. Its text is logged, with the
-    /// token removed. Return [`InvalidAnswer`] for an answer that cannot be read, which is counted
-    /// separately.
+    /// An error counts as a failed look-up, not as an inactive token. Under
+    /// [`fail_open`](super::IntrospectBuilder::fail_open) the request passes, so return no error
+    /// that the token can cause. Its text is logged, with the token removed. Return
+    /// [`InvalidAnswer`] for an answer that cannot be read, which is counted separately.
     fn look_up(
         &self,
         token: Token,
@@ -105,6 +106,18 @@ impl fmt::Display for InvalidAnswer {
 }
 
 impl Error for InvalidAnswer {}
+
+/// The error of a look-up that may have failed because of its token, so it is no outage.
+#[derive(Debug)]
+pub(super) struct PerhapsOfToken(pub(super) BoxError);
+
+impl fmt::Display for PerhapsOfToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for PerhapsOfToken {}
 
 /// The claims of an active token: the part of the response of RFC 7662 §2.2 that a limit needs.
 ///

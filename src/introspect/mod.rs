@@ -258,7 +258,8 @@ impl<L: LookUp, R> IntrospectBuilder<L, R> {
     /// with 503.
     ///
     /// Requests whose token is not looked up because too many others are, are always refused
-    /// with 503.
+    /// with 503, and so are those whose look-up may have failed because of the token: it panicked,
+    /// or the [`Endpoint`] answered 4xx, but not 401, 408 or 429.
     ///
     /// Anybody can then pass during an outage: the service must not take [`Introspected`] for a
     /// proof of identity.

@@ -181,8 +181,9 @@ fn verdict(shared: &TokenCache, found: Option<TokenAnswer>) -> Result<Introspect
             counters.unchecked.add(1);
             passes(None, true, false)
         }
-        // Too many look-ups are not an outage, so `fail_open` does not apply.
-        Some(TokenAnswer::Unavailable | TokenAnswer::OverCapacity) => {
+        // `fail_open` does not apply to what anybody can cause: too many look-ups, and a token with
+        // which a look-up fails.
+        Some(TokenAnswer::Unavailable | TokenAnswer::Unanswered | TokenAnswer::OverCapacity) => {
             counters.unavailable.add(1);
             Err(Reason::Unavailable)
         }

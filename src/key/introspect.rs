@@ -10,7 +10,7 @@
 //! | active token | passed on, with [`Introspected::claims`] |
 //! | token that is unknown, expired, revoked or malformed | 401, `WWW-Authenticate: Bearer error="invalid_token"` (RFC 6750 §3.1) |
 //! | no token | 401, `WWW-Authenticate: Bearer`; or [passed on](IntrospectBuilder::allow_anonymous) |
-//! | token that cannot be checked: the look-up fails, is late, or has an answer that cannot be read | [the last answer for some time](IntrospectBuilder::serve_stale); then 503 with `Retry-After`, or [passed on](IntrospectBuilder::fail_open) |
+//! | token that cannot be checked: the look-up fails, is late, or has an answer that cannot be read | [the last answer for some time](IntrospectBuilder::serve_stale); then 503 with `Retry-After`, or [passed on](IntrospectBuilder::fail_open), unless the token may be the cause |
 //! | token that is not looked up, because too many are | the last answer that it is active, for one [`max_age`](IntrospectBuilder::max_age) more, or while the renewals of others fail as in the row above; otherwise 503 with `Retry-After`, whatever is chosen for an outage, because anybody can cause this |
 //!
 //! An active token is renewed after 70 to 90 % of its `max_age`; the share differs for each token

@@ -1,8 +1,10 @@
 //! The endpoint, against a real HTTP server.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
 use tollgate::{
     key::introspect::{Endpoint, Introspect},
     time::{Clock, ManualClock},
@@ -263,14 +265,86 @@ async fn a_client_with_tls_asks_a_trusted_server_only() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn any_client_will_do() {
-    use http_body_util::Full;
-    let client = tower::service_fn(async |request: http::Request<Full<bytes::Bytes>>| {
+    let client = tower::service_fn(async |request: http::Request<Full<Bytes>>| {
         assert_eq!(request.uri().scheme_str(), Some("https"));
         let body = r#"{"active":true,"sub":"ann"}"#.to_owned();
-        Ok::<_, std::convert::Infallible>(http::Response::new(body))
+        Ok::<_, Infallible>(http::Response::new(body))
     });
     let endpoint = Endpoint::with_client("https://login.example.com/introspect", client).unwrap();
     assert_eq!(ask(&around(&Introspect::new(endpoint)), "t").await, "ann");
+}
+
+/// A server that refuses some tokens, by their bytes or their length, has no outage: these do not
+/// pass, whatever is chosen for an outage, and others are not affected.
+#[tokio::test(flavor = "current_thread")]
+async fn no_token_opens_the_gate() {
+    let client = tower::service_fn(async |request: http::Request<Full<Bytes>>| {
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let form = String::from_utf8_lossy(&body).into_owned();
+        let token = form["token=".len()..].split('&').next().unwrap();
+        let status = match token.split_once('-') {
+            _ if token.contains("%3C") => 400,
+            _ if token.len() > 1000 => 413,
+            Some(("status", status)) => status.parse().unwrap(),
+            _ => 200,
+        };
+        let body = format!(r#"{{"active":{},"sub":"ann"}}"#, token == "ann");
+        let mut response = http::Response::new(body);
+        *response.status_mut() = status.try_into().unwrap();
+        Ok::<_, Infallible>(response)
+    });
+    let endpoint = Endpoint::with_client("https://login.example.com/introspect", client).unwrap();
+    let layer = Introspect::builder(endpoint).fail_open().build().unwrap();
+    let subject = around(&layer);
+    let mut refused = vec!["a<b".to_owned(), "a".repeat(1001)];
+    refused.extend([400, 403, 404, 413, 414, 422, 431].map(|status| format!("status-{status}")));
+    for token in &refused {
+        assert_eq!(ask(&subject, token).await, "503", "{token}");
+        assert_eq!(ask(&subject, "ann").await, "ann");
+        assert_eq!(ask(&subject, "eve").await, "401");
+    }
+    let stats = layer.stats();
+    assert_eq!((stats.failed, stats.unchecked), (refused.len() as u64, 0));
+    // They do not depend on the token.
+    for status in [401, 408, 429, 500, 502, 503] {
+        let token = format!("status-{status}");
+        assert_eq!(ask(&subject, &token).await, "unchecked", "{token}");
+    }
+}
+
+/// Neither does a token that was known, and that the server refuses to check later on.
+#[tokio::test(flavor = "current_thread")]
+async fn no_known_token_opens_the_gate() {
+    let server = Server::start(Reply::Close).await;
+    for (answer, stale, first, later) in [
+        (r#"{"active":true,"sub":"ann"}"#, 0, "ann", "503"),
+        (r#"{"active":true,"sub":"ann"}"#, 60, "ann", "ann stale"),
+        (r#"{"active":false}"#, 0, "401", "503"),
+    ] {
+        let clock = ManualClock::default();
+        let layer = Introspect::builder(Endpoint::new(&server.url()).unwrap())
+            .max_age(Duration::from_secs(10))
+            .inactive_age(Duration::from_secs(10))
+            .serve_stale(Duration::from_secs(stale))
+            .retry_after(Duration::from_secs(30))
+            .fail_open()
+            .clock(clock.clone())
+            .build()
+            .unwrap();
+        let subject = around(&layer);
+        server.set(json(answer));
+        assert_eq!(ask(&subject, "t").await, first);
+        server.set(Reply::Full("400 Bad Request", String::new()));
+        clock.advance(Duration::from_secs(10));
+        for _ in 0..3 {
+            assert_eq!(ask(&subject, "t").await, later, "{answer}");
+        }
+        clock.advance(Duration::from_secs(stale));
+        for _ in 0..3 {
+            assert_eq!(ask(&subject, "t").await, "503", "{answer}");
+        }
+    }
+    server.stop().await;
 }
 
 #[test]

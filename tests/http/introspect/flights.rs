@@ -277,6 +277,9 @@ async fn a_look_up_that_panics_is_a_failed_one() {
     assert_eq!(ask(&subject, "bob").await, "401");
     let stats = layer.stats();
     assert_eq!((stats.aborted, stats.failed, stats.in_flight), (3, 3, 0));
+    // It is no outage: the token may have caused it.
+    let layer = Introspect::builder(look_up).fail_open().build().unwrap();
+    assert_eq!(ask(&around(&layer), "ann").await, "503");
 }
 
 #[test]
