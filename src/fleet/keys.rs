@@ -282,6 +282,8 @@ impl Waiting {
         // Callers that hung up must not fill memory while one answer takes long.
         if self.0.len() == self.0.capacity() {
             self.0.retain(|waiting| !waiting.is_closed());
+            // So that the next look at all is as many calls away as there are that wait.
+            self.0.reserve(self.0.len());
         }
         self.0.push(sender);
         receiver
@@ -317,6 +319,32 @@ mod tests {
             );
             assert_eq!(keys.remove(n % 3), Some(n));
             assert!(keys.looks.len() <= LOOKS_OF_CALL, "{:?}", keys.looks);
+        }
+    }
+
+    /// However calls come and go while an answer takes long, each costs few looks at others.
+    #[test]
+    fn a_call_that_waits_looks_at_few_others() {
+        for (lasting, dropped) in [(0, 1), (1, 1), (1023, 1), (1024, 1), (1000, 300), (3000, 5)] {
+            let mut waiting = Waiting::default();
+            let (mut calls, mut looks) = (0, 0);
+            let mut wait = || {
+                // Without room, a call looks at all.
+                let is_full = waiting.0.len() == waiting.0.capacity();
+                looks += if is_full { waiting.0.len() } else { 0 };
+                calls += 1;
+                assert!(
+                    looks <= 4 * calls,
+                    "{looks} by {calls}: {lasting}, {dropped}"
+                );
+                waiting.wait()
+            };
+            let _lasting: Vec<_> = (0..lasting).map(|_| wait()).collect();
+            for _ in 0..5_000 {
+                drop((0..dropped).map(|_| wait()).collect::<Vec<_>>());
+            }
+            let room = waiting.0.capacity();
+            assert!(room <= 4 * (lasting + dropped + 1), "{room} for {lasting}");
         }
     }
 
