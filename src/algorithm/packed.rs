@@ -632,3 +632,63 @@ impl<'a> PackedRule<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{algorithm::Step, quota::Quota};
+
+    const DAY: u64 = 86_400_000_000_000;
+
+    fn time(made: u64, at: u64) -> StoreTime {
+        let [made, at] = [made, at].map(Timestamp::from_nanos);
+        StoreTime::new(at, made)
+    }
+
+    /// Steps at `now` on a packed state that was written at `written`, which may be later: another
+    /// thread has read that time, or the clock has stepped back.
+    fn assert_steps_as_unpacked<R: StepPacked + Algorithm>(
+        rule: &R,
+        [written, now]: [StoreTime; 2],
+        [first, cost]: [Cost; 2],
+    ) -> Result<(), TestCaseError> {
+        let Some(packed) = rule.step_debt(None, written, first).0 else {
+            return Ok(());
+        };
+        let (new, decision) = rule.step_packed(packed, now, cost);
+        let mut state = rule.unpack(packed, rule.packed_kind(), now);
+        prop_assert!(state.is_some());
+        let step = rule.step(&mut state, now.at(), cost);
+        prop_assert_eq!(decision, step.decision());
+        prop_assert_eq!(new.is_some(), matches!(step, Step::Wrote(_)));
+        if let (Some(new), Some(state)) = (new, state) {
+            prop_assert_eq!(rule.pack(&state, now), Some(new));
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn packed_states_are_stepped_as_unpacked_ones_at_any_time(
+            amount in 1..100_000_u64, period in prop::sample::select(vec![1_000_000_000, 60_000_000_000, DAY]),
+            made in prop::sample::select(vec![0, 56 * 365 * DAY]), since in 0..DAY, on_edge: bool,
+            back in prop_oneof![-100..100_i64, -2 * DAY as i64..2 * DAY as i64],
+            costs: [u64; 2], less in prop_oneof![Just(1), Just(2), Just(1000)],
+        ) {
+            let begin = made + 400 * DAY + since;
+            let begin = if on_edge { begin - begin % period } else { begin };
+            let times = [begin, begin.saturating_add_signed(-back)].map(|at| time(made, at));
+            let costs = costs.map(|cost| Cost::new(cost % amount.div_ceil(less) + 1).unwrap());
+            let quota = Quota::new(amount, std::time::Duration::from_nanos(period));
+            assert_steps_as_unpacked(&TokenBucket::new(quota), times, costs)?;
+            assert_steps_as_unpacked(&LeakyBucket::new(quota).queue(amount), times, costs)?;
+            assert_steps_as_unpacked(&FixedWindow::new(quota), times, costs)?;
+            let sliding = SlidingWindow::new(quota);
+            if sliding.is_packed() {
+                assert_steps_as_unpacked(&sliding, times, costs)?;
+            }
+        }
+    }
+}

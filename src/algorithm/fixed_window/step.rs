@@ -363,7 +363,11 @@ impl StepPacked for FixedWindow {
             self.step_window(packed.before(count as i64), count, now, cost)
         } else {
             let start = self.floor(now);
-            self.step_window(start, packed.since(start).max(0) as u64, now, cost)
+            // Another thread may have read a later time: then its window goes on, although it has
+            // not begun. No count of this kind is as long as a window.
+            let since = packed.since(start).max(0) as u64;
+            let count = since % self.ticks();
+            self.step_window(start.after(since - count), count, now, cost)
         }
     }
 
@@ -400,8 +404,9 @@ impl FixedWindow {
         now: StoreTime,
         cost: Cost,
     ) -> (Option<PackedState>, Decision) {
+        // Below zero before the window.
         let since = now.packed().since(start) as u64;
-        let mut left = (self.ticks() - since) / PER_NANO;
+        let mut left = self.ticks().wrapping_sub(since) / PER_NANO;
         if count >= self.ticks() {
             left = self.until_past(count, left, cost);
         }
