@@ -118,8 +118,8 @@ pub struct WarmUpSpaced {
     curve: WarmthCurve,
     /// The permits that a key can store, at least 1.
     capacity: NonZeroU64,
-    /// In nanoseconds.
-    max_wait: u64,
+    /// In nanoseconds; `None` for the time from cold to warm.
+    max_wait: Option<NonZeroU64>,
     resolution: Resolution,
 }
 
@@ -130,10 +130,10 @@ impl WarmUpSpaced {
         let Some(curve) = WarmthCurve::of(quota, OVER, COLD) else {
             unreachable!()
         };
-        Self::on(quota, curve, OVER)
+        Self::on(quota, curve, None)
     }
 
-    const fn on(quota: Quota, curve: WarmthCurve, max_wait: u64) -> Self {
+    const fn on(quota: Quota, curve: WarmthCurve, max_wait: Option<NonZeroU64>) -> Self {
         // At most 2^101.
         let permits = curve.most as u128 * curve.per_nano as u128 / curve.per_permit as u128;
         let permits = if permits < Quota::MAX_AMOUNT as u128 {
@@ -166,12 +166,7 @@ impl WarmUpSpaced {
     /// ns).
     pub fn try_over(self, time: Duration) -> Result<Self, Error> {
         let curve = WarmthCurve::try_new(self.quota, time, self.curve.cold())?;
-        let max_wait = if self.max_wait == self.curve.over {
-            curve.over
-        } else {
-            self.max_wait
-        };
-        Ok(Self::on(self.quota, curve, max_wait))
+        Ok(Self::on(self.quota, curve, self.max_wait))
     }
 
     panicking! {
@@ -211,14 +206,15 @@ impl WarmUpSpaced {
     ///
     /// When `wait` is zero, or above 73 years (2⁶¹ ns).
     pub fn try_max_wait(self, wait: Duration) -> Result<Self, Error> {
-        if wait.is_zero() {
-            return Err(Error::new(
+        let nanos = u64::try_from(wait.as_nanos());
+        match nanos.map(NonZeroU64::new) {
+            Ok(None) => Err(Error::new(
                 "a max-wait of 0: expected a positive wait, as in `max-wait=5s`; \
                  where nothing may wait, use `warm-up` instead",
-            ));
-        }
-        match u64::try_from(wait.as_nanos()) {
-            Ok(max_wait) if max_wait <= LONGEST => Ok(Self { max_wait, ..self }),
+            )),
+            Ok(max_wait) if max_wait.is_some_and(|wait| wait.get() <= LONGEST) => {
+                Ok(Self { max_wait, ..self })
+            }
             _ => Err(Error::new(format!(
                 "a max-wait of {}: expected at most 73 years (2^61 ns); choose a shorter one",
                 Written(wait)
@@ -248,7 +244,15 @@ impl WarmUpSpaced {
 
     /// Returns the maximum wait.
     pub const fn longest_wait(&self) -> Duration {
-        Duration::from_nanos(self.max_wait)
+        Duration::from_nanos(self.longest_wait_nanos())
+    }
+
+    #[inline]
+    const fn longest_wait_nanos(&self) -> u64 {
+        match self.max_wait {
+            Some(wait) => wait.get(),
+            None => self.curve.over,
+        }
     }
 }
 
@@ -266,16 +270,16 @@ impl WarmUpSpaced {
         let [over, cold, max_wait] = words.settings(&["over", "cold", "max-wait"])?;
         let cold = cold_of(cold)?;
         let curve = built_over(over, |over| WarmthCurve::try_new(quota, over, cold))?;
-        let rule = Self::on(quota, curve, curve.over);
+        let rule = Self::on(quota, curve, None);
         set(rule, max_wait, Setting::duration, Self::try_max_wait)
     }
 
     fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.quota)?;
         self.curve.fmt_settings(f)?;
-        if self.max_wait != self.curve.over {
+        if let Some(wait) = self.max_wait {
             f.write_str(" max-wait=")?;
-            fmt_duration(self.max_wait, f)?;
+            fmt_duration(wait.get(), f)?;
         }
         Ok(())
     }

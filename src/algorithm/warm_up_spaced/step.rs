@@ -335,7 +335,7 @@ impl WarmUpSpaced {
     fn verdict(&self, delay: u128) -> Verdict {
         if delay == 0 {
             Verdict::Allow
-        } else if delay <= u128::from(self.max_wait) {
+        } else if delay <= u128::from(self.longest_wait_nanos()) {
             Verdict::Delay(duration(delay))
         } else {
             Verdict::Refuse
@@ -374,7 +374,9 @@ impl WarmUpSpaced {
     /// Returns the wait from `now` until the departure is no longer too far ahead, if it is now.
     #[inline]
     fn too_long(&self, departure: &Departure, now: Timestamp) -> Option<Duration> {
-        let beyond = departure.delay().checked_sub(u128::from(self.max_wait))?;
+        let beyond = departure
+            .delay()
+            .checked_sub(u128::from(self.longest_wait_nanos()))?;
         let stalled = departure.at.as_nanos() - now.as_nanos();
         (beyond > 0).then(|| duration(beyond + u128::from(stalled)))
     }

@@ -64,7 +64,7 @@ impl WarmUpSpaced {
         let micros = 4 * u128::from(MICRO);
         let in_ticks = [
             most + price,
-            u128::from(self.max_wait) + wait + over + micros,
+            u128::from(self.longest_wait_nanos()) + wait + over + micros,
             2 * rise * climb,
             twice * climb,
             permit,
@@ -108,7 +108,7 @@ impl Scripted for WarmUpSpaced {
         parts.push(vec![
             Self::KIND,
             resolution.bits().into(),
-            in_ticks(self.max_wait),
+            in_ticks(self.longest_wait_nanos()),
             self.capacity.get() as i64,
             in_ticks(curve.per_permit),
             curve.per_nano as i64,

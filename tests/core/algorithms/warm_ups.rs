@@ -103,3 +103,64 @@ proptest! {
         prop_assert_eq!(refused, !counted && !too_slow, "{:?}", error);
     }
 }
+
+/// A setting stays as it was set, also if it was set to a default, and in any order.
+#[test]
+fn each_setting_is_kept_in_any_order() {
+    const ORDERS: [[usize; 3]; 6] = [
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ];
+    let (times, colds) = ([4, 10, 30], [2_u32, 3, 10]);
+    let waits = times
+        .into_iter()
+        .flat_map(|over| times.map(|wait| (over, wait)));
+    let all = waits.flat_map(|(over, wait)| colds.map(|cold| (over, wait, cold)));
+    for (over, wait, cold) in all {
+        let [over, wait] = [over, wait].map(Duration::from_secs);
+        for (order, set) in ORDERS
+            .iter()
+            .flat_map(|order| [(order, 1), (order, 2), (order, 3)])
+        {
+            // The first of these settings.
+            let order = &order[..set];
+            let (mut spaced, mut plain) = (WarmUpSpaced::per_second(20), WarmUp::per_second(20));
+            for setting in order {
+                (spaced, plain) = match setting {
+                    0 => (spaced.over(over), plain.over(over)),
+                    1 => (spaced.cold(cold), plain.cold(cold)),
+                    _ => (spaced.max_wait(wait), plain),
+                };
+            }
+            let is_set = |setting| order.contains(&setting);
+            let expected_over = if is_set(0) {
+                over
+            } else {
+                Duration::from_secs(10)
+            };
+            let expected_cold = if is_set(1) {
+                1000 * u64::from(cold)
+            } else {
+                3000
+            };
+            let expected_wait = if is_set(2) { wait } else { expected_over };
+            let of = (
+                spaced.warms_over(),
+                spaced.cold_thousandths(),
+                spaced.longest_wait(),
+            );
+            assert_eq!(
+                of,
+                (expected_over, expected_cold, expected_wait),
+                "{order:?}"
+            );
+            let of = (plain.warms_over(), plain.cold_thousandths());
+            assert_eq!(of, (expected_over, expected_cold), "{order:?}");
+            assert_eq!(spaced.to_string().parse(), Ok(spaced));
+        }
+    }
+}
