@@ -90,14 +90,19 @@ pub struct Position {
 
 impl Position {
     /// Creates the position of a charge that ends at `end`, in nanoseconds, when `refunded`
-    /// nanoseconds had been refunded to its key.
+    /// nanoseconds had been refunded to its key, modulo [`SUM`](Self::SUM) + 1.
     pub(crate) const fn new(end: u64, refunded: u64) -> Self {
         let end = match NonZeroU64::new(end) {
             Some(end) => end,
             None => NonZeroU64::MIN,
         };
+        let refunded = refunded & Self::SUM;
         Self { end, refunded }
     }
+
+    /// The bits of the sum that was refunded: it begins again at 0 after 36 years. No two charges
+    /// that are open lie that far apart.
+    pub(crate) const SUM: u64 = (1 << 60) - 1;
 
     /// Returns the instant at which, right after the charge, the bucket is full again or the next
     /// call departs, in nanoseconds rounded down.
@@ -110,7 +115,7 @@ impl Position {
         self.refunded & !Self::IF_LAST
     }
 
-    /// More nanoseconds than can have been refunded.
+    /// Above the [sum](Self::SUM).
     const IF_LAST: u64 = 1 << (u64::BITS - 2);
 
     /// Returns `true` if nothing may be refunded once another charge lies behind this one.
@@ -125,7 +130,10 @@ impl Position {
         // The last instant marks the position of a charge to several rules.
         let end = end.as_nanos();
         let end = if end == u64::MAX { end - 1 } else { end };
-        Self::new(end, Self::LEASE | behind)
+        Self {
+            refunded: Self::LEASE | behind,
+            ..Self::new(end, 0)
+        }
     }
 
     /// Returns the position as two words, the first of which is not 0.
@@ -142,7 +150,7 @@ impl Position {
         NonZeroU64::new(end).map(|end| Self { end, refunded })
     }
 
-    /// More nanoseconds than can have been refunded.
+    /// Above the [sum](Self::SUM).
     #[cfg(feature = "tokio")]
     const LEASE: u64 = 1 << (u64::BITS - 1);
 

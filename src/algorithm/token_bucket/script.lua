@@ -47,10 +47,13 @@ if state then
 end
 
 --- section: settle
+-- Microseconds modulo which the sum that was refunded is counted, so that it stays exact.
+local SUM = 2 ^ 50
+
 -- Returns whether no charge lies behind this one on the time axis of a bucket.
 local function is_last(rule, state, charge)
   local gain, price = rule[2], rule[3]
-  if not charge.ends or (state[5] or 0) ~= charge.refunded then
+  if not charge.ends or ((state[5] or 0) - charge.refunded) % SUM ~= 0 then
     return false
   end
   local lacking = rule[4] * price - rescaled(state[3], state[4], gain)
@@ -63,7 +66,7 @@ end
 local function end_of(rule, refunded, charge)
   local ends, nanos = least_end(rule, 2, charge)
   if charge.ends then
-    local moved = charge.ends - math.max(0, refunded - charge.refunded)
+    local moved = charge.ends - (refunded - charge.refunded) % SUM
     if moved > ends or moved == ends and charge.ends_nanos > nanos then
       return moved, charge.ends_nanos
     end
@@ -92,7 +95,7 @@ settles[KIND] = function(rule, state, now, charge)
   end
   if moves_others and micros then
     local full_at = at + math.max(0, div_ceil(rule[4] * rule[3] - rescaled(level, from, rule[2]), rule[2]))
-    refunded = math.min((refunded or 0) + micros, LIMIT - 1)
+    refunded = ((refunded or 0) % SUM + micros) % SUM
     last = math.min(math.max(last or 0, full_at), LIMIT - 1)
   end
   return { KIND, left_at, left, rule[2], refunded, last }

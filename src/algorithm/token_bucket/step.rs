@@ -381,7 +381,7 @@ impl InWords<TokenBucketState> for TokenBucket {
 /// key keeps the sum of its refunds, and each charge notes the sum that it found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refunded {
-    /// The sum, in nanoseconds rounded up.
+    /// The sum, in nanoseconds rounded up, modulo [`Position::SUM`] + 1.
     nanos: u64,
     /// The latest instant at which the last charge that was moved can pass.
     until: Timestamp,
@@ -391,6 +391,7 @@ impl Refunded {
     pub(super) const NONE: Self = Self::new(0, Timestamp::from_nanos(0));
 
     pub(super) const fn new(nanos: u64, until: Timestamp) -> Self {
+        let nanos = nanos & Position::SUM;
         Self { nanos, until }
     }
 
@@ -440,7 +441,7 @@ impl Bucket<'_> {
         let corrected = self.correct(known, charge, now, actual, end)?;
         if let Some(before) = moves.filter(|_| corrected.gained > 0) {
             refunded = Refunded::new(
-                refunded.nanos().saturating_add(nanos_up(corrected.gained)),
+                refunded.nanos() + nanos_up(corrected.gained),
                 refunded.until().max(self.full_at_latest(before)),
             );
         }
@@ -452,7 +453,7 @@ impl Bucket<'_> {
     /// was refunded since.
     fn end(&self, charge: &Charge, refunded: Refunded) -> i128 {
         let end = charge.position.map_or(0, |position| {
-            let since = refunded.nanos().saturating_sub(position.refunded());
+            let since = refunded.nanos().wrapping_sub(position.refunded()) & Position::SUM;
             position.end().saturating_sub(since)
         });
         i128::from(end).max(self.least_end(charge))

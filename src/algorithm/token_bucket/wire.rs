@@ -74,6 +74,10 @@ impl BucketLevel {
     }
 }
 
+/// A script counts the time that was refunded modulo this many microseconds, which is less than
+/// what [`Position`](crate::decision::Position) counts.
+const SUM: u64 = 1 << 50;
+
 /// A time beyond the end of a script's clock, in microseconds.
 const FOR_EVER: u64 = 1 << 52;
 
@@ -124,7 +128,7 @@ impl Scripted for TokenBucket {
         let (at, level, gain, refunded) = match *only(parts)? {
             [Self::KIND, at, level, gain] => (at, level, gain, Refunded::NONE),
             [Self::KIND, at, level, gain, micros, until] => {
-                let nanos = natural(micros)? * MICRO;
+                let nanos = natural(micros)? % SUM * MICRO;
                 (at, level, gain, Refunded::new(nanos, instant(until)?))
             }
             _ => return None,
@@ -142,7 +146,7 @@ impl Scripted for TokenBucket {
         let mut part = vec![Self::KIND, at, level, gain];
         let refunded = state.refunded;
         if !refunded.is_none() {
-            part.push(count(refunded.nanos().div_ceil(MICRO)));
+            part.push(count(refunded.nanos().div_ceil(MICRO) % SUM));
             part.push(in_micros(refunded.until()));
         }
         parts.push(Some(part));

@@ -13,7 +13,10 @@ mod stores;
 use proptest::prelude::*;
 #[cfg(all(target_os = "linux", feature = "redis"))]
 use support::servers;
-use tollgate::{AnyRule, Cost, Decision, Quota, Timestamp, TokenBucket, algorithm::Algorithm};
+use tollgate::{
+    AnyRule, Cost, Decision, Quota, Timestamp, TokenBucket,
+    algorithm::{Algorithm, Codec},
+};
 
 use self::meter::Meter;
 use crate::common::memory;
@@ -176,6 +179,61 @@ fn a_refund_moves_later_charges_forward() {
         .remaining()
         .unwrap();
     assert!((90..=98).contains(&remaining), "{remaining}");
+}
+
+/// Returns the bytes of a state with another sum of refunds. They end with two numbers: that sum,
+/// and an instant. Only the last byte of a number is below 128.
+fn with_sum(state: &[u8], mut sum: u64) -> Vec<u8> {
+    let last_number = |bytes: &[u8]| {
+        let others = &bytes[..bytes.len() - 1];
+        let end = others.iter().rposition(|byte| *byte < 0x80);
+        end.map_or(0, |end| end + 1)
+    };
+    let until = last_number(state);
+    let mut bytes = state[..last_number(&state[..until])].to_vec();
+    while sum >= 0x80 {
+        bytes.push(sum as u8 | 0x80);
+        sum >>= 7;
+    }
+    bytes.push(sum as u8);
+    bytes.extend(&state[until..]);
+    bytes
+}
+
+/// A key that is never full keeps the sum of all refunds, for years.
+#[test]
+fn refunds_are_exact_whatever_was_refunded_before() {
+    let rule = TokenBucket::per_minute(100);
+    let remaining = |sum| {
+        let mut state = None;
+        let charge = |state: &mut _, cost| {
+            let mut decision = rule.step(state, at(0), units(cost)).decision();
+            decision.take_charge().unwrap()
+        };
+        let (first, _) = (charge(&mut state, 30), charge(&mut state, 50));
+        rule.settle(&mut state, &first, at(SECOND), 0);
+        let mut bytes = Vec::new();
+        state.as_ref().unwrap().encode(&mut bytes);
+        state = Some(Codec::decode(&mut with_sum(&bytes, sum).as_slice()).unwrap());
+        // 25 s of time are refunded in all.
+        let mut left = Vec::new();
+        for _ in 0..3 {
+            let [first, second] = [15, 10].map(|cost| charge(&mut state, cost));
+            for charge in [first, second] {
+                rule.settle(&mut state, &charge, at(SECOND), 0);
+                left.push(rule.look(state.as_ref(), at(SECOND)).remaining());
+            }
+        }
+        left
+    };
+    let expected = remaining(0);
+    for bit in 58..64 {
+        for less in [1, 20 * SECOND] {
+            let sum = (1 << bit) - less;
+            assert_eq!(remaining(sum), expected, "2^{bit} - {less}");
+        }
+    }
+    assert_eq!(remaining(u64::MAX), expected);
 }
 
 /// Concurrent requests, each charged an estimate and settled to less. While the bucket is in
