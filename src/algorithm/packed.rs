@@ -464,6 +464,11 @@ pub trait InMemory: Algorithm {
         }
     }
 
+    /// Returns `true` for a token bucket.
+    fn is_bucket(&self) -> bool {
+        matches!(self.built_in().form, Form::Bucket(_))
+    }
+
     /// Returns `true` for a token bucket that keeps some tokens free: calls under another rule may
     /// pass while those under this one are refused.
     fn keeps_free(&self) -> bool {

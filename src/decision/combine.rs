@@ -50,7 +50,7 @@ impl Decision {
         refused_for(other)
             .cmp(&refused_for(self))
             .then_with(|| self.nearness(other))
-            .then_with(|| other.reset_after().cmp(&self.reset_after()))
+            .then_with(|| other.full_after().cmp(&self.full_after()))
     }
 
     /// Returns [`nearness`](Self::nearness), given the remaining units of both.
@@ -104,7 +104,9 @@ impl Decision {
             Ordering::Equal if a.more_after.is_zero() || b.more_after.is_zero() => Duration::ZERO,
             Ordering::Equal => a.more_after.max(b.more_after),
         };
-        Self {
+        let full_after = self.source.full_after(ours.reset_after);
+        let full_after = full_after.max(other.source.full_after(theirs.reset_after));
+        let both = Self {
             kind,
             class: classes << CLASS_BITS | u64::from(class),
             at: near.at.max(far.at),
@@ -125,7 +127,8 @@ impl Decision {
                 },
                 position,
             ),
-        }
+        };
+        both.with_full_after(full_after)
     }
 
     /// Clears the waits of a combined decision after which a rule that shrinks when idle would
@@ -153,7 +156,7 @@ impl Decision {
             Duration::ZERO
         };
         let mut decision = self.with_retry_after(retry_after);
-        decision.source = NumbersSource::Stored(
+        decision.source = self.source.with(
             Numbers {
                 more_after,
                 ..numbers

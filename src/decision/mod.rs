@@ -448,6 +448,15 @@ impl Decision {
         self.source.reset_after()
     }
 
+    /// Returns the wait after which the key has its full quota: as much as it gets while nobody
+    /// spends.
+    ///
+    /// Earlier than [`reset_after`](Self::reset_after) for a bucket that does not start full, and
+    /// for a warm-up, which is warm long after its last call. Then it is rounded up to seconds.
+    pub(crate) fn full_after(&self) -> Duration {
+        self.source.full_after(self.reset_after())
+    }
+
     /// Returns the least wait after which [`remaining`](Self::remaining) has grown; zero if it
     /// cannot grow.
     pub fn more_after(&self) -> Duration {
@@ -483,8 +492,8 @@ impl Decision {
 
     /// Returns the decision about a call of `cost` units that is charged later, from this look.
     ///
-    /// The wait of a look is for one unit. For other costs a refusal has the wait until the key is
-    /// unused, which may be longer than necessary; `None` if the cost exceeds the limit.
+    /// The wait of a look is for one unit. For other costs a refusal has the wait until the key has
+    /// its full quota, which may be longer than necessary; `None` if the cost exceeds the limit.
     #[must_use]
     pub(crate) fn for_cost(mut self, cost: Cost) -> Self {
         if self.is_undecided() {
@@ -496,7 +505,7 @@ impl Decision {
             (VerdictKind::Refuse, self.retry_after())
         } else {
             let can_pass = self.limit().is_some_and(|limit| cost.get() <= limit);
-            (VerdictKind::Refuse, can_pass.then(|| self.reset_after()))
+            (VerdictKind::Refuse, can_pass.then(|| self.full_after()))
         };
         // A look charges nothing.
         self.cost = if self.is_spent() { 0 } else { cost.get() };
@@ -521,7 +530,7 @@ impl Decision {
             reset_after: up(numbers.reset_after),
             more_after: up(numbers.more_after),
         };
-        self.source = NumbersSource::Stored(numbers, position);
+        self.source = self.source.with(numbers, position);
         self
     }
 

@@ -60,6 +60,10 @@ pub(crate) struct Compute {
 #[derive(Clone, Copy)]
 pub(super) enum NumbersSource {
     Stored(Numbers, Option<Position>),
+    /// Those of a key that has its full quota before it is equal to an unused one, in seconds
+    /// rounded up.
+    // As a duration the wait would make each decision longer.
+    FullIn(u32, Numbers, Option<Position>),
     Deferred(Deferred),
 }
 
@@ -68,7 +72,7 @@ impl NumbersSource {
 
     pub(super) fn numbers(&self) -> Numbers {
         match self {
-            Self::Stored(numbers, _) => *numbers,
+            Self::Stored(numbers, _) | Self::FullIn(_, numbers, _) => *numbers,
             Self::Deferred(Deferred { state, compute }) => {
                 let remaining = (compute.remaining)(state);
                 Numbers {
@@ -83,7 +87,7 @@ impl NumbersSource {
     #[inline]
     pub(super) fn remaining(&self) -> u64 {
         match self {
-            Self::Stored(numbers, _) => numbers.remaining,
+            Self::Stored(numbers, _) | Self::FullIn(_, numbers, _) => numbers.remaining,
             Self::Deferred(Deferred { state, compute }) => (compute.remaining)(state),
         }
     }
@@ -91,7 +95,7 @@ impl NumbersSource {
     #[inline]
     pub(super) fn reset_after(&self) -> Duration {
         match self {
-            Self::Stored(numbers, _) => numbers.reset_after,
+            Self::Stored(numbers, _) | Self::FullIn(_, numbers, _) => numbers.reset_after,
             Self::Deferred(Deferred { state, compute }) => (compute.reset_after)(state),
         }
     }
@@ -100,8 +104,27 @@ impl NumbersSource {
     #[inline]
     pub(super) fn more_after(&self, remaining: u64) -> Duration {
         match self {
-            Self::Stored(numbers, _) => numbers.more_after,
+            Self::Stored(numbers, _) | Self::FullIn(_, numbers, _) => numbers.more_after,
             Self::Deferred(Deferred { state, compute }) => (compute.more_after)(state, remaining),
+        }
+    }
+
+    /// Returns the wait until the key has its full quota, given the wait until it is equal to an
+    /// unused one.
+    #[inline]
+    pub(super) fn full_after(&self, reset_after: Duration) -> Duration {
+        match self {
+            Self::FullIn(seconds, ..) => Duration::from_secs((*seconds).into()).min(reset_after),
+            _ => reset_after,
+        }
+    }
+
+    /// Returns other numbers and another position of a key that has its full quota at the same
+    /// instant.
+    pub(super) fn with(&self, numbers: Numbers, position: Option<Position>) -> Self {
+        match self {
+            Self::FullIn(seconds, ..) => Self::FullIn(*seconds, numbers, position),
+            _ => Self::Stored(numbers, position),
         }
     }
 
@@ -109,7 +132,7 @@ impl NumbersSource {
     #[inline]
     pub(super) fn position(&self, at: Timestamp) -> Option<Position> {
         match self {
-            Self::Stored(_, position) => *position,
+            Self::Stored(_, position) | Self::FullIn(_, _, position) => *position,
             Self::Deferred(deferred) => (deferred.compute.position)(&deferred.state, at),
         }
     }
@@ -320,6 +343,22 @@ impl Decision {
         self
     }
 
+    /// Sets the wait until the key has its full quota, in whole seconds rounded up, if that is
+    /// before it is equal to an unused one.
+    #[must_use]
+    pub(crate) fn with_full_after(mut self, wait: Duration) -> Self {
+        let seconds = wait
+            .as_secs()
+            .saturating_add(u64::from(wait.subsec_nanos() > 0));
+        let numbers = self.numbers();
+        if let Ok(seconds) = u32::try_from(seconds)
+            && wait < numbers.reset_after
+        {
+            self.source = NumbersSource::FullIn(seconds, numbers, self.source.position(self.at));
+        }
+        self
+    }
+
     /// Sets numbers that are computed when they are read.
     #[inline]
     #[must_use]
@@ -332,7 +371,7 @@ impl Decision {
     #[inline]
     #[must_use]
     pub(crate) fn with_position(mut self, position: Position) -> Self {
-        self.source = NumbersSource::Stored(self.numbers(), Some(position));
+        self.source = self.source.with(self.numbers(), Some(position));
         self
     }
 
@@ -341,7 +380,7 @@ impl Decision {
     pub(crate) fn without_position(mut self) -> Self {
         let position = self.source.position(self.at);
         let several = position.filter(|position| *position == Position::SEVERAL);
-        self.source = NumbersSource::Stored(self.numbers(), several);
+        self.source = self.source.with(self.numbers(), several);
         self
     }
 

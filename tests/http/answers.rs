@@ -21,6 +21,8 @@ use tollgate::{
 use tonic_types::StatusExt as _;
 use tower::{BoxError, ServiceBuilder, ServiceExt as _, service_fn};
 
+use crate::pairs::RULES;
+
 /// Noon of the first day, in nanoseconds.
 const NOON: Timestamp = Timestamp::from_nanos(43_200_000_000_000);
 
@@ -1062,6 +1064,52 @@ fn single_limit(headers: &HeaderMap, format: Headers) -> [u64; 3] {
             let noon = NOON.as_nanos() / 1_000_000_000;
             let from = if format == Headers::Legacy { noon } else { 0 };
             [limit, remaining, reset - from]
+        }
+    }
+}
+
+/// Clients such as Octokit sleep until then.
+#[test]
+fn the_reset_of_a_single_limit_is_when_its_quota_is_full_again() {
+    let others = [
+        "token-bucket 100/1m initial=200",
+        "token-bucket 100/1m initial=10",
+        "token-bucket 60/1m burst=20 initial=0 keep=10m",
+        "token-bucket 100/1m keep-free=20 initial=150",
+        "token-bucket 100/1m initial=200 & fixed-window 1000/1s",
+        "warm-up 200/s over=1h",
+        "warm-up-spaced 2/s over=1h max-wait=3s",
+    ];
+    for text in RULES.iter().chain(&others) {
+        let rule: AnyRule = text.parse().unwrap();
+        let mut state = None;
+        let refusal = loop {
+            let units = rule.look(state.as_ref(), NOON).remaining().unwrap();
+            let cost = Cost::new(units).unwrap_or(Cost::ONE);
+            let decision = rule.step(&mut state, NOON, cost).decision();
+            if units == 0 {
+                break decision;
+            }
+        };
+        let remaining = |seconds| {
+            let at = NOON.saturating_add(secs(seconds));
+            rule.look(state.as_ref(), at).remaining().unwrap()
+        };
+        // An idle warm-up cools: it has most in the next second.
+        let full = match text.starts_with("warm-up ") {
+            true => remaining(1),
+            false => refusal.limit().unwrap(),
+        };
+        for format in [
+            Headers::Draft07,
+            Headers::Draft06,
+            Headers::Legacy,
+            Headers::LegacyDelta,
+        ] {
+            let [.., reset] = single_limit(&admitted(format, one(refusal)), format);
+            assert_eq!(remaining(reset), full, "{text}: {reset} s");
+            let is_late = others.contains(text) && remaining(reset - 1) == full;
+            assert!(!is_late, "{text}: {reset} s");
         }
     }
 }

@@ -13,7 +13,7 @@ use tollgate::{
 };
 use tower::{Layer, ServiceExt, service_fn};
 
-const RULES: [&str; 8] = [
+const RULES: [&str; 10] = [
     "token-bucket 100/1h",
     "token-bucket 1/1s",
     "token-bucket 10/1s burst=60 keep-free=20",
@@ -22,7 +22,12 @@ const RULES: [&str; 8] = [
     "sliding-log 70/10m",
     "cascade 100/1h > 40/1m",
     "warm-up 200/1s over=10s cold=3",
+    "warm-up 200/1s over=20h",
+    "token-bucket 100/1h initial=200",
 ];
+
+/// The longest time in which one of these rules has its full quota again, in seconds.
+const LONGEST: u64 = 3600;
 
 const COSTS: [u64; 5] = [1, 1, 7, 60, 101];
 
@@ -87,6 +92,7 @@ async fn a_client_that_waits_for_retry_after_is_admitted() {
                 (status, Some(wait)) => {
                     waits += 1;
                     let wait = wait.to_str().unwrap().parse().unwrap();
+                    assert!(wait <= LONGEST, "seed {seed}: {wait} s of {texts:?}");
                     clock.advance(Duration::from_secs(wait));
                     let again = send().await;
                     assert_eq!(
@@ -105,4 +111,32 @@ async fn a_client_that_waits_for_retry_after_is_admitted() {
         }
     }
     assert!(waits > 100 && nevers > 10, "{waits}, {nevers}");
+}
+
+/// A new key begins with less than the call costs, but the bucket of a key that was charged fills
+/// up.
+#[tokio::test]
+async fn a_bucket_that_begins_with_less_than_a_cost_has_a_wait_once_it_fills() {
+    let clock = ManualClock::default();
+    clock.advance(Duration::from_secs(1_800_000_000));
+    let store = LocalBuilder::new().clock(clock.clone()).build();
+    let layer = RateLimitLayer::new(TokenBucket::per_minute(60).initial(20))
+        .cost(|request: &Request<u64>| Cost::new(*request.body()).unwrap())
+        .charge_after(|_: &Response<String>| true)
+        .store(store);
+    let service = layer.layer(service_fn(async |_: Request<u64>| {
+        Ok::<_, Infallible>(Response::new(String::new()))
+    }));
+    for (cost, status, wait) in [
+        (50, 429, None),
+        (10, 200, None),
+        (50, 429, Some(50)),
+        (50, 200, None),
+    ] {
+        let answer = service.clone().oneshot(Request::new(cost)).await.unwrap();
+        let after = answer.headers().get("retry-after");
+        let after = after.map(|after| after.to_str().unwrap().parse().unwrap());
+        assert_eq!((answer.status().as_u16(), after), (status, wait), "{cost}");
+        clock.advance(Duration::from_secs(after.unwrap_or(0)));
+    }
 }

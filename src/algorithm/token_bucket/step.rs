@@ -143,6 +143,7 @@ impl Bucket<'_> {
             more_after: wait(self.until(fill.level, remaining + 1)),
             reset_after: wait(self.until_rest(fill)),
         });
+        let decision = decision.with_full_after(wait(Some(self.until_full(fill.level))));
         if !charged {
             return decision;
         }

@@ -218,6 +218,11 @@ impl WarmUp {
         // then never will.
         let passes = |asked: &u64| self.lets_pass(*asked, next.warmth);
         let retry_after = refused.filter(passes).map(|_| until_next);
+        let full_after = if usage.passed > 0 {
+            until_next
+        } else {
+            Default::default()
+        };
         Decision::new(verdict, now, cost)
             .with_limit(self.capacity, self.quota)
             .with_numbers(Numbers {
@@ -225,6 +230,7 @@ impl WarmUp {
                 more_after,
                 reset_after,
             })
+            .with_full_after(full_after)
             .with_retry_after(retry_after)
     }
 }

@@ -364,6 +364,7 @@ impl WarmUpSpaced {
                 more_after,
                 reset_after: duration(reset.saturating_sub(u128::from(now.as_nanos()))),
             })
+            .with_full_after(more_after)
     }
 
     /// Returns when a key can be forgotten if its state stays as it is, in nanoseconds.

@@ -21,11 +21,10 @@ pub(super) struct LegacyNumbers {
 
 impl LegacyNumbers {
     pub(super) fn new(decision: &Decision, headers: Headers) -> Self {
+        let wait = decision.full_after();
         let reset = match headers {
-            Headers::Legacy => {
-                value::unix_seconds_after(decision.at().as_nanos(), decision.reset_after())
-            }
-            _ => value::seconds(decision.reset_after()),
+            Headers::Legacy => value::unix_seconds_after(decision.at().as_nanos(), wait),
+            _ => value::seconds(wait),
         };
         Self {
             limit: decision.announced_limit().unwrap_or(0).min(MAX_INTEGER),

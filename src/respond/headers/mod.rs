@@ -46,7 +46,8 @@ use crate::{decision::Decision, error::Error, outcome::Outcome, policy::Policy, 
 /// [`UpstreamFields`](crate::respond::UpstreamFields) has the rules for fields of an upstream. The
 /// other formats report the policy that refuses for longest, or else the one that is nearest to
 /// exhaustion (draft-07 reports all of them in `RateLimit-Policy`), and their reset counts down to
-/// a full quota.
+/// a full quota; that of a [warm-up](crate::algorithm::WarmUp) to the next second, because an idle
+/// key cools.
 ///
 /// # Examples
 ///

@@ -379,6 +379,7 @@ struct CachedRefusal<Rule> {
     at: Timestamp,
     limit: Option<RuleLimit>,
     numbers: Numbers,
+    full_after: Duration,
     /// `None` if the request can never pass, as with a cost above the capacity.
     retry_at: Option<Timestamp>,
     /// The end of the block, if there is one. From then on it is the refusal of the limit.
@@ -395,6 +396,7 @@ impl<Rule> CachedRefusal<Rule> {
             at: decision.at(),
             limit: decision.rule_limit(),
             numbers: decision.numbers(),
+            full_after: decision.full_after(),
             retry_at: decision.retry_after().map(|wait| now.saturating_add(wait)),
             blocked_until: decision.is_of_block().then(until),
             received_at: now,
@@ -422,7 +424,8 @@ impl<Rule> CachedRefusal<Rule> {
             .with_remaining(remaining)
             .with_reset_after(reset_after.saturating_sub(since))
             // Once `remaining` has grown, the store must be asked for its new value.
-            .with_more_after(if has_grown { left } else { grows_after });
+            .with_more_after(if has_grown { left } else { grows_after })
+            .with_full_after(self.full_after.saturating_sub(since));
         let retry_at = self.retry_at.filter(|_| !is_too_much);
         let retry_after = retry_at.map(|at| at.saturating_since(now));
         let refusal = refusal.with_retry_after(retry_after);
