@@ -167,6 +167,26 @@ fn nobody_gains_by_choosing_the_rule() {
     }
 }
 
+/// A call under the shorter rule keeps only what that rule counts, but both have one budget.
+#[test]
+fn windows_of_different_lengths_share_one_budget() {
+    for name in ["fixed-window", "sliding-window", "sliding-log"] {
+        let rule = |quota| format!("{name} {quota}").parse::<AnyRule>().unwrap();
+        let rules = ["100/1m", "1000/1h"].map(rule);
+        let shop = Shop::new(1_000, AtCapacity::InheritDebts);
+        for minute in 0..70 {
+            let mut admitted = 0;
+            for rule in &rules {
+                while shop.spend(rule, 1, 1).is_admitted() {
+                    admitted += 1;
+                }
+            }
+            assert!(admitted <= 1000, "{name}: {admitted} in minute {minute}");
+            shop.advance(60);
+        }
+    }
+}
+
 /// The verdict of one rule's exact meter on all that the key was charged for since that rule
 /// charged it first, by this and all shorter rules. (A longer one may spend what this one's bucket
 /// has no room for.)

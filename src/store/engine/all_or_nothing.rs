@@ -291,7 +291,7 @@ impl<S> Entry<S> {
 /// rule until `before`, and now matters to it until `after`.
 ///
 /// A client that chooses the endpoint chooses the rule. So a write under a shorter rule must not
-/// have the debt forgotten that a longer one sees in the same state.
+/// have the debt expire that a longer one sees in the state that was written.
 #[inline]
 pub(in crate::store) fn postponed(until: u64, before: u64, after: u64, now: u64) -> u64 {
     if until <= before.max(now) {

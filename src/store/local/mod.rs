@@ -102,8 +102,9 @@ use crate::{
 /// sixteen. Any other expired state stays for a minute, or until the capacity is reached. There is
 /// no pause and no background task, and no information is lost. A key that several rules have
 /// charged expires when none of these rules sees a debt in it: a longer rule's debt is kept even if
-/// a shorter rule was asked last. A settlement that refunds units to such a key under one rule does
-/// not make it expire sooner.
+/// a shorter rule was asked last. But a call under the shorter rule writes the state in the memory
+/// [of that rule](crate::Limit::rule). A settlement that refunds units to such a key under one rule
+/// does not make it expire sooner.
 ///
 /// At the [capacity](LocalBuilder::capacity), a new key [inherits debts](AtCapacity::InheritDebts),
 /// is [refused](AtCapacity::RefuseNewcomers), or is [admitted](AtCapacity::AdmitNewcomers), by
@@ -315,9 +316,9 @@ pub enum AtCapacity {
     /// is refused until these slices have left the window: it can evict keys that have been idle
     /// for about a window.
     ///
-    /// If several rules of different lengths charge a key, each rule limits it by what that rule
-    /// has charged. After a longer rule's debt was evicted, that rule may not see the charges of a
-    /// shorter one.
+    /// If several rules of different lengths charge a key, its usage is counted in the memory of the
+    /// rule [that was asked last](crate::Limit::rule). After a longer rule's debt was evicted, that
+    /// rule may not see the charges of a shorter one.
     ///
     /// The slowdown depends on the number of keys that matter at once, relative to the slots:
     ///

@@ -8,9 +8,10 @@
 //! it has seen.
 //!
 //! A key is remembered until no rule that charged it sees a debt. A client that chooses the
-//! endpoint chooses the rule, so a shorter rule must not make a longer rule's debt forgotten. In
-//! the table the kind of a bucket's word becomes no shorter while the longer debt lasts. In the map
-//! a slot keeps a date, which costs 8 bytes.
+//! endpoint chooses the rule, so the expiry of a shorter rule must not make a longer rule's debt
+//! forgotten. A charge under the shorter rule still converts the state to the memory of that rule.
+//! In the table the kind of a bucket's word becomes no shorter while the longer debt lasts. In the
+//! map a slot keeps a date, which costs 8 bytes.
 
 use super::{
     LocalInner,
