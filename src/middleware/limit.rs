@@ -26,7 +26,7 @@ use crate::{
 ///
 /// A layer has one to begin with; [`also`](RateLimitLayer::also) adds more, each with a name of its
 /// own. A request passes if all limits of its layer admit it. It is charged to all of them, or to
-/// none.
+/// none, but for a charge [after the response](Self::charge_after).
 ///
 /// | parameter | | default |
 /// |---|---|---|
@@ -519,16 +519,19 @@ settings! { [B] B, ():
     /// under "3 failures" all pass. If the response fulfils the condition, the limit is charged; if
     /// it refuses by then, because concurrent requests have exhausted it, the response is dropped
     /// and the client gets the refusal instead. So no client gets more such responses than the
-    /// limit admits, however many requests it sends at once. But all of these are *handled*, and
-    /// those that are not charged are answered: of a burst of guessed passwords, the right one. Use
-    /// [`charge_if`](Self::charge_if) where the attempts must be bounded.
+    /// limit admits, however many requests it sends at once. What other limits have charged stays
+    /// charged, and the refusal has their waits, too; its [outcome](crate::Outcome) has the limits
+    /// of this layer alone. But all of these are *handled*, and those that are not charged are
+    /// answered: of a burst of guessed passwords, the right one. Use [`charge_if`](Self::charge_if)
+    /// where the attempts must be bounded.
     ///
     /// A request without a response is charged when it ends: its handler panicked or returned an
     /// error, or its client went away. A store on a server makes that charge in the background.
     ///
     /// If a request costs more than 1, the wait in a refusal is until the key is unused, which may
     /// be longer than necessary. Delays of the rule are not observed. With a store on a server, the
-    /// store is asked once before the request and once after it, if it is charged.
+    /// store is asked once before the request and once after it, if it is charged, and once more if
+    /// that is refused and there are other limits.
     ///
     /// ```
     /// use std::convert::Infallible;

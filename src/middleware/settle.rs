@@ -6,13 +6,14 @@
 //! correction of a charge of 0 units would not do, because it does not reach out of the window of
 //! that charge.
 //!
-//! A late charge is refused like any other; then the response is replaced. The alternative was to
+//! A late charge is refused like any other; then the response is replaced. What the other limits
+//! charged before the request stays: a client would repeat a guess for free. The alternative was to
 //! let concurrent requests wait for each other's responses: exact in the number of requests
 //! handled, too, but only in one process.
 
 use std::{
     any::Any,
-    future::Future,
+    future::{self, Future},
     marker::PhantomData,
     pin::Pin,
     sync::Arc,
@@ -31,7 +32,6 @@ use crate::{
     algorithm::Algorithm,
     charging::{ChargeHandle, ChargedLimit, HandOver, LookFirst, Reserve, SettleCharges},
     decision::{Charge, Decision},
-    outcome::{Outcome, StateHash},
     permit::{Permit, Release},
     respond::{Refusal, RefuseLate, Respond},
     store::{Ask, BoxFuture, Check, Decisions, NeverFails, OwnedAsks, Store},
@@ -341,19 +341,6 @@ impl<L: Limits<Rule: Algorithm>, S, R> Config<L, S, R> {
         }
         handles
     }
-
-    /// Returns the refusal of a charge after the response; `None` if it was made.
-    fn late_refusal(&self, (asks, decisions): &Charged<L::Rule>) -> Option<Refusal> {
-        if decisions.is_admitted() {
-            return None;
-        }
-        let asks = asks.to_list();
-        self.observe(&asks, decisions);
-        // No layer reads the states: the request is over.
-        let asked = asks.iter();
-        let asked = asked.map(|ask| (ask.policy(), ask.key(), StateHash::default()));
-        Some(Refusal::new(Outcome::of(asked, decisions)))
-    }
 }
 
 impl<Req, Res, Err, L, S, R> SettleByResponse<Res, Err, R::Annotation>
@@ -392,8 +379,8 @@ where
     /// `None` once the response is there.
     unanswered: Option<OwnedAsks<L::Rule>>,
     looked_at: Timestamp,
-    /// `None` until the response is there, and if its charge is made.
-    charging: Option<BoxFuture<Charged<L::Rule>>>,
+    /// `None` until the response is there, and if its charge is made. Returns the refusal of it.
+    charging: Option<BoxFuture<Option<Refusal>>>,
     response: Option<Res>,
 }
 
@@ -456,7 +443,6 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Result<Res, Err>> {
         let config = &self.charges.config;
-        let mut refused = None;
         if self.response.is_none() {
             // An error, and a panic, leave the charges to be made without a response.
             let response = match ready!(future.poll(cx)) {
@@ -475,16 +461,21 @@ where
             self.unanswered = None;
             self.response = Some(response);
             if let Some(asks) = asks.filter(|asks| asks.iter().len() > 0) {
-                match config.charge(asks) {
-                    Late::Decided(charged) => refused = config.late_refusal(&charged),
-                    Late::Pending(charging) => self.charging = Some(charging),
-                }
+                let charging: Option<BoxFuture<_>> = match config.charge(asks) {
+                    Late::Decided((_, decisions)) if decisions.is_admitted() => None,
+                    Late::Decided(charged) => Some(Box::pin(future::ready(charged))),
+                    Late::Pending(charging) => Some(charging),
+                };
+                self.charging = charging.map(|charging| {
+                    let all = self.charges.asks.clone();
+                    Box::pin(Arc::clone(config).late_refusal(all, charging)) as _
+                });
             }
         }
+        let mut refused = None;
         if let Some(charging) = &mut self.charging {
-            let charged = ready!(charging.as_mut().poll(cx));
+            refused = ready!(charging.as_mut().poll(cx));
             self.charging = None;
-            refused = config.late_refusal(&charged);
         }
         let mut response = taken(&mut self.response);
         if let Some(refusal) = refused {
@@ -543,6 +534,44 @@ where
             }
         }
         (asks, decisions)
+    }
+
+    /// Waits for a charge after the response, and returns its refusal; `None` if it was made.
+    ///
+    /// The request has been charged by other limits, which then decide about its repetition, too.
+    async fn late_refusal(
+        self: Arc<Self>,
+        all: OwnedAsks<L::Rule>,
+        charging: BoxFuture<Charged<L::Rule>>,
+    ) -> Option<Refusal> {
+        let (asks, charged) = charging.await;
+        if charged.is_admitted() {
+            return None;
+        }
+        self.observe(&asks.to_list(), &charged);
+        let mut looks = charged.clone();
+        if all.iter().len() > asks.iter().len() {
+            let check = self.store.look(&all.to_list());
+            looks = match check {
+                Check::Ready(Ok(looks)) => looks,
+                Check::Ready(Err(error)) => error.never(),
+                Check::Pending(answer) => answer.await.unwrap_or_else(NeverFails::never),
+            };
+        }
+        looks.complete(all.iter().len());
+        for (ask, look) in all.iter().zip(looks.as_mut_slice()) {
+            let mut late = asks.iter().zip(charged.as_slice());
+            let late = late.find(|(late, _)| late.policy().digest() == ask.policy().digest());
+            *look = match (late, self.role(&ask)) {
+                (Some((_, decision)), _) => *decision,
+                (None, Role::DryRun) => look.as_dry_run(),
+                // The request itself is in flight.
+                (None, _) if look.is_in_flight() => *look,
+                (None, _) => ask.not_charged_by(look),
+            };
+        }
+        let outcome = self.outcome(&all.to_list(), &looks);
+        Some(Refusal::decided(outcome, &charged))
     }
 
     /// Charges keys whose request ended without a response, each by itself: an exhausted one must

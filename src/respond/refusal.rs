@@ -48,7 +48,8 @@ pub struct Refusal {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A limit was reached. Nothing was spent.
+    /// A limit was reached. Nothing was spent, unless the limit charges [after the
+    /// response](crate::Limit::charge_after): then the other limits stay charged.
     Limit,
     /// The store could not decide, and is configured to refuse in that case.
     Undecided,

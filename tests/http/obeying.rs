@@ -1,12 +1,14 @@
 //! A client that waits for `Retry-After`, and sends its request again, is admitted, whatever the
 //! limits of a layer are and however they are charged. Without one, no wait helps.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
 use http::{Request, Response};
 use support::Random;
+use tokio::sync::Semaphore;
 use tollgate::{
-    AnyRule, BoxLimit, Cost, Limit, Policy,
+    AnyRule, BoxLimit, Cost, Limit, Outcome, Policy,
     key::{Global, Key},
     prelude::*,
     time::ManualClock,
@@ -139,4 +141,67 @@ async fn a_bucket_that_begins_with_less_than_a_cost_has_a_wait_once_it_fills() {
         assert_eq!((answer.status().as_u16(), after), (status, wait), "{cost}");
         clock.advance(Duration::from_secs(after.unwrap_or(0)));
     }
+}
+
+/// Sends several requests, lets all of them out of the handler at once, and one of those that are
+/// refused by then obeys.
+#[tokio::test]
+async fn a_client_that_is_refused_after_its_handler_waits_for_all_limits() {
+    let (mut waits, mut beside) = (0, 0);
+    for seed in 0..support::cases(200).max(60) {
+        let (mut random, clock) = (Random::new(seed), ManualClock::default());
+        clock.advance(Duration::from_secs(1_800_000_000));
+        let (limits, texts): (Vec<_>, Vec<_>) = (0..2 + random.below(2) as usize)
+            .map(|number| limit(&mut random, number))
+            .unzip();
+        let enforced = texts.iter().filter(|text| !text.contains(" dry")).count();
+        let layer = RateLimitLayer::list(limits)
+            .unwrap()
+            .store(LocalBuilder::new().clock(clock.clone()).build().boxed());
+        let gate = Arc::new(Semaphore::new(0));
+        let opened = Arc::clone(&gate);
+        let service = layer.layer(service_fn(move |_: Request<String>| {
+            let gate = Arc::clone(&opened);
+            async move {
+                drop(gate.acquire().await.unwrap());
+                Ok::<_, Infallible>(Response::new(String::new()))
+            }
+        }));
+        let send = || service.clone().oneshot(Request::new(String::new()));
+        for _ in 0..5 {
+            let mut calls: Vec<_> = (0..1 + random.below(120))
+                .map(|_| Box::pin(send()))
+                .collect();
+            calls.retain_mut(|call| call.now_or_never().is_none());
+            gate.add_permits(1_000);
+            let mut answers = Vec::new();
+            for call in calls {
+                let answer = call.await.unwrap();
+                if answer.status() != 200 {
+                    answers.push(answer);
+                }
+            }
+            if answers.is_empty() {
+                clock.advance(Duration::from_millis(random.below(3_000)));
+            } else {
+                let one = &answers[random.below(answers.len() as u64) as usize];
+                let outcome: &Outcome = one.extensions().get().unwrap();
+                assert_eq!(outcome.len(), enforced, "seed {seed}: {texts:?}");
+                beside += usize::from(outcome.refusals().count() > 1);
+                if let Some(wait) = one.headers().get("retry-after") {
+                    waits += 1;
+                    let wait = wait.to_str().unwrap().parse().unwrap();
+                    clock.advance(Duration::from_secs(wait));
+                    let again = send().await.unwrap();
+                    assert_eq!(
+                        again.status(),
+                        200,
+                        "seed {seed}: {wait} s of {texts:?}: {again:?}"
+                    );
+                }
+            }
+            gate.forget_permits(1_000);
+        }
+    }
+    assert!(waits > 5 && beside > 1, "{waits}, {beside}");
 }
