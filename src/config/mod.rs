@@ -41,6 +41,9 @@
 //! | `compared-with` | the limit that a dry run is compared with, in all lists that have both | [`compared_with`](crate::Limit::compared_with) | |
 //! | `was` | the name under which the store keeps the states, after the limit was given another one | [`with_states_of`](crate::Policy::with_states_of) | its name |
 //!
+//! A limit of the rule `in-flight` has neither `charge` nor `charge-if`: its calls give back what
+//! they hold.
+//!
 //! Networks are compared with the client's address as the limit's key reads it (`forwarded-for`,
 //! `forwarded`), or else with that of the peer.
 //!

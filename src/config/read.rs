@@ -279,6 +279,16 @@ impl Reader {
                 self.wrong(entry.place, path, text);
             }
         }
+        let is_in_flight = matches!(rule, Some(AnyRule::InFlight(_)));
+        for word in ["charge", "charge-if"] {
+            if is_in_flight && is_given(word) {
+                let text = format!(
+                    "`{word}` is of what a call spends, and calls in flight give back what they hold: expected it beside another \
+                     rule; remove it, or add a limit of another rule"
+                );
+                self.wrong(entry.place, path, text);
+            }
+        }
         if !is_given("rule") && matches!(entry.node.value, Value::Table(_)) {
             let text =
                 "the limit has no rule: expected one, as in `rule = \"token-bucket 100/1m\"`";

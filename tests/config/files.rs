@@ -81,12 +81,17 @@ fn text(limits: &[OneOf], routes: &[(usize, Vec<usize>)], form: usize) -> String
     for (index, limit) in limits.iter().enumerate() {
         let (rule, key, charge, exempt, share, cost, was) = limit;
         let pick = |list: &[[&'static str; 2]], at: usize| list[at % list.len()][form];
+        // Calls in flight give back what they hold, whatever their responses are.
+        let charge = match pick(RULES, *rule).starts_with("in-flight") {
+            true => 0,
+            false => *charge,
+        };
         text += &format!(
             "{} = {{ rule = \"{}\", key = \"{}\"{}{}{}",
             name(index),
             pick(RULES, *rule),
             pick(KEYS, *key),
-            pick(CHARGES, *charge),
+            pick(CHARGES, charge),
             pick(EXEMPT, *exempt),
             pick(SHARES, *share),
         );

@@ -1,6 +1,11 @@
 //! Wrong files, each with all of its mistakes.
 
-use tollgate::config::{Document, LimitsFile};
+use std::collections::BTreeSet;
+
+use tollgate::{
+    AnyRule,
+    config::{Document, LimitsFile},
+};
 
 /// Returns the mistakes of a file, with the given text behind a right limit and default.
 fn mistakes(text: &str) -> Vec<String> {
@@ -139,6 +144,43 @@ fn limits_that_are_wrong() {
     );
     with("compared-with = \"api\"", "api", "", &["`dry-run = true`"]);
     with("was = \"\"", "\"\"", ".was", &["1 to 128"]);
+}
+
+#[test]
+fn conditions_of_calls_in_flight() {
+    let mut tested = BTreeSet::new();
+    for rule in [
+        "token-bucket 5/1m",
+        "leaky-bucket 5/1m",
+        "fixed-window 5/1m",
+        "sliding-window 5/1m",
+        "sliding-log 5/1m",
+        "warm-up 10/s over=1m",
+        "warm-up-spaced 10/s over=1m",
+        "cascade 5/1m > 9/1h",
+        "three-color 5/1m peak=9/1m",
+        "in-flight 5",
+        "in-flight 5 max-hold=1m",
+    ] {
+        let (name, _) = rule.split_once(' ').unwrap();
+        tested.insert(name);
+        for word in ["charge", "charge-if"] {
+            let text = limit(&format!("rule = \"{rule}\", {word} = \"status 401\""));
+            match name {
+                "in-flight" => one(
+                    &text,
+                    "2:1: limits.api",
+                    &[&format!("`{word}` is of"), "calls in flight"],
+                ),
+                _ => drop(text.parse::<LimitsFile>().expect(&text)),
+            }
+        }
+    }
+    // The message of an unknown algorithm has the names of all.
+    let unknown = "none".parse::<AnyRule>().unwrap_err().to_string();
+    let (_, names) = unknown.split_once("expected ").unwrap();
+    let (names, _) = names.split_once(", as in").unwrap();
+    assert_eq!(tested, names.split('`').skip(1).step_by(2).collect());
 }
 
 #[test]
