@@ -173,8 +173,13 @@ where
     Svc: Service<Req>,
     R: Respond<Req, Svc::Response, Svc::Error>,
 {
-    if let Some(pending) = pending {
-        return pending.poll(future, annotation, cx);
+    if let Some(settlement) = pending {
+        let polled = settlement.poll(future, annotation, cx);
+        if polled.is_ready() {
+            // Charges now what has no response, although the finished future may be kept.
+            *pending = None;
+        }
+        return polled;
     }
     // A response is long to move: without an annotation it goes straight to the caller.
     if annotation.is_none() {
@@ -189,7 +194,8 @@ where
     polled
 }
 
-/// Waits for the response, annotates it, and hands the permit over to it.
+/// Waits for the response, annotates it, and hands the permit over to it. An error gives the permit
+/// back.
 // Apart, to keep permits out of the path of calls that hold none.
 #[inline(never)]
 fn respond_and_release<Svc, Req, R>(
@@ -205,8 +211,9 @@ where
 {
     // In place, because a response is long to move.
     let mut polled = respond::<Svc, Req, R>(pending, future, annotation, cx);
-    if let Poll::Ready(Ok(response)) = &mut polled
+    if let Poll::Ready(result) = &mut polled
         && let Some(permit) = permit.take()
+        && let Ok(response) = result
     {
         R::attach_permit(permit, response);
     }

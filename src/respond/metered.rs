@@ -192,15 +192,20 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let response = ready!(this.future.poll(cx))?;
-        // Takes no charge, so that the condition of the limit may give it back first.
-        let usage = this.handle.take().map(Usage::new);
-        Poll::Ready(Ok(response.map(|body| MeteredBody {
-            body,
-            usage,
-            permit: this.permit.take(),
-            unit: *this.unit,
-        })))
+        let result = ready!(this.future.poll(cx));
+        // Of an error, too: the finished future may be kept.
+        let (handle, permit) = (this.handle.take(), this.permit.take());
+        let unit = *this.unit;
+        Poll::Ready(result.map(|response| {
+            // Takes no charge, so that the condition of the limit may give it back first.
+            let usage = handle.map(Usage::new);
+            response.map(|body| MeteredBody {
+                body,
+                usage,
+                permit,
+                unit,
+            })
+        }))
     }
 }
 

@@ -380,9 +380,12 @@ async fn requests_without_a_response_charge_each_limit_once() {
                 _ => Ok(Response::new(String::new())),
             }
         });
-        let service = ServiceBuilder::new().layer(layer).service(inner);
-        let response = AssertUnwindSafe(service.oneshot(Request::new(()))).catch_unwind();
-        drop(response.now_or_never());
+        let mut service = ServiceBuilder::new().layer(layer).service(inner);
+        let response = AssertUnwindSafe(service.call(Request::new(()))).catch_unwind();
+        let mut response = Box::pin(response);
+        drop(response.as_mut().now_or_never());
+        // A future that has its result may be kept.
+        let _kept = (end == "error").then_some(response);
         let left = ["one", "two"].map(|name| left(&store, name, &rule));
         assert_eq!(left, [98, 97], "{end}");
         let settled = seen.take();

@@ -17,7 +17,8 @@ use http::{Request, Response, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use support::Random;
 use tollgate::{
-    InFlight, Permit, Policy, RateLimitLayer, key::Key, observe::Observer, store::Local,
+    InFlight, Permit, Policy, RateLimitLayer, key::Key, observe::Observer, respond::SettleByBody,
+    store::Local,
 };
 use tower::{Layer, Service};
 
@@ -193,6 +194,8 @@ fn play(calls: u64, keys: u64, seed: u64) {
     let mut random = Random::new(seed);
     let mut model = vec![0; keys as usize];
     let mut in_flight = Vec::new();
+    // Kept until the next one: a future that has its result holds nothing.
+    let mut finished = None;
     let (mut begun, mut refused, mut most_at_once) = (0, 0, 0);
     let mut endings = [0_u64; ENDINGS];
     while begun < calls || !in_flight.is_empty() {
@@ -238,7 +241,7 @@ fn play(calls: u64, keys: u64, seed: u64) {
             let at = random.below(in_flight.len() as u64) as usize;
             let mut call = in_flight.swap_remove(at);
             let (key, units) = (call.key, call.units);
-            match end_or_go_on(&mut call, &mut random, &mut endings) {
+            match end_or_go_on(&mut call, &mut random, &mut endings, &mut finished) {
                 true => model[key as usize] -= units,
                 false => in_flight.push(call),
             }
@@ -260,7 +263,12 @@ fn play(calls: u64, keys: u64, seed: u64) {
 }
 
 /// Lets a call go on by one event. Returns `true` if it has ended, so that it holds nothing.
-fn end_or_go_on<F>(call: &mut Call<F>, random: &mut Random, endings: &mut [u64; ENDINGS]) -> bool
+fn end_or_go_on<F>(
+    call: &mut Call<F>,
+    random: &mut Random,
+    endings: &mut [u64; ENDINGS],
+    finished: &mut Option<Pin<Box<F>>>,
+) -> bool
 where
     F: Future<Output = Result<Response<Body>, &'static str>>,
 {
@@ -276,6 +284,7 @@ where
             1 => {
                 order(FAIL);
                 assert!(matches!(poll(future.as_mut()), Poll::Ready(Err(_))));
+                *finished = Some(future);
                 endings[Ending::Failed as usize] += 1;
                 true
             }
@@ -292,6 +301,7 @@ where
                 let Poll::Ready(Ok(response)) = poll(future.as_mut()) else {
                     panic!("it was told to respond");
                 };
+                *finished = Some(future);
                 call.stage = Stage::Responded(response.into_body());
                 false
             }
@@ -353,4 +363,23 @@ fn all_calls_give_back_what_they_hold() {
 #[ignore = "takes its time"]
 fn slow_a_million_calls_give_back_what_they_hold() {
     quietly(|| play(1_000_000, 4_000, 2));
+}
+
+#[test]
+fn a_call_that_fails_gives_back_with_its_error_below_a_metered_body_too() {
+    let store = Local::new();
+    let layer = RateLimitLayer::new(InFlight::at_most(1))
+        .store(store.clone())
+        .key(|_: &Request<()>| Some(Key::from(0)));
+    let mut service = layer.layer(SettleByBody::permits().layer(Handler));
+    let orders = Orders {
+        next: Arc::new(AtomicU8::new(WAIT)),
+        detached: Arc::default(),
+    };
+    let mut future = Box::pin(call(&mut service, 0, 1, &orders));
+    assert!(poll(future.as_mut()).is_pending());
+    assert_eq!(held(&store, 0), 1);
+    orders.next.store(FAIL, Ordering::Relaxed);
+    assert!(matches!(poll(future.as_mut()), Poll::Ready(Err("failed"))));
+    assert_eq!(held(&store, 0), 0);
 }
