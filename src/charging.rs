@@ -16,7 +16,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
@@ -213,6 +213,8 @@ pub struct ChargeHandle {
     limit: ChargedLimit,
     charge: Charge,
     settled: Taken,
+    /// The count of the bodies that settle the charge, shared by clones; allocated with the first.
+    of_bodies: OnceLock<Arc<OnceLock<Usage>>>,
     /// The handle of another limit of the request.
     next: Option<Box<Self>>,
     /// The handle of a candidate for the limit's rule, which is settled to the same units.
@@ -226,6 +228,7 @@ impl ChargeHandle {
             limit,
             charge,
             settled: Taken::default(),
+            of_bodies: OnceLock::new(),
             next: None,
             candidate: None,
         }
@@ -299,6 +302,22 @@ impl ChargeHandle {
             taken.add_candidate(own(candidate));
         }
         Ok(Usage::new(taken))
+    }
+
+    /// Returns the count of all bodies that respond to clones of the request: a layer that tries it
+    /// again drops one before it gets the next.
+    ///
+    /// Takes no charge. Settles when no body and no handle is left, unless a handle settles earlier.
+    pub(crate) fn usage_of_bodies(&self) -> Usage {
+        let count = || {
+            Usage::new(Self {
+                // That of this handle would keep itself.
+                of_bodies: OnceLock::new(),
+                ..self.clone()
+            })
+        };
+        let of_bodies = self.of_bodies.get_or_init(Arc::default);
+        of_bodies.get_or_init(count).clone()
     }
 
     /// Returns the handle of the limit of this name. If stacked layers have the same name by
@@ -398,6 +417,7 @@ impl Clone for ChargeHandle {
             limit: self.limit.clone(),
             charge: self.charge.duplicate(),
             settled: self.settled.clone(),
+            of_bodies: Arc::clone(self.of_bodies.get_or_init(Arc::default)).into(),
             next: self.next.clone(),
             candidate: self.candidate.clone(),
         }
@@ -564,7 +584,7 @@ struct SharedCount {
 impl Usage {
     /// Begins to count for a handle. Its charge is settled to the count, unless a clone of the
     /// handle settles it earlier.
-    pub(crate) fn new(handle: ChargeHandle) -> Self {
+    fn new(handle: ChargeHandle) -> Self {
         let units = AtomicU64::new(0);
         Self(Arc::new(SharedCount { units, handle }))
     }

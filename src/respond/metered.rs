@@ -28,6 +28,9 @@ use crate::{
 /// handle pass unchanged. A handler that settles by itself is left alone, and so is a response that
 /// does not fulfil the condition of the limit.
 ///
+/// A layer between the limit and this one may send clones of a request, to try it again: then the
+/// charge is settled to the sum of all their bodies, once these and the clones are dropped.
+///
 /// If several limits hand over their charges, [`of`](Self::of) selects one. Without it all of them
 /// keep the reserved cost, which is logged once (feature `tracing`).
 ///
@@ -198,7 +201,7 @@ where
         let unit = *this.unit;
         Poll::Ready(result.map(|response| {
             // Takes no charge, so that the condition of the limit may give it back first.
-            let usage = handle.map(Usage::new);
+            let usage = handle.map(|handle| handle.usage_of_bodies());
             response.map(|body| MeteredBody {
                 body,
                 usage,

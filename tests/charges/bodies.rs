@@ -1,10 +1,18 @@
 //! Charges that are settled when the body of a response has ended.
 
-use std::{convert::Infallible, future::poll_fn, pin::Pin};
+use std::{
+    convert::Infallible,
+    future::{Ready, poll_fn, ready},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use bytes::Bytes;
-use futures_util::stream;
-use http::{HeaderMap, Request, Response};
+use futures_util::{FutureExt, stream};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use tollgate::{
@@ -13,7 +21,11 @@ use tollgate::{
     respond::{Http, MeteredBody, MeteredUnit, SettleByBody},
     store::Local,
 };
-use tower::{ServiceBuilder, ServiceExt, service_fn};
+use tower::{
+    Layer, Service, ServiceBuilder, ServiceExt,
+    retry::{Policy as RetryPolicy, RetryLayer},
+    service_fn,
+};
 
 use super::{at_once, cost};
 
@@ -162,4 +174,98 @@ async fn another_clone_of_the_count_settles_last() {
     assert_eq!((usage.units(), charged(&store)), (7, 100));
     drop(usage);
     assert_eq!(charged(&store), 7);
+}
+
+/// Sends a request again after a response with an error, of which it reads so many frames.
+#[derive(Clone)]
+struct Again {
+    frames: usize,
+}
+
+type HandlerResult<B> = Result<Response<B>, Infallible>;
+
+impl<B> RetryPolicy<Request<()>, Response<B>, Infallible> for Again
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    type Future = Ready<()>;
+
+    fn retry(&mut self, _: &mut Request<()>, result: &mut HandlerResult<B>) -> Option<Ready<()>> {
+        let response = result.as_mut().unwrap();
+        if response.status() == StatusCode::OK {
+            return None;
+        }
+        for _ in 0..self.frames {
+            let frame = response.body_mut().frame().now_or_never();
+            assert!(frame.flatten().is_some_and(|frame| frame.is_ok()));
+        }
+        Some(ready(()))
+    }
+
+    fn clone_request(&mut self, request: &Request<()>) -> Option<Request<()>> {
+        Some(request.clone())
+    }
+}
+
+/// Returns a handler that succeeds from its second call on.
+fn second_time() -> impl Fn(Request<()>) -> Ready<HandlerResult<Stream>> + Clone {
+    let has_failed = Arc::new(AtomicBool::new(false));
+    move |_| {
+        let mut response = Response::new(body(&WHOLE));
+        if !has_failed.swap(true, Ordering::Relaxed) {
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        }
+        ready(Ok(response))
+    }
+}
+
+/// Sends a request whose first response is an error, and returns the bytes that its client got.
+async fn got<S, B>(service: S) -> u64
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
+    B: Body<Data = Bytes, Error = &'static str>,
+{
+    let response = service.oneshot(Request::new(())).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    bytes.len() as u64
+}
+
+#[tokio::test]
+async fn a_request_that_is_tried_again_is_charged_its_bodies_wherever_that_is_done() {
+    for (frames, read) in [(0, 0), (1, 4), (2, 10)] {
+        for place in 0..3 {
+            let store = Local::new();
+            let limit = RateLimitLayer::new(rule())
+                .store(store.clone())
+                .respond(Http::empty())
+                .cost(cost(100))
+                .charge_handle();
+            let inner = service_fn(second_time());
+            let (again, by) = (RetryLayer::new(Again { frames }), SettleByBody::bytes());
+            let got = match place {
+                0 => got(again.layer(limit.layer(by.layer(inner)))).await,
+                1 => got(limit.layer(again.layer(by.layer(inner)))).await,
+                _ => got(limit.layer(by.layer(again.layer(inner)))).await,
+            };
+            // A layer below the count hides the bodies that it drops.
+            let all = if place == 2 { got } else { got + read };
+            assert_eq!((got, charged(&store)), (12, all), "{frames}, {place}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_response_without_a_charge_gives_it_back_although_a_body_was_counted_before() {
+    let store = Local::new();
+    let limit = RateLimitLayer::new(rule())
+        .store(store.clone())
+        .respond(Http::empty())
+        .cost(cost(100))
+        .charge_if(|response: &Response<MeteredBody<Stream>>| response.status() != StatusCode::OK)
+        .charge_handle();
+    let inner = service_fn(second_time());
+    let again = RetryLayer::new(Again { frames: 1 });
+    let service = limit.layer(again.layer(SettleByBody::bytes().layer(inner)));
+    assert_eq!((got(service).await, charged(&store)), (12, 0));
 }
