@@ -324,7 +324,7 @@ publish! {
         "tollgate_blocks_made_total" = it.made();
         /// Blocks that could not be made.
         "tollgate_blocks_failed_total" = it.failed();
-        /// Calls that were refused because a key was blocked.
+        /// Calls that were refused because a key was blocked, with those of dry runs.
         "tollgate_blocks_refused_total" = it.refused();
         /// Refusals that do not lead to a block, because too many other keys were refused.
         "tollgate_blocks_uncounted_refusals_total" = it.uncounted();

@@ -131,7 +131,8 @@ impl<S> Blocks<S> {
     /// a [charge after the response](crate::Limit::charge_after). A refusal of a blocked key, and a
     /// look of a [`Limiter`](crate::Limiter), do not count; neither does one under a token bucket
     /// that [keeps tokens free](crate::TokenBucket::keep_free), because other calls of the key may
-    /// pass. Only the block itself is written to the store, and one that another node made
+    /// pass. Those of a [dry run](crate::Limit::dry_run) count, and block the key for that limit
+    /// alone. Only the block itself is written to the store, and one that another node made
     /// meanwhile stays as it is. The request that is refused last waits for that. Other nodes see
     /// the block, but not the count.
     ///
@@ -293,7 +294,8 @@ impl<S> Blocks<S> {
         self.counters.failed.get()
     }
 
-    /// Returns the number of calls that were refused because a key was blocked.
+    /// Returns the number of calls that were refused because a key was blocked, with those of
+    /// [dry runs](crate::Limit::dry_run), which refuse no request.
     pub fn refused(&self) -> u64 {
         self.counters.refused.get()
     }
