@@ -293,6 +293,11 @@ impl LeaseState {
         self.asking = self.asking.filter(|asking| request.asking != Some(*asking));
     }
 
+    /// Has no call wait any longer for the request that is under way. Its answer may still come.
+    pub(crate) fn overdue(&mut self) {
+        self.asking = None;
+    }
+
     /// Takes back the last units of a charge, as far as they are valid. Returns how many nobody
     /// gets back.
     pub(crate) fn refund(

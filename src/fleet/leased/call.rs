@@ -8,10 +8,10 @@
 //! ask the store for the rest, and give back after a refusal; views are locked until all asks are
 //! decided here, so that they can be put back as they were.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     keys::Leases,
@@ -43,6 +43,10 @@ pub(super) type LeasedParts<S, Rule, C> = Shared<S, Leases<Rule>, LeaseConfig<C>
 /// The most times that a call waits for the answer of another one, before it asks the store by
 /// itself.
 const MOST_WAITS: usize = 4;
+/// The longest of these waits. The caller of the other call may have stopped polling it, so its
+/// answer may never be taken in. It is longer than usual deadlines of stores, so that a slow store
+/// is not asked more often.
+const LONGEST_WAIT: Duration = Duration::from_millis(250);
 
 /// One ask of a call.
 enum LeasedAsk<Rule> {
@@ -313,15 +317,29 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> Call<S, Rule, C> {
         Ok(())
     }
 
-    /// Waits until another call has its answer, and tries again.
+    /// Waits until another call has its answer, or for the longest wait, and tries again.
     async fn wait(&mut self, index: usize, is_last: bool) -> Result<(), StoreError> {
-        if let LeasedAsk::Wait(receiver) = &mut self.parts[index] {
-            // A sender that is gone has forgotten the key.
-            receiver.await.unwrap_or(Ok(()))?;
+        let mut is_overdue = false;
+        if let LeasedAsk::Wait(answered) = &mut self.parts[index] {
+            // Without a runtime there is no timer.
+            let answer = match runtime() {
+                Ok(_) => timeout(LONGEST_WAIT, &mut *answered).await.ok(),
+                Err(_) => None,
+            };
+            match answer {
+                // A sender that is gone has forgotten the key.
+                Some(answer) => answer.unwrap_or(Ok(()))?,
+                None => is_overdue = true,
+            }
         }
         let Some(ask) = self.asks.iter().nth(index) else {
             return Ok(());
         };
+        if let LeasedAsk::Wait(answered) = &mut self.parts[index]
+            && is_overdue
+        {
+            self.inner.keys.overdue(&ask, answered)?;
+        }
         let tried = self
             .inner
             .try_one(&ask, true)

@@ -21,7 +21,7 @@ use crate::{
     decision::{Charge, Cost, Decision, Position},
     fleet::{
         LeaseConfig, LeaseStats,
-        keys::{KeyTable, Keys, LOOKS_OF_CALL, LOOKS_OF_ROUND},
+        keys::{Answered, KeyTable, Keys, LOOKS_OF_CALL, LOOKS_OF_ROUND},
         lease::{Answer, LeaseState, Link, Plan, Request, Surroundings},
         nodes::Nodes,
         tasks::{OneTask, Sweep},
@@ -258,6 +258,27 @@ impl<Rule: Leasable> Leases<Rule> {
             lease.state.ended(&asked.request);
             lease.wake(result);
         }
+    }
+
+    /// Has the calls of a key wait no longer for the request that is under way, unless its answer
+    /// has come meanwhile: one of them asks again. Returns the answer.
+    pub(super) fn overdue(
+        &self,
+        ask: &Ask<'_, Rule>,
+        answered: &mut Answered,
+    ) -> Result<(), StoreError> {
+        let fingerprint = self.fingerprint(ask.policy(), ask.key());
+        // Answers are sent behind this lock.
+        let mut shard = self.table.shard(fingerprint);
+        if let Ok(answer) = answered.try_recv() {
+            return answer;
+        }
+        shard.recent_calls.ended(fingerprint);
+        if let Some((lease, ..)) = shard.find(fingerprint, ask.rule()) {
+            lease.state.overdue();
+            lease.wake(&Ok(()));
+        }
+        Ok(())
     }
 
     /// Gives back the last units of a charge to the leases of this node, which may begin by that.

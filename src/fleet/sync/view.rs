@@ -204,10 +204,13 @@ impl<Rule: Syncable> KeyView<Rule> {
             return self.begun_in_store();
         }
         if self.in_store > 0 {
-            return match must_ask {
-                true => self.begun_in_store(),
-                false => ViewOutcome::Sync,
-            };
+            if must_ask {
+                return self.begun_in_store();
+            }
+            // The caller of the call in the store may have stopped polling it, so this one waits
+            // for an answer to the node, too.
+            self.make_due(now.saturating_add(bound.period));
+            return ViewOutcome::Sync;
         }
         if !self.is_known {
             self.make_due(now);

@@ -1,6 +1,6 @@
-//! The first call of a key: it keeps no leases, and others wait for its answer.
+//! The first call of a key: it keeps no leases, and others wait for its answer, but not for long.
 
-use std::time::Duration;
+use std::{future::IntoFuture, time::Duration};
 
 use futures_util::poll;
 use tollgate::{
@@ -35,7 +35,7 @@ async fn calls_that_wait_for_the_first_one_go_on() {
             let faulty = Faulty::new(server);
             let faults = faulty.faults();
             let config = LeaseConfig::new().duration(HOLD).clock(clock.clone());
-            let node = faulty.timeout(Duration::from_secs(1)).leased(config);
+            let node = faulty.timeout(HOLD).leased(config);
             let policy = Policy::new("api");
             let call = |rule| {
                 let (node, policy) = (node.clone(), policy.clone());
@@ -71,6 +71,52 @@ async fn calls_that_wait_for_the_first_one_go_on() {
             let third = tokio::time::timeout(Duration::from_secs(10), call(other)).await;
             assert!(third.expect("an end").unwrap().is_admitted());
         }
+    }
+}
+
+/// A caller may hold a call that it does not poll, as `select!` does with its other branches. Calls
+/// of the same key are decided all the same, whether the held one is the first of the key or a
+/// later one, and whether it is about other keys, too.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_not_polled_holds_up_no_other() {
+    let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(1000));
+    let ask = |key: &'static str| Ask::new(&policy, &rule, key.into(), Cost::ONE);
+    for case in 0..8 {
+        let [is_polled, is_known, is_of_two] = [1, 2, 4].map(|bit| case & bit > 0);
+        let clock = ManualClock::default();
+        let server = Transactional::with_clock(MapStore::default(), clock.clone());
+        let faulty = Faulty::new(server);
+        let faults = faulty.faults();
+        let config = LeaseConfig::new().duration(HOLD).clock(clock.clone());
+        let node = faulty.timeout(HOLD).leased(config);
+        if is_known {
+            assert!(node.acquire(&[ask("alice")]).await.unwrap().is_admitted());
+        }
+        if is_polled || !is_of_two {
+            faults.script([Some(Fault::Held)]);
+        }
+        let asks = [ask("alice"), ask("bob")];
+        let some = if is_of_two { &asks[..] } else { &asks[..1] };
+        let mut held = Box::pin(node.acquire(some).into_future());
+        if is_polled {
+            assert!(poll!(&mut held).is_pending());
+        }
+        let begun = tokio::time::Instant::now();
+        for n in 0..3 {
+            let call = node.acquire(&[ask("alice")]).into_future();
+            let answer = tokio::time::timeout(Duration::from_secs(1), call).await;
+            let answer = answer.unwrap_or_else(|_| panic!("call {n} of case {case} waits"));
+            assert!(answer.unwrap().is_admitted());
+        }
+        assert!(begun.elapsed() < Duration::from_secs(1), "only one waits");
+        faults.release();
+        assert!(held.await.unwrap().is_admitted(), "case {case}");
+        let stats = node.stats();
+        assert_eq!(
+            stats.granted,
+            stats.spent + stats.left + stats.expired + stats.returned + stats.lost,
+            "{stats:?}"
+        );
     }
 }
 
