@@ -218,12 +218,16 @@ impl LeaseState {
         } else {
             request.cost.get()
         };
-        let granted = self.note(request, &answer.decision, with);
-        let (now, counts) = (with.now, &mut *with.counts);
+        let (known, granted) = self.note(request, answer, with);
+        let (now, terms, counts) = (with.now, with.plan.terms, &mut *with.counts);
+        let parts = |left, position| DecisionParts {
+            position: Some(position),
+            ..known.parts(now, left, terms)
+        };
         counts.granted += granted;
         counts.spent += granted.min(cost);
         if granted <= cost {
-            let decision = answer.decision.with_limit_as_written(with.plan.terms.limit);
+            let decision = answer.decision.with_limit_as_written(terms.limit);
             // The pause that a refusal begins is one for its caller, too.
             let wait = decision.retry_after().filter(|_| granted == 0);
             let wait = wait.map(|wait| wait.max(self.pause.saturating_since(now)));
@@ -233,8 +237,7 @@ impl LeaseState {
                 (Some(wait), _) => decision.with_retry_after(Some(wait)),
                 (None, Some(_)) if granted > 0 => {
                     let position = answer.slice(granted, request).take(granted).by_store();
-                    let parts = self.parts(now, 0, Some(position), with.plan);
-                    parts.admission(request.cost)
+                    parts(0, position).admission(request.cost)
                 }
                 (None, _) => decision,
             };
@@ -244,18 +247,26 @@ impl LeaseState {
         let mut slice = answer.slice(granted, request);
         let position = slice.take(cost);
         self.grants.insert(slice);
-        let parts = self.parts(now, self.grants.left(), Some(position), with.plan);
-        parts.admission(request.cost)
+        parts(self.grants.left(), position).admission(request.cost)
     }
 
-    /// Notes the answer of the store. Returns the units that it granted.
-    fn note(&mut self, request: &Request, answer: &Decision, with: &mut Surroundings<'_>) -> u64 {
+    /// Notes the answer of the store. Returns it, and the units that it granted.
+    fn note(
+        &mut self,
+        request: &Request,
+        answer: &Answer,
+        with: &mut Surroundings<'_>,
+    ) -> (LastAnswer, u64) {
         let (now, terms, cost) = (with.now, with.plan.terms, request.cost.get());
-        let known = LastAnswer::new(answer, now);
-        let granted = answer.charge().map_or(0, |charge| charge.cost);
+        let (decision, is_outdated) = (&answer.decision, answer.is_outdated);
+        let known = LastAnswer::new(decision, now);
+        let granted = decision.charge().map_or(0, |charge| charge.cost);
         self.ended(request);
+        if is_outdated {
+            return (known, granted);
+        }
         self.known = Some(known);
-        let wait = answer.retry_after().filter(|_| !answer.is_admitted());
+        let wait = decision.retry_after().filter(|_| !decision.is_admitted());
         let refused = wait.map(|wait| (cost, now.saturating_add(wait)));
         self.refused = refused
             .filter(|(cost, until)| known.admits_at(*cost) != Some(*until))
@@ -277,7 +288,7 @@ impl LeaseState {
             let pause = Duration::from_nanos(least.saturating_add((with.draw)(least)));
             self.pause = now.saturating_add(pause);
         }
-        granted
+        (known, granted)
     }
 
     /// Returns how many units this node would hold: as many as were asked for during the last lease
@@ -451,11 +462,25 @@ impl LeaseState {
 pub(crate) struct Answer {
     pub(super) decision: Decision,
     pub(super) validity: Validity,
+    /// `true` if the state of the key has changed otherwise since the request, so that no later
+    /// call is refused by this answer.
+    is_outdated: bool,
 }
 
 impl Answer {
     pub(crate) fn new(decision: Decision, validity: Validity) -> Self {
-        Self { decision, validity }
+        Self {
+            decision,
+            validity,
+            is_outdated: false,
+        }
+    }
+
+    pub(crate) fn outdated(self, is_outdated: bool) -> Self {
+        Self {
+            is_outdated,
+            ..self
+        }
     }
 
     /// Returns the units that were granted to a request.

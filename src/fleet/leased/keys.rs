@@ -66,6 +66,8 @@ pub(super) struct LeaseShard<Rule> {
     keys: Keys<KeyLeases<Rule>>,
     last_rule: LastRule<Rule>,
     recent_calls: RecentCalls,
+    /// Changes of keys by settlements in the store.
+    changes: u64,
     counts: LeaseStats,
 }
 
@@ -101,6 +103,7 @@ impl<Rule: Leasable> Leases<Rule> {
             keys: Keys::new(most),
             last_rule: None,
             recent_calls: RecentCalls::new(most),
+            changes: 0,
             counts: LeaseStats::default(),
         };
         Self {
@@ -139,10 +142,11 @@ impl<Rule: Leasable> Leases<Rule> {
         let fingerprint = self.fingerprint(ask.policy(), ask.key());
         let (call, link) = ((ask.cost(), now, is_again), self.link());
         let mut shard = self.table.shard(fingerprint);
-        let is_open = self.is_open();
+        let (is_open, change) = (self.is_open(), shard.changes);
         // Known keys are looked up once.
         if is_open && let Some((lease, generation, counts)) = shard.find(fingerprint, ask.rule()) {
-            return Ok(lease.decide((fingerprint, generation), call, link, counts));
+            let found = (fingerprint, generation, change);
+            return Ok(lease.decide(found, call, link, counts));
         }
         let rule = shard.rule(ask.rule(), &self.last_rule, config)?;
         let former = is_open.then(|| shard.recent_calls.note(fingerprint, now, rule.duration));
@@ -155,7 +159,8 @@ impl<Rule: Leasable> Leases<Rule> {
         if let Some(state) = state {
             if let Some((lease, generation, counts)) = shard.lease(fingerprint, &rule, state, now) {
                 self.table.sweeping.want();
-                return Ok(lease.decide((fingerprint, generation), call, link, counts));
+                let found = (fingerprint, generation, change);
+                return Ok(lease.decide(found, call, link, counts));
             }
             shard.counts.over_capacity += 1;
         }
@@ -167,6 +172,7 @@ impl<Rule: Leasable> Leases<Rule> {
             fingerprint,
             generation: shard.keys.generation(fingerprint),
             rule,
+            change,
             request,
         }))
     }
@@ -188,6 +194,7 @@ impl<Rule: Leasable> Leases<Rule> {
             fingerprint,
             generation: shard.keys.generation(fingerprint),
             rule: shard.rule(ask.rule(), &self.last_rule, config)?,
+            change: shard.changes,
             request: Request::beside(ask.cost(), now),
         })
     }
@@ -241,6 +248,7 @@ impl<Rule: Leasable> Leases<Rule> {
             counts.lost += state.left();
             return decision;
         };
+        let answer = answer.outdated(lease.change > asked.change);
         let decision = lease.state.answered(request, &answer, &mut surroundings);
         if lease.state.left() > 0 {
             lease.set_owner(policy, key);
@@ -349,13 +357,16 @@ impl<Rule: Leasable> Leases<Rule> {
         }
     }
 
-    /// Forgets what the store said about a key, whose state was changed otherwise.
+    /// Forgets what the store said about a key, whose state was changed otherwise, and what it will
+    /// say to requests that are under way.
     pub(super) fn forget_answers(&self, policy: &Policy, key: &Key) {
         let fingerprint = self.fingerprint(policy, key);
-        if let Some(leases) = self.table.shard(fingerprint).keys.get(fingerprint) {
-            for lease in leases {
-                lease.state.forget_answers();
-            }
+        let mut shard = self.table.shard(fingerprint);
+        let LeaseShard { keys, changes, .. } = &mut *shard;
+        *changes += 1;
+        for lease in keys.get(fingerprint).into_iter().flatten() {
+            lease.state.forget_answers();
+            lease.change = *changes;
         }
     }
 
@@ -520,7 +531,8 @@ impl<Rule: Leasable> LeaseShard<Rule> {
         if leases.len() >= MOST_RULES {
             counts.lost += leases.remove(0).state.left();
         }
-        leases.push(Lease::new(Arc::clone(rule), state));
+        // A request that is under way may be older than a change while the key had no leases.
+        leases.push(Lease::new(Arc::clone(rule), state, self.changes));
         leases.last_mut().map(|lease| (lease, generation, counts))
     }
 

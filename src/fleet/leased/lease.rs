@@ -32,6 +32,9 @@ pub(super) struct Lease<Rule> {
     /// Keys with the same rule share it, so that it stays in the cache.
     pub(super) rule: Arc<LeasedRule<Rule>>,
     pub(super) state: LeaseState,
+    /// The number of the last change of the key's state that no request of this node made.
+    /// Answers to earlier requests do not know of it.
+    pub(super) change: u64,
     rest: Option<Box<Rest>>,
 }
 
@@ -58,6 +61,8 @@ pub(super) struct LeaseRequest<Rule> {
     /// The generation of the key's entry; `None` if it had none.
     pub(super) generation: Option<u64>,
     pub(super) rule: Arc<LeasedRule<Rule>>,
+    /// The number of the last change of any key in the shard.
+    pub(super) change: u64,
     pub(super) request: Request,
 }
 
@@ -113,10 +118,11 @@ impl<Rule> LeaseRequest<Rule> {
 }
 
 impl<Rule> Lease<Rule> {
-    pub(super) fn new(rule: Arc<LeasedRule<Rule>>, state: LeaseState) -> Self {
+    pub(super) fn new(rule: Arc<LeasedRule<Rule>>, state: LeaseState, change: u64) -> Self {
         Self {
             rule,
             state,
+            change,
             rest: None,
         }
     }
@@ -125,7 +131,7 @@ impl<Rule> Lease<Rule> {
     #[inline]
     pub(super) fn decide(
         &mut self,
-        (fingerprint, generation): (u64, u64),
+        (fingerprint, generation, change): (u64, u64, u64),
         (cost, now, is_again): (Cost, Timestamp, bool),
         link: Link,
         counts: &mut LeaseStats,
@@ -138,6 +144,7 @@ impl<Rule> Lease<Rule> {
             fingerprint,
             generation: Some(generation),
             rule: Arc::clone(&self.rule),
+            change,
             request,
         };
         match self.state.acquire(now, cost, is_again, plan, counts) {

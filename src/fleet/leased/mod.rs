@@ -374,6 +374,15 @@ where
         if in_store.is_empty() {
             return Check::Ready(Ok(()));
         }
+        // What was asked for meanwhile may be of the time before.
+        let owner = |(of, _): &(Settlement<'_, Rule>, Rule)| (of.policy.clone(), of.key);
+        let owners: Vec<_> = in_store.iter().map(owner).collect();
+        let again = Arc::clone(inner);
+        let again = OnDrop(move || {
+            for (policy, key) in &owners {
+                again.keys.forget_answers(policy, key);
+            }
+        });
         let (settlements, tightened): (Vec<_>, Vec<_>) = in_store.into_iter().unzip();
         let settlements = settlements
             .into_iter()
@@ -383,7 +392,10 @@ where
                 ..settlement
             })
             .collect();
-        boxed(inner.store.settle(settlements))
+        then(inner.store.settle(settlements), move |done| {
+            drop(again);
+            done
+        })
     }
 
     /// Drops the leases of this node, too. Other nodes may still spend theirs.
@@ -391,10 +403,11 @@ where
         let inner = &self.inner;
         inner.keys.drop_leases(policy, key, inner.now());
         // What was asked for meanwhile may be of the time before.
-        let again = DropLeases {
-            inner: Arc::clone(inner),
-            owner: (policy.clone(), *key),
-        };
+        let (again, owner) = (Arc::clone(inner), (policy.clone(), *key));
+        let again = OnDrop(move || {
+            let (policy, key) = &owner;
+            again.keys.drop_leases(policy, key, again.now());
+        });
         then(inner.store.reset(policy, key), move |done| {
             drop(again);
             done
@@ -414,16 +427,13 @@ where
     }
 }
 
-/// Drops the leases of a key, at the latest when nobody waits for its reset any more.
-struct DropLeases<S, Rule: Leasable, C: Clock> {
-    inner: Arc<LeasedParts<S, Rule, C>>,
-    owner: (Policy, Key),
-}
+/// Does something when the store has changed a key, at the latest when nobody waits for that any
+/// more.
+struct OnDrop<F: Fn()>(F);
 
-impl<S, Rule: Leasable, C: Clock> Drop for DropLeases<S, Rule, C> {
+impl<F: Fn()> Drop for OnDrop<F> {
     fn drop(&mut self) {
-        let (inner, (policy, key)) = (&self.inner, &self.owner);
-        inner.keys.drop_leases(policy, key, inner.now());
+        (self.0)();
     }
 }
 

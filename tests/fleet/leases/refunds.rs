@@ -1,7 +1,8 @@
 //! Refunds and grants under leases.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, future::IntoFuture, time::Duration};
 
+use futures_util::poll;
 use support::Random;
 use tollgate::{
     Charge, Cost, Decision, FixedWindow, Limiter, Policy, Quota, SlidingWindow, TokenBucket,
@@ -10,6 +11,7 @@ use tollgate::{
         Backend, LeaseConfig, Store, StoreExt,
         driver::{Ask, Settlement, Transactional},
     },
+    testing::{Fault, Faulty},
     time::ManualClock,
 };
 
@@ -230,6 +232,47 @@ async fn grants_reach_the_client() {
                 "{rule}, {nodes} nodes: {spent}"
             );
         }
+    }
+}
+
+/// A refusal that is on its way while this node grants or refunds units refuses no later call,
+/// whether the key has leases or not.
+#[tokio::test]
+async fn a_refusal_of_before_a_change_refuses_no_later_call() {
+    let (policy, rule) = (Policy::new("api"), FixedWindow::new(Quota::per_day(100)));
+    let ask = || [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+    for (is_grant, is_known) in [(false, false), (false, true), (true, false), (true, true)] {
+        let clock = ManualClock::default();
+        clock.advance(Duration::from_secs(1_000_000));
+        let server = Transactional::with_clock(MapStore::default(), clock.clone());
+        let faulty = Faulty::new(server.clone());
+        let faults = faulty.faults();
+        let node = faulty.leased(held_for_a_second().clock(clock.clone()));
+        let mut charge = None;
+        for _ in 0..100 {
+            let mut decision = server.acquire(&ask()).await.unwrap().as_slice()[0];
+            charge = decision.take_charge();
+        }
+        if is_known {
+            assert!(!node.acquire(&ask()).await.unwrap().is_admitted());
+        }
+        faults.script([Some(Fault::Held)]);
+        let mut refused = Box::pin(node.acquire(&ask()).into_future());
+        assert!(poll!(&mut refused).is_pending());
+        if is_grant {
+            let limiter = Limiter::new(policy.clone(), rule, node.clone());
+            limiter.grant("alice", 10).await.unwrap();
+        } else {
+            let charge = charge.unwrap();
+            let refund = Settlement::new(&policy, &rule, "alice".into(), charge, 0);
+            node.settle(vec![refund.unwrap()]).await.unwrap();
+        }
+        let mut later = Box::pin(node.acquire(&ask()).into_future());
+        assert!(poll!(&mut later).is_pending());
+        faults.release();
+        assert!(!refused.await.unwrap().is_admitted());
+        let later = later.await.unwrap();
+        assert!(later.is_admitted(), "{is_grant} {is_known}: {later:?}");
     }
 }
 
