@@ -386,7 +386,7 @@ impl<C> SyncConfig<C> {
 common_settings! {
     SyncConfig { period, max }
     /// Sets the most keys of which this node knows something. Calls of further keys are decided by
-    /// the store.
+    /// the store, and fail in an outage.
     ///
     /// With a token bucket a key takes about 700 bytes, from its first call until some periods
     /// after its last one.

@@ -103,7 +103,7 @@ use crate::{
 /// | a clock steps | The next answer sets what this node knows of the clock of the store. Until then it may admit U more than it should, and refund what these calls were charged although that is refilled. After a step back of its own clock, the next call has the store asked. |
 /// | a charge above the estimate | It is pushed like an admission, even beyond U. |
 /// | a call costs more than U | The store decides it, after all units of this key were pushed. |
-/// | [too many keys](SyncConfig::keys) | Calls of further keys are decided by the store, and counted as [`over_capacity`](SyncStats::over_capacity). Nothing that was not pushed is ever dropped for room. |
+/// | [too many keys](SyncConfig::keys) | Calls of further keys are decided by the store, and counted as [`over_capacity`](SyncStats::over_capacity). If it cannot be reached, they fail, and the outer wrapper decides. Nothing that was not pushed is ever dropped for room. |
 /// | the store cannot take in units | It decides each call. What was admitted in an outage before that is known is [lost](SyncStats::lost). |
 /// | the store cannot take in the units of a key: its rule does not fit, or a newer release wrote its state | It decides each call of that key, and is asked again after ten periods. What was not pushed is [dropped](SyncStats::dropped). |
 /// | a key fails, and others are answered | Its units are pushed again a period later. A call that waits for a [contended](StoreError::is_contended) key fails; a key for which the server failed is decided alone. |

@@ -307,9 +307,14 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
                 }
                 if is_unreachable {
                     schedule.is_down.store(true, Ordering::Relaxed);
-                    // The others need not find out one after the other.
-                    while let Some((_, fingerprint)) = schedule.take(now) {
+                    // The others need not find out one after the other. They may be as many as
+                    // there are keys, so other tasks have turns in between.
+                    let others = std::iter::from_fn(|| schedule.take(now));
+                    for (n, (_, fingerprint)) in others.enumerate() {
                         self.failed(fingerprint, None, now, &result);
+                        if n % MAX_DELTAS == MAX_DELTAS - 1 {
+                            tokio::task::yield_now().await;
+                        }
                     }
                 }
                 Some(false)

@@ -1,7 +1,15 @@
 //! B6: a node that is cut off goes on by its share of the limit, and pushes to the store
 //! afterwards.
 
-use std::time::Duration;
+use std::{
+    future::{Future, IntoFuture, poll_fn},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
 
 use tollgate::{
     AnyRule, Cost, FixedWindow, Policy, TokenBucket,
@@ -14,7 +22,7 @@ use tollgate::{
 
 use crate::{
     common::map_store::MapStore,
-    synced::nodes::{DELAY, Fleet, PERIOD, acquire, admits, bucket, spent},
+    synced::nodes::{DELAY, Fleet, PERIOD, acquire, admits, at_once, bucket, spent},
 };
 
 async fn admitted<R, S>(node: &S, rule: &R, calls: u64) -> u64
@@ -155,6 +163,54 @@ async fn a_key_that_is_new_in_an_outage_is_pushed_afterwards() {
         assert_eq!(spent(&fleet.server(), &rule, key).await, 5, "{key}");
     }
     assert_eq!(node.stats().unsynced, 0);
+}
+
+/// Counts the calls that are woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Many keys wait for a store that is down. The task tells them in parts, so that it does not hold
+/// a thread of the runtime for all of them.
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_told_to_many_keys_in_parts() {
+    const KEYS: u64 = 5000;
+    let fleet = Fleet::new();
+    let rule = bucket(100);
+    let (node, faults) = fleet.node(SyncConfig::new().max_unsynced(10).nodes(4));
+    faults.always(Fault::Unavailable);
+    let policy = Policy::new("api");
+    let call = |key: u64| {
+        let ask = Ask::new(&policy, &rule, key.into(), Cost::ONE);
+        Box::pin(node.acquire(&[ask]).into_future())
+    };
+    let mut calls: Vec<_> = (0..KEYS).map(call).collect();
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    // Their own turns count as none of the test's.
+    let all_wait = poll_fn(|_| {
+        let cx = &mut Context::from_waker(&waker);
+        let mut polls = calls.iter_mut().map(|call| call.as_mut().poll(cx));
+        Poll::Ready(polls.all(|poll| poll.is_pending()))
+    });
+    assert!(tokio::task::unconstrained(all_wait).await);
+    let (mut before, mut most) = (0, 0);
+    while before < KEYS as usize {
+        tokio::task::yield_now().await;
+        let now = woken.0.load(Ordering::Relaxed);
+        (before, most) = (now, most.max(now - before));
+    }
+    assert!(most <= 1000, "{most} keys in one turn");
+    for call in calls {
+        assert!(call.await.unwrap().is_admitted());
+    }
+    let new = at_once(&node, &rule, "alice", 1);
+    assert!(new.is_some_and(|decision| decision.is_admitted()));
 }
 
 #[tokio::test(start_paused = true)]
