@@ -379,6 +379,29 @@ async fn a_dropped_probe_makes_room_for_the_next() {
     assert_eq!((set.store.probes(), set.store.rejected()), (4, 3));
 }
 
+/// Its future is in a queue that nobody polls, so no deadline inside ends it.
+#[tokio::test]
+async fn a_probe_that_nobody_polls_makes_room_for_the_next() {
+    let set = set(1);
+    set.open().await;
+    let mut probes = Vec::new();
+    for _ in 0..3 {
+        set.clock.advance(LONGEST);
+        set.remote.plan([Fault::Fails(Kind::Timeout)]);
+        probes.push(set.store.acquire(&[set.asked.ask("a", 1)]).into_future());
+        assert!(set.call().await.unwrap_err().is_unavailable());
+        assert_eq!(set.store.state(), CircuitState::HalfOpen);
+    }
+    set.clock.advance(LONGEST);
+    assert!(set.call_with(Fault::None).await.is_ok());
+    assert_eq!((set.store.probes(), set.store.rejected()), (4, 3));
+    // The failures of the others belong to an earlier state.
+    for probe in probes {
+        assert!(probe.await.is_err());
+    }
+    assert_eq!(set.store.state(), CircuitState::Closed);
+}
+
 #[tokio::test]
 async fn dropped_calls_do_not_count_as_failures() {
     let set = set(2);

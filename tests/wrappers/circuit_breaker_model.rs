@@ -70,8 +70,8 @@ struct Model {
     /// `None` while it is closed.
     opened: Option<(Timestamp, Duration)>,
     period: Duration,
-    /// `true` while a probe is in flight.
-    probing: bool,
+    /// The instant at which the last probe in flight began.
+    probing: Option<Timestamp>,
     /// The number of state changes so far, and of answers after failures.
     era: u32,
 }
@@ -81,7 +81,7 @@ impl Model {
     fn may(&self, now: Timestamp) -> (bool, bool) {
         match self.opened {
             None => (true, false),
-            Some(_) if self.probing => (false, true),
+            Some(_) if self.is_probing(now) => (false, true),
             Some((at, longest)) => {
                 let since = now.saturating_since(at);
                 (since >= longest / 2, since < longest)
@@ -89,10 +89,16 @@ impl Model {
         }
     }
 
+    /// Returns `true` while others wait for a probe: for the length of the next pause.
+    fn is_probing(&self, now: Timestamp) -> bool {
+        let since = self.probing.map(|began| now.saturating_since(began));
+        since.is_some_and(|since| since < self.period)
+    }
+
     fn open(&mut self, now: Timestamp) {
         self.opened = Some((now, self.period));
         self.period = (self.period * 2).min(LONGEST);
-        self.probing = false;
+        self.probing = None;
         self.era += 1;
     }
 
@@ -117,12 +123,12 @@ impl Model {
             }
             (None, _) => {}
             (Some(_), _) if is_answer => {
-                (self.opened, self.in_a_row, self.probing) = (None, 0, false);
+                (self.opened, self.in_a_row, self.probing) = (None, 0, None);
                 self.period = FIRST;
                 self.era += 1;
             }
             (Some(_), End::Fail) => self.open(now),
-            (Some(_), _) => self.probing = false,
+            (Some(_), _) => self.probing = None,
         }
     }
 }
@@ -185,7 +191,7 @@ proptest! {
         let (clock, by_hand) = (ManualClock::default(), ByHand::default());
         let settings = CircuitBreakerConfig::new().failures(failures).open_for(FIRST, LONGEST).seed(seed);
         let store = by_hand.clone().circuit_breaker(settings.clock(clock.clone()));
-        let model = || Model { failures, in_a_row: 0, opened: None, period: FIRST, probing: false, era: 0 };
+        let model = || Model { failures, in_a_row: 0, opened: None, period: FIRST, probing: None, era: 0 };
         let mut models: Vec<_> = (0..shards).map(|_| model()).collect();
         let mut calls = Vec::new();
         let mut cx = Context::from_waker(Waker::noop());
@@ -204,7 +210,7 @@ proptest! {
                         }
                         Check::Pending(call) => {
                             prop_assert!(may_pass);
-                            model.probing = model.opened.is_some();
+                            model.probing = model.opened.map(|_| clock.now());
                             let end_it = by_hand.0.lock().unwrap().pop().unwrap();
                             calls.push((shard, (model.era, model.in_a_row), Box::pin(call), end_it));
                         }
@@ -225,7 +231,7 @@ proptest! {
             let state = store.state();
             let mut open = models.iter().filter(|model| model.opened.is_some()).peekable();
             prop_assert_eq!(state == CircuitState::Closed, open.peek().is_none());
-            if open.peek().is_some() && open.all(|model| model.probing) {
+            if open.peek().is_some() && open.all(|model| model.is_probing(clock.now())) {
                 prop_assert_eq!(state, CircuitState::HalfOpen);
             }
         }

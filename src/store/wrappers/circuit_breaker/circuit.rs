@@ -48,9 +48,32 @@ struct Circuit {
 
 #[derive(Clone, Copy)]
 enum CircuitPhase {
-    Closed { failures: u32 },
-    Open { since: Timestamp, until: Timestamp },
-    HalfOpen { probing: bool },
+    Closed {
+        failures: u32,
+    },
+    Open(Pause),
+    /// Other calls fail for a while after a probe began. Then one of them is a probe, too: the
+    /// former one may be a future that nobody polls.
+    HalfOpen(Pause),
+}
+
+/// A time in which calls fail.
+#[derive(Clone, Copy)]
+struct Pause {
+    since: Timestamp,
+    until: Timestamp,
+}
+
+impl Pause {
+    fn new(since: Timestamp, nanos: u64) -> Self {
+        let until = Timestamp::from_nanos(since.as_nanos().saturating_add(nanos));
+        Self { since, until }
+    }
+
+    /// Returns `true` during the pause. A clock that stepped back to before it does not prolong it.
+    fn contains(self, now: Timestamp) -> bool {
+        self.since <= now && now < self.until
+    }
 }
 
 /// The right of one call to reach the store.
@@ -104,14 +127,15 @@ impl Circuit {
     fn enter(&mut self, now: Timestamp) -> Option<Permit> {
         let (is_probe, failures) = match self.phase {
             CircuitPhase::Closed { failures } => (false, failures),
-            CircuitPhase::Open { .. } if self.is_open(now) => return None,
-            CircuitPhase::HalfOpen { probing: true } => return None,
-            CircuitPhase::Open { .. } => {
-                self.change(CircuitPhase::HalfOpen { probing: true });
+            CircuitPhase::Open(pause) | CircuitPhase::HalfOpen(pause) if pause.contains(now) => {
+                return None;
+            }
+            CircuitPhase::Open(_) => {
+                self.change(CircuitPhase::HalfOpen(Pause::new(now, self.next_pause)));
                 (true, 0)
             }
-            CircuitPhase::HalfOpen { probing: false } => {
-                self.phase = CircuitPhase::HalfOpen { probing: true };
+            CircuitPhase::HalfOpen(_) => {
+                self.phase = CircuitPhase::HalfOpen(Pause::new(now, self.next_pause));
                 (true, 0)
             }
         };
@@ -122,13 +146,9 @@ impl Circuit {
         })
     }
 
-    /// Returns `true` if all calls fail at `now`. A clock that stepped back to before the opening
-    /// does not prolong the pause.
+    /// Returns `true` if all calls fail at `now`, and no probe is in flight.
     fn is_open(&self, now: Timestamp) -> bool {
-        match self.phase {
-            CircuitPhase::Open { since, until } => since <= now && now < until,
-            CircuitPhase::Closed { .. } | CircuitPhase::HalfOpen { .. } => false,
-        }
+        matches!(self.phase, CircuitPhase::Open(pause) if pause.contains(now))
     }
 
     fn is_closed(&self) -> bool {
@@ -156,18 +176,17 @@ impl Circuit {
                     return CircuitChange::Opened;
                 }
             }
-            (CircuitPhase::HalfOpen { .. }, CallOutcome::Answered) => {
+            (CircuitPhase::HalfOpen(_), CallOutcome::Answered) => {
                 self.next_pause = self.limits.first_pause;
                 self.change(CircuitPhase::Closed { failures: 0 });
                 return CircuitChange::Closed;
             }
-            (CircuitPhase::HalfOpen { .. }, CallOutcome::Failed(now)) => {
+            (CircuitPhase::HalfOpen(_), CallOutcome::Failed(now)) => {
                 self.open(now);
                 return CircuitChange::Reopened;
             }
-            (CircuitPhase::HalfOpen { probing }, CallOutcome::Unknown) => *probing = false,
-            (CircuitPhase::Closed { .. }, CallOutcome::Unknown)
-            | (CircuitPhase::Open { .. }, _) => {}
+            (CircuitPhase::HalfOpen(pause), CallOutcome::Unknown) => pause.until = pause.since,
+            (CircuitPhase::Closed { .. }, CallOutcome::Unknown) | (CircuitPhase::Open(_), _) => {}
         }
         CircuitChange::None
     }
@@ -175,10 +194,7 @@ impl Circuit {
     fn open(&mut self, now: Timestamp) {
         let wait = self.draw(self.next_pause);
         self.next_pause = self.next_pause.saturating_mul(2).min(self.limits.max_pause);
-        self.change(CircuitPhase::Open {
-            since: now,
-            until: Timestamp::from_nanos(now.as_nanos().saturating_add(wait)),
-        });
+        self.change(CircuitPhase::Open(Pause::new(now, wait)));
     }
 
     fn change(&mut self, phase: CircuitPhase) {

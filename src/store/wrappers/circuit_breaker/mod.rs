@@ -79,7 +79,8 @@ use crate::{
 /// # Deadline
 ///
 /// Put a deadline inside: `.timeout(…).circuit_breaker(…)`. Without it, a store that never answers
-/// does not fail, and a probe may never end.
+/// does not fail. A probe that has no result after the longest length of the next pause, such as
+/// one that nobody polls, is followed by another one; the first result of them counts.
 ///
 /// # Shards
 ///
@@ -179,7 +180,7 @@ pub enum CircuitState {
     Closed,
     /// All calls fail at once.
     Open,
-    /// One call, the probe, reaches the store; all others fail at once.
+    /// One call, the probe, reaches the store; all others fail at once, until it has taken too long.
     HalfOpen,
 }
 
