@@ -32,7 +32,7 @@ pub(super) struct CounterSet {
     /// Names of its counters, without the number of the slice.
     stem: Vec<u8>,
     pub(super) slicing: Slicing,
-    /// Hash of the stem, by which refusals and open deltas are found.
+    /// Hash of the stem, by which refusals are found.
     pub(super) hash: u64,
 }
 

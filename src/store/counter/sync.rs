@@ -8,6 +8,7 @@
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
+    hash::BuildHasher,
     sync::{Mutex, MutexGuard},
     time::Duration,
 };
@@ -33,7 +34,15 @@ use crate::{
 /// The most additions of a call that are in flight together.
 const AT_ONCE: usize = 64;
 
-pub(super) type CounterDelta<Rule> = ResolvedDelta<Rule, CounterSet>;
+pub(super) type CounterDelta<Rule> = ResolvedDelta<Rule, DeltaCounters>;
+
+/// The counters of a delta.
+pub(super) struct DeltaCounters {
+    set: CounterSet,
+    /// Hash of the policy, the key and the kind of state. Rules that differ in their windows have
+    /// other counters, but a node pushes their deltas together.
+    state: u64,
+}
 
 /// Deltas that were pushed and not answered yet. A counter cannot recognize a repeated delta, so
 /// this side adds none twice.
@@ -100,7 +109,8 @@ impl<I: Increment, Rule: Counted> CounterDriver<I, Rule> {
     ) -> Result<CounterDelta<Rule>, crate::Error> {
         self.known.learn(delta.rule())?;
         let set = self.counter_set(delta.policy(), delta.key(), delta.rule())?;
-        Ok(ResolvedDelta::new(delta, set))
+        let state = self.refusals.hasher().hash_one(delta.state_key());
+        Ok(ResolvedDelta::new(delta, DeltaCounters { set, state }))
     }
 
     /// Adds deltas, each once at most, and reads the totals.
@@ -125,7 +135,7 @@ impl<I: Increment, Rule: Counted> CounterDriver<I, Rule> {
 
     /// Adds a delta, unless it may have been added before.
     async fn add_once(&self, delta: &CounterDelta<Rule>) -> Result<(), StoreError> {
-        if delta.units == 0 || !self.open_deltas.record(delta.at.hash, delta.batch) {
+        if delta.units == 0 || !self.open_deltas.record(delta.at.state, delta.batch) {
             return Ok(());
         }
         let doubtful = Doubtful {
@@ -133,9 +143,9 @@ impl<I: Increment, Rule: Counted> CounterDriver<I, Rule> {
             units: delta.units,
         };
         let charge = Charge::new(self.now().saturating_sub(delta.age), 0);
-        self.settle(&delta.at, &charge, delta.units).await?;
+        self.settle(&delta.at.set, &charge, delta.units).await?;
         doubtful.was_added();
-        self.refusals.forget(delta.at.hash);
+        self.refusals.forget(delta.at.set.hash);
         Ok(())
     }
 
@@ -148,9 +158,10 @@ impl<I: Increment, Rule: Counted> CounterDriver<I, Rule> {
         let now = self.now();
         let pulled = |(found, delta): (&SliceTotals, &CounterDelta<Rule>)| Pulled {
             at: now,
-            state: found.state(&delta.rule, &delta.at),
+            state: found.state(&delta.rule, &delta.at.set),
         };
-        match self.read(deltas.iter().map(|delta| &delta.at), now).await {
+        let sets = deltas.iter().map(|delta| &delta.at.set);
+        match self.read(sets, now).await {
             Ok(found) => {
                 let deltas = deltas.iter().copied();
                 found.iter().zip(deltas).map(pulled).map(Ok).collect()
@@ -161,7 +172,7 @@ impl<I: Increment, Rule: Counted> CounterDriver<I, Rule> {
             }
             Err(_) => {
                 let each = deltas.iter().map(async |delta| {
-                    let found = self.read([&delta.at].into_iter(), now).await?;
+                    let found = self.read([&delta.at.set].into_iter(), now).await?;
                     Ok(pulled((found.first().ok_or_else(miscounted)?, delta)))
                 });
                 concurrently(AT_ONCE, each.collect()).await
@@ -172,7 +183,7 @@ impl<I: Increment, Rule: Counted> CounterDriver<I, Rule> {
     /// Forgets the deltas of each key and node that were all answered. The others are pushed again
     /// together.
     fn close_answered<T>(&self, deltas: &[&CounterDelta<Rule>], answers: &[Result<T, StoreError>]) {
-        let name = |delta: &CounterDelta<Rule>| (delta.at.hash, delta.batch.node);
+        let name = |delta: &CounterDelta<Rule>| (delta.at.state, delta.batch.node);
         let answers = deltas.iter().zip(answers);
         let failed: HashSet<_> = answers
             .filter(|(_, answer)| answer.is_err())

@@ -227,15 +227,19 @@ async fn an_addition_that_was_answered_is_not_doubtful() {
     assert_eq!((store.stats().doubtful, link.total()), (0, 7));
 }
 
-/// Keys with several deltas, on a link that loses and hangs: what is counted as doubtful is what a
-/// slow book-keeper counts, and nothing else is lost or repeated.
+/// Keys with several deltas under two windows, as after a change of the rule, on a link that loses
+/// and hangs: what is counted as doubtful is what a slow book-keeper counts, and nothing else is
+/// lost or repeated.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_lost_or_repeated_but_what_is_counted() {
     for seed in 0..support::cases(30).max(10) {
         let clock = ManualClock::default();
         let link = Link::new(&clock);
         let store = link.store(&clock);
-        let rule = SlidingWindow::per_day(1 << 40);
+        let rules = [
+            SlidingWindow::per_day(1 << 40),
+            SlidingWindow::per_hour(1 << 40),
+        ];
         let mut random = Random::new(seed);
         let (mut number, mut sent) = (0, 0);
         for round in 0..10 {
@@ -244,7 +248,8 @@ async fn nothing_is_lost_or_repeated_but_what_is_counted() {
                 number += 1;
                 let units = random.below(20);
                 sent += units;
-                deltas.push(delta(&rule, Key::from(random.below(100)), number, units));
+                let (rule, key) = (random.below(2) as usize, Key::from(random.below(100)));
+                deltas.push(delta(&rules[rule], key, number, units));
             }
             // Each key's until all of them are answered, as a node does.
             for attempt in 0.. {
