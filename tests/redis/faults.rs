@@ -480,12 +480,13 @@ async fn a_server_busy_above_its_threshold_is_unavailable_at_once() {
     assert_eq!(admitted(&store, &rule, key(), 10).await, 5);
 }
 
+fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap()
+}
+
 #[test]
 fn a_runtime_that_ends_does_not_break_another() {
-    let runtime = || {
-        let mut builder = tokio::runtime::Builder::new_current_thread();
-        builder.enable_all().build().unwrap()
-    };
     let (server, rule) = (servers::Redis::start(), at_once(5));
     let (first, second) = (runtime(), runtime());
     let store = first.block_on(store(server.url()));
@@ -511,4 +512,44 @@ fn a_runtime_that_ends_does_not_break_another() {
     // A mistake of the program, not of the server.
     assert!(error.is_unsupported(), "{error:?}");
     assert!(error.to_string().contains("within a runtime"), "{error}");
+}
+
+/// It is kept, but drives none of its tasks after `block_on` has returned.
+#[test]
+fn a_runtime_that_is_not_driven_keeps_no_other_from_connecting() {
+    let (server, rule) = (servers::Redis::start(), at_once(5));
+    let (first, second) = (runtime(), runtime());
+    let builder = Redis::<TokenBucket>::builder(server.url()).response_timeout(RESPONSE);
+    let store = builder.connect_lazy().unwrap();
+    server.pause();
+    let call = async { timeout(RESPONSE / 6, acquire(&store, &rule, key())).await };
+    assert!(first.block_on(call).is_err());
+    server.resume();
+    let call = async { timeout(20 * RESPONSE, acquire(&store, &rule, key())).await };
+    let decision = second.block_on(call).unwrap().unwrap();
+    assert_eq!(decision.remaining(), Some(4));
+}
+
+#[test]
+fn a_runtime_that_is_not_driven_keeps_no_other_from_finding_a_new_master() {
+    let (cluster, rule) = (servers::Cluster::start(), at_once(5));
+    let (first, second) = (runtime(), runtime());
+    let hosts: Vec<_> = cluster
+        .nodes()
+        .iter()
+        .map(|node| node.address().to_string())
+        .collect();
+    let url = format!("redis-cluster://{}", hosts.join(","));
+    let store = first.block_on(impatient(url));
+    let master = &cluster.nodes()[0];
+    let is_of_master = |key: &Key| first.block_on(acquire(&store, &rule, *key)).is_err();
+    // Its renewals begin on the first runtime, with the calls that fail.
+    let keys: Vec<Key> = (0..60_u64).map(Key::from).collect();
+    assert!(!keys.iter().any(is_of_master));
+    cluster.failover(master);
+    let lost = keys.iter().find(|key| is_of_master(key));
+    let lost = *lost.expect("expected a key of the master");
+    let found = second
+        .block_on(async { timeout(20 * RESPONSE, until_answered(&store, &rule, lost)).await });
+    assert!(found.is_ok());
 }

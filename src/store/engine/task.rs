@@ -9,17 +9,24 @@ use std::{
 #[cfg(any(feature = "redis", feature = "memcached"))]
 use std::{
     panic::resume_unwind,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, Weak},
+    time::Duration,
 };
 
 use tokio::runtime::Handle;
 #[cfg(any(feature = "redis", feature = "memcached"))]
-use tokio::{sync::Mutex, task::JoinError};
+use tokio::{
+    sync::watch,
+    task::{JoinError, JoinHandle},
+    time::timeout,
+};
 
 use crate::store::{BoxFuture, Check, Pulled, StoreError};
+#[cfg(any(feature = "redis", feature = "memcached"))]
+use crate::{
+    locks::lock,
+    time::{Clock, LeaseClock, Timestamp},
+};
 
 /// Returns the tokio runtime of the caller.
 ///
@@ -119,16 +126,33 @@ pub(crate) fn runtime_gone() -> StoreError {
 
 /// Runs one attempt at a time to create a value that can be lost again.
 #[cfg(any(feature = "redis", feature = "memcached"))]
-#[derive(Default)]
 pub(in crate::store) struct SingleFlight {
-    /// Held while an attempt is in flight; contains the error of the last attempt that failed.
-    last_error: Arc<Mutex<Option<StoreError>>>,
-    /// Number of failed attempts.
-    failures: Arc<AtomicU64>,
+    last: Mutex<Attempt>,
+    /// The age of an attempt from which callers begin another one.
+    max_age: Duration,
+}
+
+/// The last attempt.
+#[cfg(any(feature = "redis", feature = "memcached"))]
+#[derive(Default)]
+struct Attempt {
+    begun: Timestamp,
+    /// Its error, for callers that wait for it. Belongs to its task, and ends with it.
+    error: Weak<watch::Sender<Option<StoreError>>>,
 }
 
 #[cfg(any(feature = "redis", feature = "memcached"))]
 impl SingleFlight {
+    /// Attempts to create a value of a server, whose answers may take `response_timeout` each.
+    ///
+    /// An attempt waits for a few answers. One that is older is on a runtime that nobody drives.
+    pub(in crate::store) fn new(response_timeout: Duration) -> Self {
+        Self {
+            last: Mutex::default(),
+            max_age: response_timeout.saturating_mul(6),
+        }
+    }
+
     /// Returns the existing value, or creates it; concurrent callers share one attempt.
     ///
     /// The attempt is a task of its own: it continues when the call that started it is dropped.
@@ -144,30 +168,55 @@ impl SingleFlight {
         create: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
         let runtime = runtime()?;
-        let failures_before = self.failures.load(Ordering::Acquire);
-        let mut last_error = Arc::clone(&self.last_error).lock_owned().await;
-        if let Some(value) = existing() {
-            return Ok(value);
-        }
-        if let Some(error) = &*last_error
-            && self.failures.load(Ordering::Acquire) != failures_before
-        {
-            return Err(error.duplicate());
-        }
-        let failures = Arc::clone(&self.failures);
-        let attempt = runtime.spawn(async move {
-            let created = create.await;
-            if let Err(error) = &created {
-                *last_error = Some(error.duplicate());
-                failures.fetch_add(1, Ordering::Release);
+        let attempt = loop {
+            let mut failed = {
+                let mut last = lock(&self.last);
+                if let Some(value) = existing() {
+                    return Ok(value);
+                }
+                let age = LeaseClock.now().saturating_since(last.begun);
+                let in_flight = last.error.upgrade();
+                let Some(error) = in_flight.filter(|_| age < self.max_age) else {
+                    break last.begin(&runtime, create);
+                };
+                error.subscribe()
+            };
+            // Without an error: after a success, when the runtime of the attempt shuts down, and if
+            // the attempt has become too old.
+            if let Ok(Ok(error)) = timeout(self.max_age, failed.wait_for(Option::is_some)).await
+                && let Some(error) = &*error
+            {
+                return Err(error.duplicate());
             }
-            created
-        });
+        };
         match attempt.await.map_err(JoinError::try_into_panic) {
             Ok(created) => created,
             Err(Ok(panic)) => resume_unwind(panic),
             Err(Err(_)) => Err(runtime_gone()),
         }
+    }
+}
+
+#[cfg(any(feature = "redis", feature = "memcached"))]
+impl Attempt {
+    /// Begins another attempt in its place.
+    fn begin<T: Send + 'static>(
+        &mut self,
+        runtime: &Handle,
+        create: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> JoinHandle<Result<T, StoreError>> {
+        let error = Arc::new(watch::Sender::new(None));
+        *self = Self {
+            begun: LeaseClock.now(),
+            error: Arc::downgrade(&error),
+        };
+        runtime.spawn(async move {
+            let created = create.await;
+            if let Err(failure) = &created {
+                error.send_replace(Some(failure.duplicate()));
+            }
+            created
+        })
     }
 }
 

@@ -59,7 +59,7 @@ impl Pool {
         let connection = || PooledConnection {
             server: Arc::clone(&server),
             current: Mutex::default(),
-            connecting: SingleFlight::default(),
+            connecting: SingleFlight::new(server.response_timeout),
         };
         let connections = (0..connections.max(1))
             .map(|_| Arc::new(connection()))

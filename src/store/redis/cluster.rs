@@ -7,10 +7,7 @@
 use std::{
     collections::{HashMap, HashSet},
     io,
-    sync::{
-        Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -30,6 +27,7 @@ use super::{
 use crate::{
     locks::lock,
     store::{StoreError, engine::SingleFlight},
+    time::{Clock, LeaseClock, Timestamp},
 };
 
 /// Limit of redirections per call: the slot has moved, is migrating, or has no master yet.
@@ -45,8 +43,8 @@ pub(super) struct Cluster {
     response_timeout: Duration,
     slot_map: Mutex<SlotMap>,
     surveys: SingleFlight,
-    /// `true` during a renewal and for `response_timeout` after it.
-    is_renewing: AtomicBool,
+    /// The instant before which no renewal begins, by [`LeaseClock`].
+    next_renewal: Mutex<Timestamp>,
 }
 
 impl Cluster {
@@ -56,8 +54,8 @@ impl Cluster {
             seeds,
             response_timeout,
             slot_map: Mutex::default(),
-            surveys: SingleFlight::default(),
-            is_renewing: AtomicBool::new(false),
+            surveys: SingleFlight::new(response_timeout),
+            next_renewal: Mutex::default(),
         })
     }
 
@@ -226,29 +224,40 @@ impl Cluster {
     /// Fetches the slot map again in the background, after a connection was lost or a node
     /// redirected a call. Meanwhile calls use the known one.
     ///
-    /// One renewal runs at a time, and the next one not before `response_timeout` after it. Only
+    /// The next one begins `response_timeout` after the end of a renewal at the soonest. A renewal
+    /// takes twice that time, or it is on a runtime that nobody drives, and holds up no other. Only
     /// calls start renewals.
     pub(super) fn renew(self: &Arc<Self>) {
         /// Marks the renewal as ended, even if its runtime shuts down.
         struct Renewal(Arc<Cluster>);
         impl Drop for Renewal {
             fn drop(&mut self) {
-                self.0.is_renewing.store(false, Ordering::Release);
+                *lock(&self.0.next_renewal) = self.0.after(1);
             }
         }
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        if self.is_renewing.swap(true, Ordering::AcqRel) {
-            return;
+        {
+            let mut next = lock(&self.next_renewal);
+            if LeaseClock.now() < *next {
+                return;
+            }
+            *next = self.after(4);
         }
         let renewal = Renewal(Arc::clone(self));
         runtime.spawn(async move {
             // If it fails, the known slot map stays; the next call that fails starts another
             // renewal.
             let _ = renewal.0.survey().await;
-            sleep(renewal.0.response_timeout).await;
         });
+    }
+
+    /// Returns the instant after so many response timeouts.
+    fn after(&self, times: u32) -> Timestamp {
+        LeaseClock
+            .now()
+            .saturating_add(self.response_timeout.saturating_mul(times))
     }
 
     /// Fetches the slot map from all known nodes concurrently. Ends as soon as half of them agree,

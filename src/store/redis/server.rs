@@ -64,9 +64,9 @@ impl SharedConnection {
             since: Timestamp::default(),
         };
         Arc::new(Self {
+            connecting: SingleFlight::new(server.response_timeout),
             server,
             current: Mutex::new(current),
-            connecting: SingleFlight::default(),
             on_loss,
         })
     }
