@@ -92,4 +92,5 @@ pub(crate) struct NodeCounts {
     pub(crate) outdated: Count,
     pub(crate) unreadable: Count,
     pub(crate) failed: Count,
+    pub(crate) unsettled: Count,
 }

@@ -13,6 +13,7 @@ use rdkafka::{
     error::KafkaError,
     producer::{DeliveryFuture, FutureProducer, FutureRecord},
 };
+use tokio::runtime::Handle;
 use tollgate::{
     AnyRule, Decision, Policy, Timestamp,
     algorithm::{Algorithm, FleetRule},
@@ -51,6 +52,8 @@ struct Inner {
     producer: FutureProducer,
     clock: SystemClock,
     node: u64,
+    /// That of `connect`.
+    runtime: Handle,
     numbers: Mutex<u64>,
     view: Mutex<View>,
     counts: NodeCounts,
@@ -88,6 +91,7 @@ impl Kafka {
             partitions,
             clock,
             node,
+            runtime: Handle::current(),
             numbers: Mutex::new(0),
             view: Mutex::new(view),
             counts,
@@ -189,8 +193,11 @@ impl Inner {
         sent.map_err(|(error, _)| StoreError::unavailable(error))
     }
 
-    /// Writes changes to the topic, and notes them.
-    async fn produce(&self, mut changes: Vec<(String, Change)>) -> Result<(), StoreError> {
+    /// Hands changes to the producer. The future waits until they are in the topic, and notes them.
+    fn produce(
+        self: Arc<Self>,
+        mut changes: Vec<(String, Change)>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
         let sent: Vec<_> = {
             // Numbers must be in the order of the topic.
             let mut last = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -203,29 +210,31 @@ impl Inner {
                 .map(|(key, change)| self.send(key, change))
                 .collect()
         };
-        let mut result = Ok(());
-        for ((key, change), sent) in changes.iter().zip(sent) {
-            let delivered = match sent {
-                Ok(sent) => sent.await.map_err(|_| KafkaError::Canceled),
-                Err(error) => {
-                    result = Err(error);
-                    continue;
+        async move {
+            let mut result = Ok(());
+            for ((key, change), sent) in changes.iter().zip(sent) {
+                let delivered = match sent {
+                    Ok(sent) => sent.await.map_err(|_| KafkaError::Canceled),
+                    Err(error) => {
+                        result = Err(error);
+                        continue;
+                    }
+                };
+                match delivered.and_then(|delivered| delivered.map_err(|(error, _)| error)) {
+                    Ok(delivery) => {
+                        let position = TopicPosition {
+                            partition: delivery.partition,
+                            offset: delivery.offset,
+                        };
+                        let time = (self.clock.now().as_nanos(), self.settings.keep_nanos());
+                        let given_up = self.view().note(key, (change, position), time);
+                        self.counts.given_up.add(given_up);
+                    }
+                    Err(error) => result = Err(StoreError::unavailable(error)),
                 }
-            };
-            match delivered.and_then(|delivered| delivered.map_err(|(error, _)| error)) {
-                Ok(delivery) => {
-                    let position = TopicPosition {
-                        partition: delivery.partition,
-                        offset: delivery.offset,
-                    };
-                    let time = (self.clock.now().as_nanos(), self.settings.keep_nanos());
-                    let given_up = self.view().note(key, (change, position), time);
-                    self.counts.given_up.add(given_up);
-                }
-                Err(error) => result = Err(StoreError::unavailable(error)),
             }
+            result
         }
-        result
     }
 }
 
@@ -276,6 +285,10 @@ impl Backend for Kafka {
 
     fn address(&self) -> Option<&str> {
         Some(&self.inner.settings.brokers)
+    }
+
+    fn unsettled(&self) -> Option<u64> {
+        Some(self.inner.counts.unsettled.get())
     }
 }
 
@@ -341,7 +354,8 @@ impl Store<AnyRule> for Kafka {
             (name(&settlement.state_key()), change)
         };
         let changes: Vec<_> = settlements.iter().map(change).collect();
-        Check::Pending(Box::pin(async move { inner.produce(changes).await }))
+        let settlements = changes.len() as u64;
+        self.produce_in_background(changes, settlements)
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
@@ -361,7 +375,7 @@ impl Store<AnyRule> for Kafka {
             (name, change)
         };
         let changes = names.into_iter().map(change).collect();
-        Check::Pending(Box::pin(async move { inner.produce(changes).await }))
+        self.produce_in_background(changes, 0)
     }
 
     fn fits(&self, rule: &AnyRule) -> Result<(), tollgate::Error> {
@@ -396,7 +410,7 @@ impl FleetStore<AnyRule> for Kafka {
             })
             .collect();
         Some(Box::pin(async move {
-            inner.produce(changes).await?;
+            Arc::clone(&inner).produce(changes).await?;
             let (view, at) = (inner.view(), inner.clock.now());
             let pulled = names.iter().map(|name| {
                 let state = view.state(name)?;
@@ -408,6 +422,29 @@ impl FleetStore<AnyRule> for Kafka {
 }
 
 impl Kafka {
+    /// Hands changes to the producer now, so that they are made even if the future is dropped. If
+    /// one of them fails, the settlements among them count as unsettled.
+    fn produce_in_background(
+        &self,
+        changes: Vec<(String, Change)>,
+        settlements: u64,
+    ) -> Check<BoxFuture<Result<(), StoreError>>> {
+        let inner = Arc::clone(&self.inner);
+        let producing = Arc::clone(&inner).produce(changes);
+        let produced = self.inner.runtime.spawn(async move {
+            let result = producing.await;
+            if result.is_err() {
+                inner.counts.unsettled.add(settlements);
+            }
+            result
+        });
+        Check::Pending(Box::pin(async move {
+            produced
+                .await
+                .unwrap_or_else(|error| Err(StoreError::unavailable(error)))
+        }))
+    }
+
     fn looks(
         &self,
         asks: &[Ask<'_, AnyRule>],

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use tollgate::{
-    Cost, Policy,
+    AnyRule, Cost, Policy,
+    future::BoxFuture,
     key::Key,
     store::{
-        Store,
-        driver::{Ask, Settlement},
+        Backend, Store, StoreError,
+        driver::{Ask, Check, Settlement},
     },
 };
 
@@ -137,22 +138,33 @@ async fn an_outage_of_the_brokers_is_pushed_afterwards() {
     aggregator.end().await;
 }
 
-/// Without `.synced(…)` each call is a message; refunds and resets are, too.
+/// Without `.synced(…)` each call is a message; refunds and resets are, too, also if nobody awaits
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refunds_and_resets_are_messages() {
+    async fn end(done: Check<BoxFuture<Result<(), StoreError>>>, is_dropped: bool) {
+        match is_dropped {
+            true => drop(done),
+            false => done.await.unwrap(),
+        }
+    }
     let cluster = Cluster::start().await;
     let aggregator = cluster.aggregator().await;
     let kafka = cluster.store(7).await;
     let (policy, rule) = (Policy::new("api"), rule());
-    let ask = Ask::new(&policy, &rule, Key::from("alice"), Cost::new(40).unwrap());
-    let decisions = kafka.acquire(&[ask]).await.unwrap();
-    let charge = { decisions.as_slice()[0] }.take_charge().unwrap();
-    until_all_see(&[&kafka], "alice", 40).await;
-    let settlement = Settlement::new(&policy, &rule, Key::from("alice"), charge, 15).unwrap();
-    kafka.settle(vec![settlement]).await.unwrap();
-    until_all_see(&[&kafka], "alice", 15).await;
-    kafka.reset(&policy, &Key::from("alice")).await.unwrap();
-    until_all_see(&[&kafka], "alice", 0).await;
+    for (name, is_dropped) in [("alice", false), ("bob", true)] {
+        let key = Key::from(name);
+        let ask = Ask::new(&policy, &rule, key, Cost::new(40).unwrap());
+        let decisions = kafka.acquire(&[ask]).await.unwrap();
+        let charge = { decisions.as_slice()[0] }.take_charge().unwrap();
+        until_all_see(&[&kafka], name, 40).await;
+        let settlement = Settlement::new(&policy, &rule, key, charge, 15).unwrap();
+        end(kafka.settle(vec![settlement]), is_dropped).await;
+        until_all_see(&[&kafka], name, 15).await;
+        end(Store::<AnyRule>::reset(&kafka, &policy, &key), is_dropped).await;
+        until_all_see(&[&kafka], name, 0).await;
+    }
+    assert_eq!(kafka.unsettled(), Some(0));
     aggregator.end().await;
 }
 
@@ -182,7 +194,7 @@ async fn rules_that_do_not_add_up_are_refused() {
         "fixed-window 5/1m from=first-call",
         "warm-up 200/s over=10s cold=3",
     ] {
-        let rule: tollgate::AnyRule = rule.parse().unwrap();
+        let rule: AnyRule = rule.parse().unwrap();
         assert!(Store::fits(&kafka, &rule).is_err(), "{rule}");
         let policy = Policy::new("api");
         let ask = || [Ask::new(&policy, &rule, Key::from("alice"), Cost::ONE)];
