@@ -43,5 +43,7 @@ fn is_full(status: &Status) -> bool {
 
 /// Returns `true` if the client made the status itself, because the server sent none.
 fn is_of_the_connection(status: &Status) -> bool {
+    // The latter without a connection, as after the end of the runtime that drove it.
     std::error::Error::source(status).is_some()
+        || status.message().starts_with("Service was not ready")
 }

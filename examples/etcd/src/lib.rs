@@ -21,7 +21,10 @@ mod leases;
 
 use std::{
     fmt,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -60,14 +63,28 @@ pub struct Etcd {
 struct Member {
     endpoint: String,
     options: ConnectOptions,
-    /// With a user, a client exists only once the member has accepted that user.
-    client: OnceCell<Client>,
+    current: Mutex<Arc<OnceCell<Client>>>,
 }
 
 impl Member {
-    async fn client(&self) -> Result<Client, etcd_client::Error> {
+    fn current(&self) -> MutexGuard<'_, Arc<OnceCell<Client>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the client in `cell`. With a user, it exists only once the member has accepted that
+    /// user.
+    async fn client(&self, cell: &OnceCell<Client>) -> Result<Client, etcd_client::Error> {
         let connect = || Client::connect([&self.endpoint], Some(self.options.clone()));
-        self.client.get_or_try_init(connect).await.cloned()
+        cell.get_or_try_init(connect).await.cloned()
+    }
+
+    /// Has the next call make another client, unless one has been made since. A client works only
+    /// as long as the runtime in which it was made.
+    fn give_up(&self, cell: &Arc<OnceCell<Client>>) {
+        let mut current = self.current();
+        if Arc::ptr_eq(&current, cell) {
+            *current = Arc::default();
+        }
     }
 }
 
@@ -168,9 +185,10 @@ impl Etcd {
             let member = Member {
                 endpoint: endpoint.as_ref().to_owned(),
                 options: options.clone(),
-                client: OnceCell::new(),
+                current: Mutex::default(),
             };
-            if let Ok(Err(error)) = timeout(SIGN_IN_TIMEOUT, member.client()).await {
+            let cell = Arc::clone(&member.current());
+            if let Ok(Err(error)) = timeout(SIGN_IN_TIMEOUT, member.client(&cell)).await {
                 let error = failure::store_error(error);
                 // A majority is enough. `ask` signs in at the others once it needs them.
                 if !is_of_the_member(&error) {
@@ -214,7 +232,8 @@ impl Etcd {
     ) -> Result<T, StoreError> {
         let at = self.current.load(Relaxed);
         let member = &self.members[at % self.members.len()];
-        let asked = async { call(member.client().await?).await };
+        let cell = Arc::clone(&member.current());
+        let asked = async { call(member.client(&cell).await?).await };
         let answer = match timeout(self.response_timeout, asked).await {
             Ok(answer) => answer.map_err(failure::store_error),
             Err(_) => Err(StoreError::timeout()),
@@ -225,6 +244,10 @@ impl Etcd {
             // Of the calls that fail at the same member, only the first switches to the next one.
             let next = at.wrapping_add(1);
             let _ = self.current.compare_exchange(at, next, Relaxed, Relaxed);
+            // A slow member keeps its client: to sign in again would take it longer.
+            if error.is_unavailable() {
+                member.give_up(&cell);
+            }
         }
         answer
     }

@@ -68,6 +68,23 @@ async fn the_next_member_is_used_when_one_is_down_or_silent() {
     until_answered(&etcd).await;
 }
 
+/// A client is made in the runtime of its first call, and works as long as that one.
+#[test]
+fn a_runtime_that_ends_leaves_the_store_to_another() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    let server = servers::Etcd::start();
+    let etcd = runtime().block_on(async {
+        let etcd = connect(&[server.url()]).await.response_timeout(SIGN_IN);
+        until_answered(&etcd).await;
+        etcd
+    });
+    let errors = runtime().block_on(until_answered(&etcd));
+    assert!(errors.len() <= 1, "{errors:?}");
+}
+
 /// A password check takes tens of milliseconds, on an idle processor.
 const SIGN_IN: Duration = Duration::from_secs(10);
 
