@@ -239,6 +239,7 @@ fn while_blocked(look: &Decision, left: Duration, cost: u64) -> Decision {
         .with_remaining(0)
         .with_more_after(left)
         .with_reset_after(left.max(look.reset_after()))
+        .with_full_after(left.max(look.full_after()))
         .with_retry_after(wait)
         .of_block()
 }
