@@ -307,7 +307,7 @@ impl ChargeHandle {
     /// Returns the count of all bodies that respond to clones of the request: a layer that tries it
     /// again drops one before it gets the next.
     ///
-    /// Takes no charge. Settles when no body and no handle is left, unless a handle settles earlier.
+    /// Takes no charge. Settles when no body and no handle is left, unless a handle settled it.
     pub(crate) fn usage_of_bodies(&self) -> Usage {
         let count = || {
             Usage::new(Self {
