@@ -149,6 +149,9 @@ use crate::{
 /// A call that is dropped while it waits refunds the units that it took. If it asked the store
 /// for more than its own cost, a task takes in the answer, for later calls. If it asked for its
 /// cost alone, that may have been spent, as without leases.
+///
+/// A call that its caller keeps without polling it holds up other calls of its key for 250 ms at
+/// most. Then one of them asks the store.
 #[doc(alias("prefetch", "batch", "token server"))]
 #[must_use]
 pub struct Leased<S, Rule, C = LeaseClock> {

@@ -128,6 +128,9 @@ use crate::{
 ///
 /// A call that is dropped while it waits has taken nothing. One that the store decides may have
 /// been spent, as without this wrapper.
+///
+/// A call that the store decides and that its caller keeps without polling it holds up other calls
+/// of its key for four periods and the way of four answers. Then the store decides them.
 #[doc(alias("eventually consistent", "gossip", "async flush"))]
 #[must_use]
 pub struct Synced<S, Rule: Syncable, C = SystemClock> {

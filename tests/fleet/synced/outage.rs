@@ -192,7 +192,7 @@ async fn an_outage_is_told_to_many_keys_in_parts() {
     let mut calls: Vec<_> = (0..KEYS).map(call).collect();
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
-    // Their own turns count as none of the test's.
+    // The budget of a task would end the polls early.
     let all_wait = poll_fn(|_| {
         let cx = &mut Context::from_waker(&waker);
         let mut polls = calls.iter_mut().map(|call| call.as_mut().poll(cx));
