@@ -210,7 +210,7 @@ common_settings! {
     LeaseConfig { duration, max_cost }
     /// Sets the most keys with leases. Calls of further keys are decided by the store.
     ///
-    /// With a token bucket a key takes about 250 bytes, for as long as it is in use, and 570 if it
+    /// With a token bucket a key takes about 250 bytes, for as long as it is in use, and 580 if it
     /// holds leases. Beside them, each of this number of keys takes 16 to 32 bytes for its last
     /// call: a key takes its place with the second call within a lease duration.
     keys
