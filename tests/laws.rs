@@ -328,6 +328,7 @@ fn limiters_use_stores_by_their_traits() {
 fn what_nodes_decide_alone_is_pure() {
     let lease = [
         "fleet::lease",
+        "fleet::LeaseStats",
         "algorithm::FleetRule",
         "algorithm::Leasable",
         "algorithm::Step",
