@@ -42,7 +42,7 @@ pub(crate) use self::{
     schedule::{Due, MAX_DELTAS, Schedule, together},
     unsent::Unsent,
     view::{KeyView, ViewOutcome},
-    views::{Found, ViewEntry, Views},
+    views::{ViewEntry, Views},
 };
 
 /// The bound by which a node may decide alone.

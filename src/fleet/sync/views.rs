@@ -43,19 +43,8 @@ pub(crate) struct Views<E> {
     idle: Duration,
     /// Calls of keys that are not known.
     in_store: ByFingerprint<u32>,
-}
-
-/// The part of a call that is decided first: by whom.
-pub(crate) enum Found<'a, E> {
-    /// Its view decides.
-    Known(&'a mut E),
-    /// Its view decides, of which nothing is known yet.
-    Added(&'a mut E),
-    /// The store decides, because a node may not be ahead of it. The call has begun: see
-    /// [`Views::end_in_store`].
-    Store,
-    /// The store decides, because there is no room. The call has begun.
-    OverCapacity,
+    /// Calls for whose keys there was no room.
+    pub(in crate::fleet) over_capacity: u64,
 }
 
 impl<E: ViewEntry> Views<E> {
@@ -65,6 +54,7 @@ impl<E: ViewEntry> Views<E> {
             known: Keys::new(most),
             idle,
             in_store: ByFingerprint::default(),
+            over_capacity: 0,
         }
     }
 
@@ -89,7 +79,9 @@ impl<E: ViewEntry> Views<E> {
         Some((entry, is_new))
     }
 
-    /// Returns who decides a call.
+    /// Returns the entry whose view decides a call, and `true` if it was added; `None` if the store
+    /// decides, because a node may not be ahead of it, or because there is no room. Then the call
+    /// has begun: see [`end_in_store`](Self::end_in_store).
     #[inline]
     pub(crate) fn find(
         &mut self,
@@ -97,22 +89,19 @@ impl<E: ViewEntry> Views<E> {
         bound: &Bound,
         now: Timestamp,
         entry: impl FnOnce() -> E,
-    ) -> Found<'_, E> {
+    ) -> Option<(&mut E, bool)> {
         if bound.most == 0 && self.is_left_to_store(fingerprint, bound) {
-            return Found::Store;
+            return None;
         }
         if self.known.is_full() && !self.known.contains(fingerprint) {
             self.forget_idle(now, LOOKS_OF_CALL);
             if self.known.is_full() {
+                self.over_capacity += 1;
                 self.begin_in_store(fingerprint);
-                return Found::OverCapacity;
+                return None;
             }
         }
-        match self.get_or_add(fingerprint, now, entry) {
-            Some((entry, true)) => Found::Added(entry),
-            Some((entry, false)) => Found::Known(entry),
-            None => Found::OverCapacity,
-        }
+        self.get_or_add(fingerprint, now, entry)
     }
 
     /// Looks at so many keys at most, and forgets those that are idle. Returns the instant at which
@@ -198,23 +187,19 @@ mod tests {
     fn calls_in_the_store_outlive_accounts() {
         let view = || KeyView::new(TokenBucket::per_second(10), NOW);
         let mut views = Views::new(1, Duration::MAX);
-        assert!(matches!(
-            views.find(7, &bound(5), NOW, view),
-            Found::Added(_)
-        ));
-        assert!(matches!(
-            views.find(1, &bound(5), NOW, view),
-            Found::OverCapacity
-        ));
+        let added = views.find(7, &bound(5), NOW, view);
+        assert!(added.is_some_and(|(_, is_new)| is_new));
+        assert!(views.find(1, &bound(5), NOW, view).is_none());
+        assert_eq!(views.over_capacity, 1);
         assert!(views.remove(7).is_some());
-        assert!(matches!(views.find(1, &bound(0), NOW, view), Found::Store));
-        let Found::Added(first) = views.find(1, &bound(5), NOW, view) else {
+        assert!(views.find(1, &bound(0), NOW, view).is_none());
+        let Some((first, true)) = views.find(1, &bound(5), NOW, view) else {
             panic!("there is room");
         };
         assert_eq!(first.in_store, 2);
         assert!(views.remove(1).is_some());
         views.begin_in_store(1);
-        let Found::Added(second) = views.find(1, &bound(5), NOW, view) else {
+        let Some((second, true)) = views.find(1, &bound(5), NOW, view) else {
             panic!("there is room");
         };
         assert_eq!(second.in_store, 3);
@@ -223,11 +208,12 @@ mod tests {
             assert_eq!(view.in_store, left);
         }
         for calls in 1..3 {
-            assert!(matches!(views.find(1, &bound(0), NOW, view), Found::Store));
+            assert!(views.find(1, &bound(0), NOW, view).is_none());
             assert_eq!(views.get(1).map(|view| view.in_store), Some(calls));
         }
         assert!(views.remove(1).is_some());
-        assert!(matches!(views.find(1, &bound(0), NOW, view), Found::Store));
+        assert!(views.find(1, &bound(0), NOW, view).is_none());
+        assert_eq!(views.over_capacity, 1);
         assert!((0..3).all(|_| views.end_in_store(1).is_none()));
         assert!(
             views.in_store.is_empty(),

@@ -13,16 +13,16 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{
-    keys::{KeyEntry, Shard, ShardSchedule},
+    keys::{KeyEntry, Shard, ShardSchedule, WaitingCall},
     push::{SyncedParts, is_unreachable},
 };
 use crate::{
     algorithm::Syncable,
     decision::{Decision, Decisions, Position},
     fleet::{
-        keys::{Answered, Shards},
+        keys::Shards,
         shared::{FleetClock, LateStore},
-        sync::{Bound, Found, KeyView, ViewOutcome},
+        sync::{Bound, KeyView, ViewOutcome},
         tasks::sweep,
     },
     store::{Ask, OwnedAsks, Settlement, StoreError, ask::policies},
@@ -34,22 +34,21 @@ const PATIENCE: usize = 4;
 /// The most times that it waits for that.
 const MOST_WAITS: usize = 64;
 
-/// The outcome of a call.
-pub(super) enum Outcome<S, Rule: Syncable, C> {
-    Decided(Decisions),
+/// The outcome of a call, or of one of its asks.
+pub(super) enum Outcome<Made, Begun> {
+    Decided(Made),
     /// The key has to be pushed or pulled first.
     Wait(WaitingCall),
-    Store(InStore<S, Rule, C>),
-    Unreachable,
-    /// The rule is not one by which a node may decide alone.
-    Unsupported(StoreError),
+    Store(Begun),
 }
 
-/// A call that waits for the store.
-pub(super) struct WaitingCall {
-    answer: Answered,
-    schedule: Arc<ShardSchedule>,
-}
+/// The outcome of a call. It fails if the store cannot be reached and the node may not decide, or
+/// if the rule is not one by which a node may decide alone.
+type CallOutcome<S, Rule, C> = Result<Outcome<Decisions, InStore<S, Rule, C>>, StoreError>;
+
+/// The outcome of an ask: the decision, and `true` if it was made offline; or `true` if the store
+/// decides and the call has begun, `false` if this node never admits calls under such a rule.
+type AskOutcome = Result<Outcome<(Decision, bool), bool>, StoreError>;
 
 /// A call that the store decides. Nothing is admitted here for its keys until it is dropped.
 pub(super) struct InStore<S, Rule: Syncable, C> {
@@ -66,26 +65,6 @@ impl<S, Rule: Syncable, C> Drop for InStore<S, Rule, C> {
             }
         }
     }
-}
-
-/// A decision that was made here.
-struct Decided {
-    decision: Decision,
-    is_offline: bool,
-    /// The schedule of the key if no task serves it.
-    unserved: Option<Arc<ShardSchedule>>,
-}
-
-/// The outcome of one ask.
-enum AskOutcome {
-    Decided(Decided),
-    Wait(WaitingCall),
-    /// The store decides, and the call has begun.
-    Store,
-    /// The store decides, and this node never admits calls under such a rule.
-    StoreAlways,
-    Unreachable,
-    Unsupported(StoreError),
 }
 
 /// An ask with the rule as its key meets it.
@@ -132,31 +111,26 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         self: &Arc<Self>,
         asks: &[Ask<'_, Rule>],
         must_ask: bool,
-    ) -> Outcome<S, Rule, C> {
+    ) -> CallOutcome<S, Rule, C> {
         let now = self.now();
         let [ask] = asks else {
             return self.acquire_all(asks, (now, must_ask));
         };
         let asked = self.asked(ask);
         let mut shard = self.keys.table.shard(asked.fingerprint);
-        let part = self.part(&mut shard, &asked, (now, must_ask), true);
-        if let AskOutcome::Decided(decided) = &part {
-            shard.counts.add(&decided.decision, decided.is_offline);
-        }
-        drop(shard);
-        match part {
-            AskOutcome::Decided(Decided {
-                decision, unserved, ..
-            }) => {
-                self.serve_all(unserved);
-                Outcome::Decided(ask.charged(decision).into())
-            }
-            AskOutcome::Wait(waiting) => Outcome::Wait(waiting),
-            AskOutcome::Store => Outcome::Store(self.in_store([asked.fingerprint])),
-            AskOutcome::StoreAlways => Outcome::Store(self.in_store([])),
-            AskOutcome::Unreachable => Outcome::Unreachable,
-            AskOutcome::Unsupported(error) => Outcome::Unsupported(error),
-        }
+        Ok(
+            match self.part(&mut shard, &asked, (now, must_ask), true)? {
+                Outcome::Decided((decision, is_offline)) => {
+                    shard.count(&decision, is_offline);
+                    drop(shard);
+                    Outcome::Decided(ask.charged(decision).into())
+                }
+                Outcome::Wait(waiting) => Outcome::Wait(waiting),
+                Outcome::Store(has_begun) => {
+                    Outcome::Store(self.in_store(has_begun.then_some(asked.fingerprint)))
+                }
+            },
+        )
     }
 
     /// Calls that have begun in the store.
@@ -167,19 +141,10 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         }
     }
 
-    /// Lets tasks serve schedules that have none.
-    fn serve_all(self: &Arc<Self>, schedules: impl IntoIterator<Item = Arc<ShardSchedule>>) {
-        for schedule in schedules {
-            // Without a runtime the units stay here until a call has one: the node is never further
-            // ahead than it may be.
-            let _ = self.serve(&schedule);
-        }
-    }
-
     /// Decides one ask as far as that is possible without the store.
     #[inline]
     fn part(
-        &self,
+        self: &Arc<Self>,
         shard: &mut Shard<Rule>,
         asked: &KeyedAsk<'_, Rule>,
         (now, must_ask): (Timestamp, bool),
@@ -192,51 +157,41 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         let mut bound = shard.bound(rule, self.nodes.number(), &self.config);
         if !shard.is_syncable() {
             return match rule.check_sync() {
-                Err(error) if !self.config.is_exact() => {
-                    AskOutcome::Unsupported(StoreError::unsupported(error))
-                }
-                _ => AskOutcome::StoreAlways,
+                Err(error) if !self.config.is_exact() => Err(StoreError::unsupported(error)),
+                _ => Ok(Outcome::Store(false)),
             };
         }
         if self.is_off() {
             (bound.most, bound.is_closed) = (0, self.is_closed());
         }
         let entry = || KeyEntry::new((ask, rule), now, self.schedule(ask.policy(), ask.key()));
-        let known = match shard.views.find(*fingerprint, &bound, now, entry) {
-            Found::Known(known) => known,
-            Found::Added(known) => {
-                self.added(known, asked, now, &bound);
-                if is_only && known.begin_in_store() {
-                    return AskOutcome::Store;
-                }
-                known
-            }
-            Found::Store => return AskOutcome::Store,
-            Found::OverCapacity => {
-                self.keys.counters.over_capacity.add(1);
-                return AskOutcome::Store;
-            }
+        let found = shard.views.find(*fingerprint, &bound, now, entry);
+        let Some((known, is_new)) = found else {
+            return Ok(Outcome::Store(true));
         };
+        if is_new {
+            self.added(known, asked, now, &bound);
+            // While another call to the store is under way, the key does not ask for its state.
+            if is_only && known.schedule.is_syncing() && !known.view.knows() {
+                known.view.begin_in_store();
+                return Ok(Outcome::Store(true));
+            }
+        }
         let call = (ask.cost(), must_ask);
         // Not by `with`: it would copy the decision.
         let tried = known.view.acquire(rule, now, call, &bound);
         known.reschedule(*fingerprint);
-        match tried {
+        Ok(match tried {
             ViewOutcome::Decided(decision) => {
-                let is_served = known.schedule.task.is_running();
-                AskOutcome::Decided(Decided {
-                    decision,
-                    is_offline: known.view.is_offline(),
-                    unserved: (!is_served).then(|| Arc::clone(&known.schedule)),
-                })
+                // Without a runtime the units stay here until a call has one: the node is never
+                // further ahead than it may be.
+                let _ = self.serve(&known.schedule);
+                Outcome::Decided((decision, known.view.is_offline()))
             }
-            ViewOutcome::Sync => AskOutcome::Wait(WaitingCall {
-                answer: known.wait(),
-                schedule: Arc::clone(&known.schedule),
-            }),
-            ViewOutcome::Store => AskOutcome::Store,
-            ViewOutcome::Unreachable => AskOutcome::Unreachable,
-        }
+            ViewOutcome::Sync => Outcome::Wait(known.wait()),
+            ViewOutcome::Store => Outcome::Store(true),
+            ViewOutcome::Unreachable => return Err(no_part(self.is_closed())),
+        })
     }
 
     /// Begins with a key that was added.
@@ -260,11 +215,11 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         self: &Arc<Self>,
         asks: &[Ask<'_, Rule>],
         (now, must_ask): (Timestamp, bool),
-    ) -> Outcome<S, Rule, C> {
+    ) -> CallOutcome<S, Rule, C> {
         let all: SmallVec<[_; 2]> = asks.iter().map(|ask| self.asked(ask)).collect();
         let fingerprints = all.iter().map(|asked| asked.fingerprint);
         let mut shards = self.keys.table.shards(fingerprints);
-        let mut all_decided: SmallVec<[Decided; 2]> = SmallVec::new();
+        let mut all_decided: SmallVec<[(Decision, bool); 2]> = SmallVec::new();
         let mut former: SmallVec<[Option<KeyView<Rule>>; 2]> = SmallVec::new();
         let mut otherwise = None;
         for asked in &all {
@@ -272,17 +227,17 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
             let before = shard.get(asked.fingerprint);
             former.push(before.map(|known| known.view.clone()));
             match self.part(shard, asked, (now, must_ask), false) {
-                AskOutcome::Decided(decided) => all_decided.push(decided),
+                Ok(Outcome::Decided(decided)) => all_decided.push(decided),
                 part => {
                     otherwise = Some(part);
                     break;
                 }
             }
         }
-        let mut decisions = all_decided.iter().map(|decided| decided.decision);
-        let is_admitted = decisions.all(|decision| decision.is_admitted());
+        let mut decisions = all_decided.iter().map(|(decision, _)| decision);
+        let is_admitted = decisions.all(Decision::is_admitted);
         if otherwise.is_some() || !is_admitted {
-            if let Some(AskOutcome::Store) = otherwise
+            if let Some(Ok(Outcome::Store(true))) = otherwise
                 && let Some(asked) = all.get(former.len() - 1)
             {
                 // It begins again with the others.
@@ -304,33 +259,27 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
             }
         }
         match otherwise {
-            Some(AskOutcome::Wait(waiting)) => return Outcome::Wait(waiting),
-            Some(AskOutcome::Store | AskOutcome::StoreAlways) => {
-                return self.begin_in_store(&all, &mut shards, (now, must_ask));
+            Some(Ok(Outcome::Wait(waiting))) => return Ok(Outcome::Wait(waiting)),
+            Some(Ok(Outcome::Store(_))) => {
+                return Ok(self.begin_in_store(&all, &mut shards, (now, must_ask)));
             }
-            Some(AskOutcome::Unreachable) => return Outcome::Unreachable,
-            Some(AskOutcome::Unsupported(error)) => return Outcome::Unsupported(error),
-            Some(AskOutcome::Decided(_)) | None => {}
+            Some(Err(error)) => return Err(error),
+            Some(Ok(Outcome::Decided(_))) | None => {}
         }
-        for (asked, decided) in all.iter().zip(&mut all_decided) {
+        for (asked, (decision, is_offline)) in all.iter().zip(&mut all_decided) {
             let shard = shards.of(asked.fingerprint);
             if !is_admitted
-                && decided.decision.is_admitted()
+                && decision.is_admitted()
                 && let Some(known) = shard.get(asked.fingerprint)
                 && let Some(look) = known.view.look(asked.rule(), now)
             {
-                decided.decision = look;
+                *decision = look;
             }
-            shard.counts.add(&decided.decision, decided.is_offline);
+            shard.count(decision, *is_offline);
         }
         drop(shards);
-        let decisions: Decisions = all_decided.iter().map(|decided| decided.decision).collect();
-        self.serve_all(
-            all_decided
-                .into_iter()
-                .filter_map(|decided| decided.unserved),
-        );
-        Outcome::Decided(decisions.of_policies(policies(asks)))
+        let decisions: Decisions = all_decided.iter().map(|(decision, _)| *decision).collect();
+        Ok(Outcome::Decided(decisions.of_policies(policies(asks))))
     }
 
     /// Begins a call of several asks that the store decides.
@@ -339,7 +288,7 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         all: &[KeyedAsk<'_, Rule>],
         shards: &mut Shards<'_, Shard<Rule>>,
         (now, must_ask): (Timestamp, bool),
-    ) -> Outcome<S, Rule, C> {
+    ) -> Outcome<Decisions, InStore<S, Rule, C>> {
         let lacks = |asked: &&KeyedAsk<'_, Rule>| {
             let known = shards.of(asked.fingerprint).get(asked.fingerprint);
             known.is_some_and(|known| !known.view.may_begin_in_store())
@@ -356,10 +305,7 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
             }
             if let Some(known) = shards.of(lacking.fingerprint).get(lacking.fingerprint) {
                 known.with(lacking.fingerprint, |view| view.make_due(now));
-                return Outcome::Wait(WaitingCall {
-                    answer: known.wait(),
-                    schedule: Arc::clone(&known.schedule),
-                });
+                return Outcome::Wait(known.wait());
             }
         }
         for KeyedAsk { fingerprint, .. } in all {
@@ -424,21 +370,20 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
     pub(super) async fn decide(
         self: Arc<Self>,
         asks: OwnedAsks<Rule>,
-        mut outcome: Outcome<S, Rule, C>,
+        mut outcome: CallOutcome<S, Rule, C>,
     ) -> Result<Decisions, StoreError> {
         let mut failure: Option<(Arc<ShardSchedule>, StoreError)> = None;
         // A new key waits first, so most calls need not look whether there is one.
         sweep(&self);
         for waits in 1..=MOST_WAITS {
             match outcome {
-                Outcome::Decided(decisions) => return Ok(decisions),
-                Outcome::Store(in_store) => return self.ask_store(asks, in_store).await,
-                Outcome::Unreachable => {
-                    let error = failure.map(|(_, error)| error);
-                    return Err(error.unwrap_or_else(|| no_part(self.is_closed())));
+                Ok(Outcome::Decided(decisions)) => return Ok(decisions),
+                Ok(Outcome::Store(in_store)) => return self.ask_store(asks, in_store).await,
+                Err(error) => {
+                    let failure = failure.filter(|_| !error.is_unsupported());
+                    return Err(failure.map_or(error, |(_, error)| error));
                 }
-                Outcome::Unsupported(error) => return Err(error),
-                Outcome::Wait(WaitingCall { answer, schedule }) => {
+                Ok(Outcome::Wait((answer, schedule))) => {
                     // A key of the call needs the store, and its part of it cannot be reached.
                     let is_down = |(failed, _): &mut (_, _)| {
                         Arc::ptr_eq(failed, &schedule) && schedule.is_down()
@@ -533,9 +478,9 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         let outcome = self.acquire(asks, false);
         sweep(self);
         match outcome {
-            Outcome::Decided(decisions) => Ok(decisions),
-            Outcome::Unsupported(error) => Err(error),
-            Outcome::Wait(_) | Outcome::Store(_) | Outcome::Unreachable => Err(error),
+            Ok(Outcome::Decided(decisions)) => Ok(decisions),
+            Err(unsupported) if unsupported.is_unsupported() => Err(unsupported),
+            _ => Err(error),
         }
     }
 }

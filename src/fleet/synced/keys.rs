@@ -14,7 +14,7 @@ use crate::{
     algorithm::{StateKind, Syncable},
     decision::Decision,
     fleet::{
-        SyncConfig,
+        SyncConfig, SyncStats,
         config::Common,
         keys::{Answered, KeyTable, LOOKS_OF_ROUND, Waiting},
         stats::RecentMost,
@@ -55,7 +55,6 @@ pub(super) struct KeyViews<Rule: Syncable> {
 pub(super) struct SyncCounters {
     pub(super) waited: Counter,
     pub(super) in_store: Counter,
-    pub(super) over_capacity: Counter,
     pub(super) dropped: Counter,
     pub(super) syncs: Counter,
     pub(super) failed: Counter,
@@ -68,16 +67,12 @@ pub(super) struct SyncCounters {
 pub(super) struct Shard<Rule: Syncable> {
     pub(super) views: Views<KeyEntry<Rule>>,
     pub(super) last_rule: Option<RuleBound<Rule>>,
-    pub(super) counts: SyncCounts,
+    /// Calls that were decided here.
+    pub(super) counts: SyncStats,
 }
 
-/// Calls that were decided here.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SyncCounts {
-    pub(super) admitted: u64,
-    pub(super) refused: u64,
-    pub(super) offline: u64,
-}
+/// A call that waits for the store: the answer, and the keys with which its key is pushed.
+pub(super) type WaitingCall = (Answered, Arc<ShardSchedule>);
 
 /// The view of a key under rules of one kind, and the calls that wait for it.
 pub(super) struct KeyEntry<Rule: Syncable> {
@@ -104,23 +99,13 @@ pub(super) struct RuleBound<Rule> {
     is_syncable: bool,
 }
 
-impl SyncCounts {
-    pub(super) fn add(&mut self, decision: &Decision, is_offline: bool) {
-        self.offline += u64::from(is_offline);
-        match decision.is_admitted() {
-            true => self.admitted += 1,
-            false => self.refused += 1,
-        }
-    }
-}
-
 impl<Rule: Syncable> KeyViews<Rule> {
     pub(super) fn new<C>(config: &SyncConfig<C>, cannot_sync: bool) -> Self {
         let Common { keys, seed, .. } = config.common;
         let shard = |most| Shard {
             views: Views::new(most, config.idle()),
             last_rule: None,
-            counts: SyncCounts::default(),
+            counts: SyncStats::default(),
         };
         Self {
             table: KeyTable::new(keys, seed, shard),
@@ -246,6 +231,16 @@ impl<Rule: Syncable> Shard<Rule> {
         self.views.get(fingerprint)
     }
 
+    /// Counts a call that was decided here.
+    #[inline]
+    pub(super) fn count(&mut self, decision: &Decision, is_offline: bool) {
+        self.counts.offline += u64::from(is_offline);
+        match decision.is_admitted() {
+            true => self.counts.admitted += 1,
+            false => self.counts.refused += 1,
+        }
+    }
+
     /// Returns what is known of a key, if it is of this generation.
     pub(super) fn get_of(
         &mut self,
@@ -345,22 +340,10 @@ impl<Rule: Syncable> KeyEntry<Rule> {
         self.schedule.change(fingerprint, Due::NEVER, self.noted);
     }
 
-    /// Begins the first call of a new key in the store, if another call to it is under way. Returns
-    /// `false` if there is none, so that the key may ask for its state.
-    #[cold]
-    pub(super) fn begin_in_store(&mut self) -> bool {
-        let is_busy = self.schedule.is_syncing() && !self.view.knows();
-        let begins = is_busy && self.view.may_begin_in_store();
-        if begins {
-            self.view.begin_in_store();
-        }
-        begins
-    }
-
     /// Waits for the store.
-    pub(super) fn wait(&mut self) -> Answered {
+    pub(super) fn wait(&mut self) -> WaitingCall {
         self.schedule.hurry.notify_one();
-        self.behind.waiting.wait()
+        (self.behind.waiting.wait(), Arc::clone(&self.schedule))
     }
 }
 

@@ -302,9 +302,8 @@ where
             return answer;
         }
         match inner.acquire(asks, false) {
-            Outcome::Decided(decisions) => Check::Ready(Ok(decisions)),
-            Outcome::Unsupported(error) => Check::Ready(Err(error)),
-            Outcome::Store(in_store) => {
+            Ok(Outcome::Decided(decisions)) => Check::Ready(Ok(decisions)),
+            Ok(Outcome::Store(in_store)) => {
                 let asks = OwnedAsks::new(asks);
                 Check::Pending(Box::pin(Arc::clone(inner).ask_store(asks, in_store)))
             }

@@ -116,7 +116,6 @@ impl<S, Rule: Syncable, C> SyncedParts<S, Rule, C> {
         let mut stats = SyncStats {
             waited: counters.waited.get(),
             in_store: counters.in_store.get(),
-            over_capacity: counters.over_capacity.get(),
             syncs: counters.syncs.get(),
             failed: counters.failed.get() + self.nodes.failed.get(),
             pushed: counters.pushed.get(),
@@ -128,10 +127,10 @@ impl<S, Rule: Syncable, C> SyncedParts<S, Rule, C> {
         };
         let (mut shares, mut all_shares, mut rules) = (0, 0, Vec::new());
         for shard in self.keys.table.each() {
-            let counts = shard.counts;
-            stats.admitted += counts.admitted;
-            stats.refused += counts.refused;
-            stats.offline += counts.offline;
+            stats.admitted += shard.counts.admitted;
+            stats.refused += shard.counts.refused;
+            stats.offline += shard.counts.offline;
+            stats.over_capacity += shard.views.over_capacity;
             if let Some(RuleBound { rule, bound, .. }) = &shard.last_rule {
                 stats.overshoot_bound = stats.overshoot_bound.max(overshoot(bound));
                 rules.push(rule.clone());

@@ -7,7 +7,7 @@ use crate::{
     algorithm::Syncable,
     decision::{Charge, Cost},
     fleet::sync::{
-        Found, KeyView, Unsent, ViewOutcome,
+        KeyView, Unsent, ViewOutcome,
         proof::{meter::Admission, network::Broken},
     },
     time::Timestamp,
@@ -31,20 +31,18 @@ impl<R: Syncable> Fleet<'_, R> {
             return;
         }
         let views = &mut self.nodes[node].views;
-        let view = match views.find(place, &bound, now, || KeyView::new(own.clone(), now)) {
-            Found::Known(view) | Found::Added(view) => view,
-            Found::Store | Found::OverCapacity => {
-                let is_untraced = self.network.broken == Broken::ForgetsCalls;
-                if is_untraced {
-                    let _ = views.end_in_store(place);
-                }
-                if self.network.broken == Broken::ForgetsView {
-                    let _ = views.remove(place);
-                }
-                let message = self.send(node, key, Purpose::Call(rule, cost));
-                self.sent[message].is_untraced = is_untraced;
-                return;
+        let found = views.find(place, &bound, now, || KeyView::new(own.clone(), now));
+        let Some((view, _)) = found else {
+            let is_untraced = self.network.broken == Broken::ForgetsCalls;
+            if is_untraced {
+                let _ = views.end_in_store(place);
             }
+            if self.network.broken == Broken::ForgetsView {
+                let _ = views.remove(place);
+            }
+            let message = self.send(node, key, Purpose::Call(rule, cost));
+            self.sent[message].is_untraced = is_untraced;
+            return;
         };
         if self.network.broken == Broken::AdmitsBesideStore {
             while view.in_store > 0 {
