@@ -105,6 +105,12 @@ impl<E> Keys<E> {
         Some((entry, *generation))
     }
 
+    /// Returns the entry of a key if it is of this generation, or of any.
+    pub(super) fn get_of(&mut self, fingerprint: u64, generation: Option<u64>) -> Option<&mut E> {
+        let (entry, of) = self.get_with_generation(fingerprint)?;
+        generation.is_none_or(|asked| asked == of).then_some(entry)
+    }
+
     /// Returns the entry of a key, and `true` if it was added, to be looked at then; `None` if
     /// there is no room.
     #[inline]

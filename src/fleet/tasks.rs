@@ -96,16 +96,12 @@ impl Running {
     }
 
     /// Ends the task, unless something was wanted since it [began](Self::begin).
-    pub(super) fn end(mut self) -> Result<(), Self> {
-        let ended =
-            self.state
-                .flags
-                .compare_exchange(IS_RUNNING, 0, Ordering::AcqRel, Ordering::Acquire);
+    /// Returns `true` if it has ended.
+    pub(super) fn end(&mut self) -> bool {
+        let (flags, order) = (&self.state.flags, Ordering::AcqRel);
+        let ended = flags.compare_exchange(IS_RUNNING, 0, order, Ordering::Acquire);
         self.has_ended = ended.is_ok();
-        match ended {
-            Ok(_) => Ok(()),
-            Err(_) => Err(self),
-        }
+        self.has_ended
     }
 
     /// Sleeps for `time`, or until the [`OneTask`] is dropped.
@@ -170,13 +166,8 @@ where
         let wait = match next {
             Some(next) if next <= now => PAUSE,
             Some(next) => next.saturating_since(now).clamp(SHORTEST, LONGEST),
-            None => match running.end() {
-                Ok(()) => return,
-                Err(again) => {
-                    running = again;
-                    continue;
-                }
-            },
+            None if running.end() => return,
+            None => continue,
         };
         running.sleep(wait).await;
     }
@@ -197,14 +188,14 @@ mod tests {
             std::future::ready(())
         };
         task.spawn(send).unwrap();
-        let running = receiver.try_recv().unwrap();
+        let mut running = receiver.try_recv().unwrap();
         assert!(task.is_running() && !task.is_due());
         task.spawn(|_| async { panic!("there is a task") }).unwrap();
         running.begin();
         task.want();
-        let running = running.end().unwrap_err();
+        assert!(!running.end());
         running.begin();
-        assert!(running.end().is_ok());
+        assert!(running.end());
         assert!(!task.is_running() && !task.is_due());
     }
 

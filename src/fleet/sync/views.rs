@@ -18,12 +18,10 @@ use crate::{
 pub(crate) trait ViewEntry {
     type Rule: Syncable;
 
-    fn view(&self) -> &KeyView<Self::Rule>;
-
-    fn view_mut(&mut self) -> &mut KeyView<Self::Rule>;
+    fn view(&mut self) -> &mut KeyView<Self::Rule>;
 
     /// Returns `true` if nothing is lost when the entry is dropped.
-    fn is_settled(&self) -> bool {
+    fn is_settled(&mut self) -> bool {
         self.view().is_settled()
     }
 
@@ -74,7 +72,7 @@ impl<E: ViewEntry> Views<E> {
         let idle_at = now.saturating_add(self.idle);
         let (entry, is_new) = self.known.get_or_add(fingerprint, idle_at, entry)?;
         if is_new && let Some(calls) = self.in_store.remove(&fingerprint) {
-            entry.view_mut().in_store = calls;
+            entry.view().in_store = calls;
         }
         Some((entry, is_new))
     }
@@ -132,7 +130,7 @@ impl<E: ViewEntry> Views<E> {
             self.begin_in_store(fingerprint);
             return true;
         };
-        let view = entry.view_mut();
+        let view = entry.view();
         let is_alone = view.is_offline() && !bound.is_closed;
         let may_begin = !is_alone && view.unsynced() == 0;
         if may_begin {
@@ -161,7 +159,7 @@ impl<E: ViewEntry> Views<E> {
     /// key.
     pub(crate) fn end_in_store(&mut self, fingerprint: u64) -> Option<&mut E> {
         if let Some(entry) = self.known.get(fingerprint) {
-            entry.view_mut().end_in_store();
+            entry.view().end_in_store();
             return Some(entry);
         }
         if let hash_map::Entry::Occupied(mut calls) = self.in_store.entry(fingerprint) {

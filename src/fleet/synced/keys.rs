@@ -241,16 +241,6 @@ impl<Rule: Syncable> Shard<Rule> {
         }
     }
 
-    /// Returns what is known of a key, if it is of this generation.
-    pub(super) fn get_of(
-        &mut self,
-        fingerprint: u64,
-        generation: u64,
-    ) -> Option<&mut KeyEntry<Rule>> {
-        let (known, of) = self.views.known.get_with_generation(fingerprint)?;
-        (of == generation).then_some(known)
-    }
-
     /// Removes a key. Returns the units that the store may not know.
     pub(super) fn remove(&mut self, fingerprint: u64) -> u64 {
         let known = self.views.remove(fingerprint);
@@ -262,16 +252,11 @@ impl<Rule: Syncable> ViewEntry for KeyEntry<Rule> {
     type Rule = Rule;
 
     #[inline]
-    fn view(&self) -> &KeyView<Rule> {
-        &self.view
-    }
-
-    #[inline]
-    fn view_mut(&mut self) -> &mut KeyView<Rule> {
+    fn view(&mut self) -> &mut KeyView<Rule> {
         &mut self.view
     }
 
-    fn is_settled(&self) -> bool {
+    fn is_settled(&mut self) -> bool {
         self.view.is_settled() && self.behind.waiting.is_empty()
     }
 

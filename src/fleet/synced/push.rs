@@ -34,7 +34,7 @@ pub(super) type SyncedParts<S, Rule, C> = Shared<S, KeyViews<Rule>, SyncConfig<C
 /// for.
 struct KeyPush<Rule> {
     fingerprint: u64,
-    generation: u64,
+    generation: Option<u64>,
     policy: Policy,
     key: Key,
     rule: Rule,
@@ -85,7 +85,7 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> Drop for Pushing<'_, S,
             let now = self.inner.now();
             for pushed in &self.pushed {
                 self.inner
-                    .failed(pushed.fingerprint, Some(pushed.generation), now, &Ok(()));
+                    .failed(pushed.fingerprint, pushed.generation, now, &Ok(()));
             }
         }
     }
@@ -233,7 +233,7 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
             let unsent = known.view.send(now, &mut number).iter().cloned().collect();
             let pushed = KeyPush {
                 fingerprint,
-                generation,
+                generation: Some(generation),
                 policy: known.behind.owner.0.clone(),
                 key: known.behind.owner.1,
                 rule: known.view.rule().clone(),
@@ -302,7 +302,7 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
                 let is_unreachable = is_unreachable(&error);
                 let result = Err(error);
                 for pushed in pushed {
-                    self.failed(pushed.fingerprint, Some(pushed.generation), now, &result);
+                    self.failed(pushed.fingerprint, pushed.generation, now, &result);
                 }
                 if is_unreachable {
                     schedule.is_down.store(true, Ordering::Relaxed);
@@ -353,8 +353,7 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
                     });
                     // The other keys were answered, so the store can be reached.
                     is_whole = false;
-                    let generation = Some(pushed.generation);
-                    self.failed(pushed.fingerprint, generation, now, &Err(error));
+                    self.failed(pushed.fingerprint, pushed.generation, now, &Err(error));
                     continue;
                 }
             };
@@ -362,7 +361,8 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
             let mut shard = self.keys.table.shard(pushed.fingerprint);
             let bound = shard.bound(&pushed.rule, self.nodes.number(), &self.config);
             // After a reset it is another view, and the units were counted as dropped.
-            let Some(known) = shard.get_of(pushed.fingerprint, pushed.generation) else {
+            let known = &mut shard.views.known;
+            let Some(known) = known.get_of(pushed.fingerprint, pushed.generation) else {
                 continue;
             };
             let others = known.with(pushed.fingerprint, |view| {
@@ -379,7 +379,8 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
     /// the key.
     fn leave_to_store(&self, pushed: &KeyPush<Rule>, now: Timestamp, taken_in: u64) {
         let mut shard = self.keys.table.shard(pushed.fingerprint);
-        let Some(known) = shard.get_of(pushed.fingerprint, pushed.generation) else {
+        let known = &mut shard.views.known;
+        let Some(known) = known.get_of(pushed.fingerprint, pushed.generation) else {
             return;
         };
         let until = now.saturating_add(self.config.idle());
@@ -400,9 +401,8 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
         result: &Result<(), StoreError>,
     ) {
         let mut shard = self.keys.table.shard(fingerprint);
-        let known = shard.views.known.get_with_generation(fingerprint);
-        let known = known.filter(|(_, of)| generation.is_none_or(|generation| *of == generation));
-        let Some(rule) = known.map(|(known, _)| known.view.rule().clone()) else {
+        let known = shard.views.known.get_of(fingerprint, generation);
+        let Some(rule) = known.map(|known| known.view.rule().clone()) else {
             return;
         };
         let bound = shard.bound(&rule, self.nodes.number(), &self.config);

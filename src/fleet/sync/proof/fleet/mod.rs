@@ -120,11 +120,7 @@ struct Setting {
 impl<R: Syncable> ViewEntry for KeyView<R> {
     type Rule = R;
 
-    fn view(&self) -> &KeyView<R> {
-        self
-    }
-
-    fn view_mut(&mut self) -> &mut KeyView<R> {
+    fn view(&mut self) -> &mut KeyView<R> {
         self
     }
 }
