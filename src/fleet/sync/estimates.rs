@@ -79,17 +79,11 @@ impl StoreClock {
 /// them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Traffic {
-    /// Those since an instant.
-    late: Units,
+    /// Those since an instant: its own, and those of the others.
+    late: [u64; 2],
     since: Timestamp,
     /// Those of the periods before it, of which each counts three quarters of the next one.
-    earlier: Units,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Units {
-    own: u64,
-    others: u64,
+    earlier: [u64; 2],
 }
 
 impl Traffic {
@@ -97,21 +91,21 @@ impl Traffic {
     const LEAST: u64 = 50;
 
     /// Takes in what was admitted between two answers; `None` if that is not known.
-    pub(super) fn note(&mut self, now: Timestamp, units: Option<(u64, u64)>, period: Duration) {
+    pub(super) fn note(&mut self, now: Timestamp, units: Option<[u64; 2]>, period: Duration) {
         if now.saturating_since(self.since) >= period {
-            let fold = |sum: u64, late| (sum - sum.div_ceil(4)).saturating_add(late);
-            self.earlier.own = fold(self.earlier.own, self.late.own);
-            self.earlier.others = fold(self.earlier.others, self.late.others);
-            (self.since, self.late) = (now, Units::default());
+            for (sum, late) in self.earlier.iter_mut().zip(self.late) {
+                *sum = (*sum - sum.div_ceil(4)).saturating_add(late);
+            }
+            (self.since, self.late) = (now, [0; 2]);
         }
-        let (own, others) = units.unwrap_or_default();
-        self.late.own = self.late.own.saturating_add(own);
-        self.late.others = self.late.others.saturating_add(others);
+        for (sum, more) in self.late.iter_mut().zip(units.unwrap_or_default()) {
+            *sum = sum.saturating_add(more);
+        }
     }
 
     /// Returns the part of this node in thousandths; `None` if it admits too little to tell.
     pub(super) fn share_permille(&self) -> Option<u64> {
-        let Units { own, others } = self.earlier;
+        let [own, others] = self.earlier;
         if own < 4 * Self::LEAST {
             return None;
         }

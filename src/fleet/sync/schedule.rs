@@ -1,7 +1,7 @@
 //! Which keys are due, and when.
 //!
 //! Due keys lie in two ordered sets for each shard of the store: those with unsynced units, and
-//! those that only pull. A key is in one of them at most, moves when it gains units or pressure,
+//! those that only pull. A key is in one of them at most, moves when it has more units or less time,
 //! and is removed with the view. Heaps would keep entries of each reset and each undone call.
 //!
 //! Both sets take turns. With pushes first, callers of new keys waited for seconds while the store
@@ -12,7 +12,7 @@
 //! traffic. A key is forgotten ten periods after its last call, if it has no unsynced units; no
 //! unsynced unit is dropped for room.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use crate::{decision::Decision, time::Timestamp};
 
@@ -32,41 +32,17 @@ impl Due {
     };
 }
 
-/// The used part of a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Pressure {
-    /// Less than a tenth.
-    Low,
-    /// Less than a half.
-    Medium,
-    /// Less than four fifths.
-    Usual,
-    High,
-}
-
-impl Pressure {
-    #[inline]
-    pub(super) fn of(decision: &Decision) -> Self {
-        let limit = decision.limit().unwrap_or(0);
-        let used = limit.saturating_sub(decision.remaining().unwrap_or(0));
-        match used {
-            used if used.saturating_mul(10) < limit => Self::Low,
-            used if used.saturating_mul(2) < limit => Self::Medium,
-            used if used.saturating_mul(5) < limit.saturating_mul(4) => Self::Usual,
-            _ => Self::High,
-        }
-    }
-
-    /// Returns the time until the key is pushed or pulled, which is the shorter the more of the
-    /// limit is used.
-    #[inline]
-    pub(super) fn scale(self, period: Duration) -> Duration {
-        match self {
-            Self::Low => period * 4,
-            Self::Medium => period * 2,
-            Self::Usual => period,
-            Self::High => period / 2,
-        }
+/// Returns the half periods until a key is pushed or pulled: the fewer, the more of its limit is
+/// used.
+#[inline]
+pub(super) fn half_periods(decision: &Decision) -> u32 {
+    let limit = decision.limit().unwrap_or(0);
+    let used = limit.saturating_sub(decision.remaining().unwrap_or(0));
+    match used {
+        used if used.saturating_mul(10) < limit => 8,
+        used if used.saturating_mul(2) < limit => 4,
+        used if used.saturating_mul(5) < limit.saturating_mul(4) => 2,
+        _ => 1,
     }
 }
 
@@ -76,52 +52,48 @@ impl Pressure {
 /// Each key is noted once at most, so this takes no more room than the keys.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
-    /// The keys whose units are pushed.
-    writes: BTreeSet<(Timestamp, u64)>,
-    reads: BTreeSet<(Timestamp, u64)>,
-    /// `true` if the key that was taken last has something to push.
+    /// The keys that only ask, and those whose units are pushed.
+    sets: [BTreeSet<(Timestamp, u64)>; 2],
+    /// `true` if the key that was taken last by turns has something to push.
     took_write: bool,
 }
 
 impl Schedule {
-    fn of(&mut self, due: Due) -> &mut BTreeSet<(Timestamp, u64)> {
-        match due.is_write {
-            true => &mut self.writes,
-            false => &mut self.reads,
-        }
-    }
-
     /// Notes that a key is due at another instant than before, or with something else.
     pub(crate) fn change(&mut self, key: u64, before: Due, after: Due) {
         if before.at < Timestamp::MAX {
-            self.of(before).remove(&(before.at, key));
+            self.sets[usize::from(before.is_write)].remove(&(before.at, key));
         }
         if after.at < Timestamp::MAX {
-            self.of(after).insert((after.at, key));
+            self.sets[usize::from(after.is_write)].insert((after.at, key));
         }
     }
 
     /// Takes out a key that is due, the one that has waited longest: by turns one that has
     /// something to push and one that asks, as long as there are both.
     pub(crate) fn take(&mut self, now: Timestamp) -> Option<(Timestamp, u64)> {
-        let (first, second) = match self.took_write {
-            true => (&mut self.reads, &mut self.writes),
-            false => (&mut self.writes, &mut self.reads),
+        let mut take = |is_write| {
+            let set = &mut self.sets[usize::from(is_write)];
+            set.first().filter(|(due, _)| *due <= now)?;
+            set.pop_first()
         };
-        let taken = take(first, now);
-        self.took_write ^= taken.is_some();
-        taken.or_else(|| take(second, now))
+        let is_write = !self.took_write;
+        if let Some(taken) = take(is_write) {
+            self.took_write = is_write;
+            return Some(taken);
+        }
+        take(!is_write)
     }
 
     /// Returns the next instant at which there is something to take.
     pub(crate) fn next(&self) -> Option<Timestamp> {
-        let firsts = [&self.writes, &self.reads].map(BTreeSet::first);
-        firsts.into_iter().flatten().map(|(due, _)| *due).min()
+        let firsts = self.sets.iter().filter_map(BTreeSet::first);
+        firsts.map(|(due, _)| *due).min()
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.writes.len() + self.reads.len()
+        self.sets.iter().map(BTreeSet::len).sum()
     }
 }
 
@@ -138,11 +110,6 @@ pub(crate) fn together<T>(most: usize, mut next: impl FnMut() -> Option<(T, usiz
         all.push(pushed);
     }
     all
-}
-
-fn take(entries: &mut BTreeSet<(Timestamp, u64)>, now: Timestamp) -> Option<(Timestamp, u64)> {
-    entries.first().filter(|(due, _)| *due <= now)?;
-    entries.pop_first()
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ use super::{
     Bound,
     estimates::{StoreClock, Traffic, remaining},
     offline::OfflineShare,
-    schedule::Pressure,
+    schedule::half_periods,
     unsent::{PushState, Unsent},
 };
 use crate::{
@@ -93,8 +93,8 @@ pub(crate) struct KeyView<Rule: Syncable> {
     is_unreachable: bool,
     pub(super) last_used: Timestamp,
     due: Timestamp,
-    /// The pressure by which it is due.
-    pressure: Pressure,
+    /// The time after which it is due by the used part of its limit.
+    half_periods: u32,
     /// `true` if a call was refused since the key was sent last.
     has_refused: bool,
     /// Fields that most calls do not read, kept apart so that the others take few cache lines.
@@ -127,7 +127,7 @@ impl<Rule: Syncable> KeyView<Rule> {
             is_unreachable: false,
             last_used: now,
             due: Timestamp::MAX,
-            pressure: Pressure::Low,
+            half_periods: 8,
             has_refused: false,
             push: Arc::new(PushState {
                 rule: Arc::new(rule),
@@ -233,7 +233,7 @@ impl<Rule: Syncable> KeyView<Rule> {
             if self.unsynced.saturating_mul(2) >= bound.most {
                 self.make_due(now);
             } else {
-                self.make_due_by_pressure(decision, now, bound);
+                self.make_due_by_use(decision, now, bound);
             }
         } else {
             self.refused(now, bound);
@@ -401,7 +401,7 @@ impl<Rule: Syncable> KeyView<Rule> {
     }
 
     fn refused(&mut self, now: Timestamp, bound: &Bound) {
-        let wait = Pressure::High.scale(bound.period);
+        let wait = bound.period / 2;
         self.has_refused = true;
         if std::mem::replace(&mut self.is_refusing, true) {
             self.make_due(now.saturating_add(wait));
@@ -416,14 +416,14 @@ impl<Rule: Syncable> KeyView<Rule> {
         self.make_due(earliest.map_or(now, |earliest| earliest.max(now)));
     }
 
-    /// Notes that the key should be pushed by the time that suits the pressure, if that is earlier
-    /// than before.
+    /// Notes that the key should be pushed by the time that suits the used part of its limit, if
+    /// that is earlier than before.
     #[inline]
-    fn make_due_by_pressure(&mut self, decision: &Decision, now: Timestamp, bound: &Bound) {
-        let pressure = Pressure::of(decision);
-        if self.due == Timestamp::MAX || pressure > self.pressure {
-            self.pressure = pressure;
-            self.make_due(now.saturating_add(pressure.scale(bound.period)));
+    fn make_due_by_use(&mut self, decision: &Decision, now: Timestamp, bound: &Bound) {
+        let half_periods = half_periods(decision);
+        if self.due == Timestamp::MAX || half_periods < self.half_periods {
+            self.half_periods = half_periods;
+            self.make_due(now.saturating_add(bound.period * half_periods / 2));
         }
     }
 
@@ -530,7 +530,7 @@ impl<Rule: Syncable> KeyView<Rule> {
         // If all would have come back without this node, some of what others spent may have, too.
         let limit = rule.look(None, at).limit().unwrap_or(0);
         let shows_all = self.is_known && before + i128::from(own) < i128::from(limit);
-        let units = shows_all.then_some((own, others));
+        let units = shows_all.then_some([own, others]);
         push.traffic.note(now, units, bound.period);
         push.offline = None;
         self.state = state;
@@ -550,7 +550,7 @@ impl<Rule: Syncable> KeyView<Rule> {
             self.make_due(now);
         } else if self.is_used || self.unsynced > 0 {
             let look = rule.look(self.state.as_ref(), at);
-            self.make_due_by_pressure(&look, now, bound);
+            self.make_due_by_use(&look, now, bound);
         }
         others
     }
