@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Link, Terms};
+use super::Terms;
 use crate::{
     decision::{Compute, Cost, Decision, Deferred, Numbers, Position, RuleLimit, Verdict},
     time::Timestamp,
@@ -68,7 +68,7 @@ impl LastAnswer {
 
 /// The parts of a decision that leases made. A decision is several times as large, so it is put
 /// together after the lock of the key was released.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DecisionParts {
     /// By the clock of the store.
     pub(super) at: Timestamp,
@@ -83,18 +83,6 @@ pub(crate) struct DecisionParts {
 }
 
 impl DecisionParts {
-    /// The parts of an admission while the state of the key in the store is not known.
-    pub(super) fn unknown(now: Timestamp, position: Option<Position>, link: Link) -> Self {
-        Self {
-            at: Timestamp::from_nanos(now.as_nanos().wrapping_add(link.store_is_ahead)),
-            limit: None,
-            remaining: 0,
-            more_after: 0,
-            reset_after: 0,
-            position,
-        }
-    }
-
     /// Returns the admission of a call.
     #[inline]
     pub(crate) fn admission(&self, cost: Cost) -> Decision {

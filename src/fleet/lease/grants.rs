@@ -199,18 +199,19 @@ pub(super) struct GrantSlice {
 }
 
 impl GrantSlice {
-    pub(super) fn new(units: u64, sent_at: Timestamp, validity: Validity) -> Self {
+    pub(super) fn new(
+        units: u64,
+        sent_at: Timestamp,
+        validity: Validity,
+        charge: Option<Charge>,
+    ) -> Self {
         Self {
             units,
             sent_at,
             validity,
             all_until: sent_at,
-            charge: None,
+            charge,
         }
-    }
-
-    pub(super) fn charged(self, charge: Option<Charge>) -> Self {
-        Self { charge, ..self }
     }
 
     /// Returns the last `units` of a charge, which are refunded at `now`; none if the charge is
@@ -227,7 +228,7 @@ impl GrantSlice {
             Some(rate) => Validity::one_by_one(left(time_of(rate, behind)), rate),
             None => Validity::together(left(0)),
         };
-        Self::new(units, now, validity)
+        Self::new(units, now, validity, None)
     }
 
     /// Takes in a slice that ends later. Each unit ends as before, or sooner: the later ones as
@@ -238,7 +239,7 @@ impl GrantSlice {
             Some(rate) => Validity::one_by_one(left, rate),
             None => Validity::together(left),
         };
-        *self = Self::new(self.units + later.units, self.sent_at, validity);
+        *self = Self::new(self.units + later.units, self.sent_at, validity, None);
     }
 
     /// Returns by how many nanoseconds sooner units of a later slice end if it is joined to this

@@ -46,7 +46,7 @@ mod state;
 
 pub(crate) use self::{
     answer::DecisionParts,
-    state::{Answer, LeaseState, Link, Plan, Request, Step, Surroundings},
+    state::{Answer, LeaseState, Link, Request, Step},
 };
 
 /// The numbers that all leases of a rule share.

@@ -22,13 +22,6 @@ use crate::{
     time::Timestamp,
 };
 
-/// The numbers that determine when units are asked for, and how many.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan<'a> {
-    pub(crate) terms: &'a Terms,
-    pub(crate) link: Link,
-}
-
 /// The way from a node to its store, as its last answers show it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Link {
@@ -36,15 +29,6 @@ pub(crate) struct Link {
     pub(crate) round_trip: u64,
     /// Added to a time of this node, it gives that of the store which answered last, modulo 2⁶⁴.
     pub(crate) store_is_ahead: u64,
-}
-
-/// The circumstances of an answer, and the sums that it changes.
-pub(crate) struct Surroundings<'a> {
-    pub(crate) now: Timestamp,
-    pub(crate) plan: Plan<'a>,
-    /// Draws a number from 0 to a greatest one, for the random part of a pause.
-    pub(crate) draw: &'a mut dyn FnMut(u64) -> u64,
-    pub(crate) counts: &'a mut LeaseStats,
 }
 
 /// The leases of one key under one rule.
@@ -100,13 +84,6 @@ impl Request {
         }
     }
 
-    fn later(cost: Cost, sent_at: Timestamp) -> Self {
-        Self {
-            asking: Some(Asking::Later),
-            ..Self::beside(cost, sent_at)
-        }
-    }
-
     /// Returns `true` if the key had no leases when it was made.
     pub(crate) fn is_first(&self) -> bool {
         self.asking == Some(Asking::First)
@@ -154,10 +131,10 @@ impl LeaseState {
         now: Timestamp,
         cost: Cost,
         is_again: bool,
-        plan: Plan<'_>,
+        (terms, link): (&Terms, Link),
         counts: &mut LeaseStats,
     ) -> Step {
-        let (terms, units) = (plan.terms, cost.get());
+        let units = cost.get();
         // A call that no state admits does not change what is needed.
         if !is_again && units <= terms.capacity {
             self.demand.add(now, units, terms.duration);
@@ -167,8 +144,19 @@ impl LeaseState {
             counts.spent += units;
             counts.admitted += 1;
             let position = self.grants.take(units);
-            let parts = self.parts(now, left, position, plan);
-            return Step::Admitted(parts, self.prefetch(now, left, plan));
+            let parts = match &self.known {
+                Some(known) => DecisionParts {
+                    position,
+                    ..known.parts(now, left, terms)
+                },
+                // The state of the key in the store is not known.
+                None => DecisionParts {
+                    at: Timestamp::from_nanos(now.as_nanos().wrapping_add(link.store_is_ahead)),
+                    position,
+                    ..DecisionParts::default()
+                },
+            };
+            return Step::Admitted(parts, self.prefetch(now, left, (terms, link)));
         }
         self.lacking(now, cost, left, terms, counts)
     }
@@ -201,25 +189,28 @@ impl LeaseState {
         };
         Step::Ask(Request {
             up_to: up_to.max(cost.get()),
-            ..Request::later(cost, now)
+            asking: self.asking,
+            ..Request::beside(cost, now)
         })
     }
 
     /// Takes in the answer of the store to a request, and returns the decision of the call that
-    /// waits for it. Units above its cost stay here, or all units if no call waits.
+    /// waits for it. Units above its cost stay here, or all units if no call waits. `draw` returns
+    /// a number up to a greatest one, for the random part of a pause.
     pub(crate) fn answered(
         &mut self,
         request: &Request,
         answer: &Answer,
-        with: &mut Surroundings<'_>,
+        (now, terms): (Timestamp, &Terms),
+        draw: &mut dyn FnMut(u64) -> u64,
+        counts: &mut LeaseStats,
     ) -> Decision {
         let cost = if request.is_prefetch {
             0
         } else {
             request.cost.get()
         };
-        let (known, granted) = self.note(request, answer, with);
-        let (now, terms, counts) = (with.now, with.plan.terms, &mut *with.counts);
+        let (known, granted) = self.note(request, answer, (now, terms), draw);
         let parts = |left, position| DecisionParts {
             position: Some(position),
             ..known.parts(now, left, terms)
@@ -255,14 +246,14 @@ impl LeaseState {
         &mut self,
         request: &Request,
         answer: &Answer,
-        with: &mut Surroundings<'_>,
+        (now, terms): (Timestamp, &Terms),
+        draw: &mut dyn FnMut(u64) -> u64,
     ) -> (LastAnswer, u64) {
-        let (now, terms, cost) = (with.now, with.plan.terms, request.cost.get());
-        let (decision, is_outdated) = (&answer.decision, answer.is_outdated);
+        let (decision, cost) = (&answer.decision, request.cost.get());
         let known = LastAnswer::new(decision, now);
         let granted = decision.charge().map_or(0, |charge| charge.cost);
         self.ended(request);
-        if is_outdated {
+        if answer.is_outdated {
             return (known, granted);
         }
         self.known = Some(known);
@@ -285,7 +276,7 @@ impl LeaseState {
         // A key that is asked for once in a while is answered as if there were no leases.
         if is_scarce && demand > cost {
             let least = terms.duration / part;
-            let pause = Duration::from_nanos(least.saturating_add((with.draw)(least)));
+            let pause = Duration::from_nanos(least.saturating_add(draw(least)));
             self.pause = now.saturating_add(pause);
         }
         (known, granted)
@@ -388,34 +379,21 @@ impl LeaseState {
             && self.grants.have_ended(now)
     }
 
-    /// Returns the parts of an admission by units that are here, of which some are left.
-    #[inline]
-    fn parts(
-        &self,
-        now: Timestamp,
-        left: u64,
-        position: Option<Position>,
-        plan: Plan<'_>,
-    ) -> DecisionParts {
-        match &self.known {
-            Some(known) => DecisionParts {
-                position,
-                ..known.parts(now, left, plan.terms)
-            },
-            None => DecisionParts::unknown(now, position, plan.link),
-        }
-    }
-
     /// Returns a request for later calls, if what is left lasts for less than two round trips.
     #[inline]
-    fn prefetch(&mut self, now: Timestamp, left: u64, plan: Plan<'_>) -> Option<Request> {
+    fn prefetch(
+        &mut self,
+        now: Timestamp,
+        left: u64,
+        (terms, link): (&Terms, Link),
+    ) -> Option<Request> {
         if self.asking.is_some() || now < self.pause {
             return None;
         }
         // As a product, and first of what is at least offered: most calls need no division.
-        let duration = plan.terms.duration;
+        let duration = terms.duration;
         let lasts = |demand| {
-            let soon = u128::from(demand) * u128::from(plan.link.round_trip.saturating_mul(2));
+            let soon = u128::from(demand) * u128::from(link.round_trip.saturating_mul(2));
             (u128::from(left) + 1) * u128::from(duration) > soon
         };
         if lasts(self.demand.at_most()) {
@@ -424,7 +402,7 @@ impl LeaseState {
         if lasts(self.demand.during(now, duration)) {
             return None;
         }
-        let up_to = self.wanted(now, plan.terms).saturating_sub(left);
+        let up_to = self.wanted(now, terms).saturating_sub(left);
         if up_to < 2 {
             return None;
         }
@@ -432,7 +410,8 @@ impl LeaseState {
         Some(Request {
             up_to,
             is_prefetch: true,
-            ..Request::later(Cost::ONE, now)
+            asking: self.asking,
+            ..Request::beside(Cost::ONE, now)
         })
     }
 
@@ -460,33 +439,18 @@ impl LeaseState {
 /// The decision of a store under the tightened rule, and how long its units are valid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
-    pub(super) decision: Decision,
-    pub(super) validity: Validity,
+    pub(crate) decision: Decision,
+    pub(crate) validity: Validity,
     /// `true` if the state of the key has changed otherwise since the request, so that no later
     /// call is refused by this answer.
-    is_outdated: bool,
+    pub(crate) is_outdated: bool,
 }
 
 impl Answer {
-    pub(crate) fn new(decision: Decision, validity: Validity) -> Self {
-        Self {
-            decision,
-            validity,
-            is_outdated: false,
-        }
-    }
-
-    pub(crate) fn outdated(self, is_outdated: bool) -> Self {
-        Self {
-            is_outdated,
-            ..self
-        }
-    }
-
     /// Returns the units that were granted to a request.
     pub(super) fn slice(&self, granted: u64, request: &Request) -> GrantSlice {
         let validity = self.validity.shortened();
-        GrantSlice::new(granted, request.sent_at, validity).charged(self.decision.charge())
+        GrantSlice::new(granted, request.sent_at, validity, self.decision.charge())
     }
 }
 

@@ -232,11 +232,8 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> Call<S, Rule, C> {
     }
 
     fn is_refused(&self) -> bool {
-        let refused = |part: &LeasedAsk<Rule>| match part {
-            LeasedAsk::Decided(decision, _) => !decision.is_admitted(),
-            LeasedAsk::Ask(_) | LeasedAsk::Wait(_) => false,
-        };
-        self.parts.iter().any(refused)
+        let mut parts = self.parts.iter();
+        parts.any(|part| matches!(part, LeasedAsk::Decided(made, _) if !made.is_admitted()))
     }
 
     /// Returns the decisions. The units stay spent.
@@ -282,11 +279,9 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> Call<S, Rule, C> {
     /// Asks the store for what is lacking. Then all asks are decided.
     async fn ask_to_the_end(mut self) -> Result<Self, StoreError> {
         self.ask_ahead();
-        let is_prefetch = |part: &LeasedAsk<Rule>| match part {
-            LeasedAsk::Ask(asked) => !asked.request.is_exact(),
-            LeasedAsk::Wait(_) | LeasedAsk::Decided(..) => false,
-        };
-        let is_prefetch = self.parts.iter().any(is_prefetch);
+        let mut parts = self.parts.iter();
+        let is_prefetch =
+            parts.any(|part| matches!(part, LeasedAsk::Ask(asked) if !asked.request.is_exact()));
         let Some(Ok(runtime)) = is_prefetch.then(runtime) else {
             return self.ask().await;
         };
@@ -319,7 +314,6 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> Call<S, Rule, C> {
 
     /// Waits until another call has its answer, or for the longest wait, and tries again.
     async fn wait(&mut self, index: usize, is_last: bool) -> Result<(), StoreError> {
-        let mut is_overdue = false;
         if let LeasedAsk::Wait(answered) = &mut self.parts[index] {
             // Without a runtime there is no timer.
             let answer = match runtime() {
@@ -329,17 +323,16 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> Call<S, Rule, C> {
             match answer {
                 // A sender that is gone has forgotten the key.
                 Some(answer) => answer.unwrap_or(Ok(()))?,
-                None => is_overdue = true,
+                None => {
+                    if let Some(ask) = self.asks.iter().nth(index) {
+                        self.inner.keys.overdue(&ask, answered)?;
+                    }
+                }
             }
         }
         let Some(ask) = self.asks.iter().nth(index) else {
             return Ok(());
         };
-        if let LeasedAsk::Wait(answered) = &mut self.parts[index]
-            && is_overdue
-        {
-            self.inner.keys.overdue(&ask, answered)?;
-        }
         let tried = self
             .inner
             .try_one(&ask, true)

@@ -15,14 +15,14 @@ use std::{
     time::Duration,
 };
 
-use super::lease::{Former, KeyLeases, Lease, LeaseOutcome, LeaseRequest, LeasedRule, RecentCalls};
+use super::lease::{KeyLeases, Lease, LeaseOutcome, LeaseRequest, LeasedRule, RecentCalls};
 use crate::{
     algorithm::{Leasable, StateKind, Validity},
     decision::{Charge, Cost, Decision, Position},
     fleet::{
         LeaseConfig, LeaseStats,
         keys::{Answered, KeyTable, Keys, LOOKS_OF_CALL, LOOKS_OF_ROUND},
-        lease::{Answer, LeaseState, Link, Plan, Request, Surroundings},
+        lease::{Answer, LeaseState, Link, Request},
         nodes::Nodes,
         tasks::{OneTask, Sweep},
     },
@@ -149,14 +149,10 @@ impl<Rule: Leasable> Leases<Rule> {
             return Ok(lease.decide(found, call, link, counts));
         }
         let rule = shard.rule(ask.rule(), &self.last_rule, config)?;
-        let former = is_open.then(|| shard.recent_calls.note(fingerprint, now, rule.duration));
         // A key that is called once in a lease duration takes no memory for leases.
-        let state = match former {
-            None | Some(Former::None) => None,
-            Some(Former::Answered) => Some(LeaseState::default()),
-            Some(Former::UnderWay) => Some(LeaseState::during_the_first()),
-        };
-        if let Some(state) = state {
+        let former = is_open.then(|| shard.recent_calls.note(fingerprint, now, rule.duration));
+        let is_first = matches!(former, Some(None));
+        if let Some(Some(state)) = former {
             if let Some((lease, generation, counts)) = shard.lease(fingerprint, &rule, state, now) {
                 self.table.sweeping.want();
                 let found = (fingerprint, generation, change);
@@ -164,9 +160,9 @@ impl<Rule: Leasable> Leases<Rule> {
             }
             shard.counts.over_capacity += 1;
         }
-        let request = match former {
-            Some(Former::None) => Request::first(ask.cost(), now),
-            _ => Request::beside(ask.cost(), now),
+        let request = match is_first {
+            true => Request::first(ask.cost(), now),
+            false => Request::beside(ask.cost(), now),
         };
         Ok(LeaseOutcome::Ask(LeaseRequest {
             fingerprint,
@@ -221,37 +217,32 @@ impl<Rule: Leasable> Leases<Rule> {
         if request.is_first() {
             shard.first_ended(asked, &Ok(()));
         }
-        // Units that nobody can keep end at once, and what such a call refunds goes to the
-        // store.
-        let answer = Answer::new(
-            answer,
-            match has_room || is_known {
+        let LeaseShard { keys, counts, .. } = &mut *shard;
+        counts.asked += 1;
+        let mut answer = Answer {
+            decision: answer,
+            // Units that nobody can keep end at once, and what such a call refunds goes to the
+            // store.
+            validity: match has_room || is_known {
                 true => validity,
                 false => Validity::together(Duration::ZERO),
             },
-        );
-        let LeaseShard { keys, counts, .. } = &mut *shard;
-        counts.asked += 1;
-        let mut surroundings = Surroundings {
-            now,
-            plan: Plan {
-                terms: &rule.terms,
-                link: self.link(),
-            },
-            draw: &mut |most| lock(&self.random).up_to(most),
-            counts,
+            is_outdated: false,
         };
+        let with = (now, &rule.terms);
+        let draw = &mut |most| lock(&self.random).up_to(most);
         let Some(lease) = asked.find(keys) else {
             // The leases of the key are gone, so the units above the cost are lost.
             let mut state = LeaseState::default();
-            let decision = state.answered(request, &answer, &mut surroundings);
+            let decision = state.answered(request, &answer, with, draw, counts);
             counts.lost += state.left();
             return decision;
         };
-        let answer = answer.outdated(lease.change > asked.change);
-        let decision = lease.state.answered(request, &answer, &mut surroundings);
+        answer.is_outdated = lease.change > asked.change;
+        let decision = lease.state.answered(request, &answer, with, draw, counts);
         if lease.state.left() > 0 {
-            lease.set_owner(policy, key);
+            let rest = lease.rest.get_or_insert_default();
+            rest.owner.get_or_insert_with(|| (policy.clone(), *key));
         }
         lease.wake(&Ok(()));
         decision
@@ -388,7 +379,9 @@ impl<Rule: Leasable> Leases<Rule> {
             let LeaseShard { keys, counts, .. } = &mut *shard;
             for mut lease in keys.take_all().flatten() {
                 let left = lease.state.take_out(now, counts);
-                let Some(owner) = lease.owner() else { continue };
+                let Some(owner) = lease.rest.and_then(|rest| rest.owner) else {
+                    continue;
+                };
                 all.extend(left.into_iter().map(|(charge, units)| Leftover {
                     owner: owner.clone(),
                     tightened: lease.rule.tightened.clone(),
@@ -532,7 +525,12 @@ impl<Rule: Leasable> LeaseShard<Rule> {
             counts.lost += leases.remove(0).state.left();
         }
         // A request that is under way may be older than a change while the key had no leases.
-        leases.push(Lease::new(Arc::clone(rule), state, self.changes));
+        leases.push(Lease {
+            rule: Arc::clone(rule),
+            state,
+            change: self.changes,
+            rest: None,
+        });
         leases.last_mut().map(|lease| (lease, generation, counts))
     }
 

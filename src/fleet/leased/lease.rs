@@ -16,7 +16,7 @@ use crate::{
     fleet::{
         LeaseConfig, LeaseStats,
         keys::{Answered, Keys, Waiting},
-        lease::{DecisionParts, LeaseState, Link, Plan, Request, Step, Terms},
+        lease::{DecisionParts, LeaseState, Link, Request, Step, Terms},
     },
     key::Key,
     policy::Policy,
@@ -35,7 +35,7 @@ pub(super) struct Lease<Rule> {
     /// The number of the last change of the key's state that no request of this node made.
     /// Answers to earlier requests do not know of it.
     pub(super) change: u64,
-    rest: Option<Box<Rest>>,
+    pub(super) rest: Option<Box<Rest>>,
 }
 
 /// A rule, how long its units are held, and the tightened rule that the store runs.
@@ -49,9 +49,9 @@ pub(super) struct LeasedRule<Rule> {
 /// The parts of leases that no call reads which they decide. A key without leases and without calls
 /// that wait has none.
 #[derive(Default)]
-struct Rest {
-    /// The limit and the key to which leases are returned.
-    owner: Option<(Policy, Key)>,
+pub(super) struct Rest {
+    /// The limit and the key to which leases are returned; `None` if nothing was granted.
+    pub(super) owner: Option<(Policy, Key)>,
     waiting: Waiting,
 }
 
@@ -98,10 +98,7 @@ impl<Rule: PartialEq> LeaseRequest<Rule> {
         &self,
         keys: &'a mut Keys<KeyLeases<Rule>>,
     ) -> Option<&'a mut Lease<Rule>> {
-        let (leases, generation) = keys.get_with_generation(self.fingerprint)?;
-        if self.generation.is_some_and(|asked| asked != generation) {
-            return None;
-        }
+        let leases = keys.get_of(self.fingerprint, self.generation)?;
         let is_asked = |lease: &&mut Lease<Rule>| {
             Arc::ptr_eq(&lease.rule, &self.rule) || lease.rule.written == self.rule.written
         };
@@ -118,15 +115,6 @@ impl<Rule> LeaseRequest<Rule> {
 }
 
 impl<Rule> Lease<Rule> {
-    pub(super) fn new(rule: Arc<LeasedRule<Rule>>, state: LeaseState, change: u64) -> Self {
-        Self {
-            rule,
-            state,
-            change,
-            rest: None,
-        }
-    }
-
     /// Decides a call as far as that is possible without the store.
     #[inline]
     pub(super) fn decide(
@@ -136,10 +124,7 @@ impl<Rule> Lease<Rule> {
         link: Link,
         counts: &mut LeaseStats,
     ) -> LeaseOutcome<Rule> {
-        let plan = Plan {
-            terms: &self.rule.terms,
-            link,
-        };
+        let with = (&self.rule.terms, link);
         let asked = |request| LeaseRequest {
             fingerprint,
             generation: Some(generation),
@@ -147,7 +132,7 @@ impl<Rule> Lease<Rule> {
             change,
             request,
         };
-        match self.state.acquire(now, cost, is_again, plan, counts) {
+        match self.state.acquire(now, cost, is_again, with, counts) {
             Step::Admitted(parts, None) => LeaseOutcome::Admitted(parts, None),
             Step::Admitted(parts, Some(prefetch)) => {
                 LeaseOutcome::Admitted(parts, Some(Box::new(asked(prefetch))))
@@ -163,17 +148,6 @@ impl<Rule> Lease<Rule> {
         if let Some(rest) = &mut self.rest {
             rest.waiting.wake(result);
         }
-    }
-
-    /// Notes the limit and the key to which leases are returned.
-    pub(super) fn set_owner(&mut self, policy: &Policy, key: &Key) {
-        let rest = self.rest.get_or_insert_default();
-        rest.owner.get_or_insert_with(|| (policy.clone(), *key));
-    }
-
-    /// Returns the limit and the key to which leases are returned; `None` if nothing was granted.
-    pub(super) fn owner(&self) -> Option<&(Policy, Key)> {
-        self.rest.as_ref()?.owner.as_ref()
     }
 }
 
@@ -195,15 +169,6 @@ struct RecentCall {
     is_under_way: bool,
 }
 
-/// The former call of a key, as far as it is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Former {
-    /// There was none within the lease duration.
-    None,
-    Answered,
-    UnderWay,
-}
-
 impl RecentCalls {
     /// Makes places for at least so many keys.
     pub(super) fn new(keys: usize) -> Self {
@@ -212,26 +177,31 @@ impl RecentCalls {
         }
     }
 
-    /// Notes a call, and returns what is known about the former one. The first one within the lease
-    /// duration is under way from now on.
-    pub(super) fn note(&mut self, fingerprint: u64, now: Timestamp, duration: Duration) -> Former {
+    /// Notes a call, and returns the state in which leases begin; `None` for the first call within
+    /// the lease duration, which is under way from now on.
+    pub(super) fn note(
+        &mut self,
+        fingerprint: u64,
+        now: Timestamp,
+        duration: Duration,
+    ) -> Option<LeaseState> {
         let now = Duration::from_nanos(now.as_nanos()).as_millis() as u32;
         let call = self.owner(fingerprint);
         let is_known = call.fingerprint == fingerprint
             && (call.is_under_way || u128::from(now.wrapping_sub(call.at)) <= duration.as_millis());
         if is_known {
             call.at = now;
-            return match call.is_under_way {
-                true => Former::UnderWay,
-                false => Former::Answered,
-            };
+            return Some(match call.is_under_way {
+                true => LeaseState::during_the_first(),
+                false => LeaseState::default(),
+            });
         }
         *call = RecentCall {
             fingerprint,
             at: now,
             is_under_way: true,
         };
-        Former::None
+        None
     }
 
     /// Notes that the first call of a key has its answer, or will have none.
@@ -252,6 +222,12 @@ mod tests {
 
     const HOLD: Duration = Duration::from_millis(100);
 
+    /// Returns `true` if the former call is under way; `None` if there was none within the hold.
+    fn note(calls: &mut RecentCalls, fingerprint: u64, now: Timestamp) -> Option<bool> {
+        let state = calls.note(fingerprint, now, HOLD)?;
+        Some(!state.is_idle(Timestamp::MAX, 0))
+    }
+
     fn at(millis: u64) -> Timestamp {
         Timestamp::from_nanos(millis * 1_000_000)
     }
@@ -259,39 +235,39 @@ mod tests {
     #[test]
     fn the_second_call_within_a_hold_is_recognized() {
         let mut calls = RecentCalls::new(100);
-        assert_eq!(calls.note(5, at(1000), HOLD), Former::None);
+        assert_eq!(note(&mut calls, 5, at(1000)), None);
         calls.ended(5);
-        assert_eq!(calls.note(5, at(1100), HOLD), Former::Answered);
-        assert_eq!(calls.note(5, at(1201), HOLD), Former::None);
+        assert_eq!(note(&mut calls, 5, at(1100)), Some(false));
+        assert_eq!(note(&mut calls, 5, at(1201)), None);
         calls.ended(5);
-        assert_eq!(calls.note(5, at(1201), HOLD), Former::Answered);
+        assert_eq!(note(&mut calls, 5, at(1201)), Some(false));
     }
 
     #[test]
     fn a_call_without_an_answer_is_under_way_for_long() {
         let mut calls = RecentCalls::new(100);
-        assert_eq!(calls.note(5, at(1000), HOLD), Former::None);
-        assert_eq!(calls.note(5, at(9000), HOLD), Former::UnderWay);
+        assert_eq!(note(&mut calls, 5, at(1000)), None);
+        assert_eq!(note(&mut calls, 5, at(9000)), Some(true));
         calls.ended(5);
-        assert_eq!(calls.note(5, at(9100), HOLD), Former::Answered);
+        assert_eq!(note(&mut calls, 5, at(9100)), Some(false));
     }
 
     #[test]
     fn keys_of_one_place_are_told_apart() {
         let mut calls = RecentCalls::new(100);
         let other = 5 + 128;
-        assert_eq!(calls.note(5, at(1000), HOLD), Former::None);
-        assert_eq!(calls.note(other, at(1000), HOLD), Former::None);
+        assert_eq!(note(&mut calls, 5, at(1000)), None);
+        assert_eq!(note(&mut calls, other, at(1000)), None);
         calls.ended(5);
-        assert_eq!(calls.note(other, at(1000), HOLD), Former::UnderWay);
-        assert_eq!(calls.note(5, at(1000), HOLD), Former::None, "forgotten");
+        assert_eq!(note(&mut calls, other, at(1000)), Some(true));
+        assert_eq!(note(&mut calls, 5, at(1000)), None, "forgotten");
     }
 
     #[test]
     fn the_count_of_milliseconds_may_overflow() {
         let (mut calls, last) = (RecentCalls::new(100), u64::from(u32::MAX));
-        assert_eq!(calls.note(5, at(last), HOLD), Former::None);
+        assert_eq!(note(&mut calls, 5, at(last)), None);
         calls.ended(5);
-        assert_eq!(calls.note(5, at(last + 2), HOLD), Former::Answered);
+        assert_eq!(note(&mut calls, 5, at(last + 2)), Some(false));
     }
 }

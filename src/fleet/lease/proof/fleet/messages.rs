@@ -5,7 +5,7 @@ use crate::fleet::lease::proof::meter::Admission;
 use crate::{
     algorithm::Leasable,
     decision::{Charge, Cost, Decision, Position},
-    fleet::lease::{Answer, Link, Plan, Request, Step, Surroundings},
+    fleet::lease::{Answer, Link, Request, Step},
     store::Spend,
     time::Timestamp,
 };
@@ -13,26 +13,15 @@ use crate::{
 impl<R: Leasable> Fleet<'_, R> {
     /// Hands the answer of the store to the leases of a node.
     pub(super) fn take_in(&mut self, index: usize, request: &Request, answer: &Answer) -> Decision {
-        let (now, round_trip) = (self.node_now(index), self.weather.delay);
+        let now = self.node_now(index);
         let Node {
             state,
             counts,
             random,
             ..
         } = &mut self.nodes[index];
-        let mut surroundings = Surroundings {
-            now,
-            plan: Plan {
-                terms: &self.terms,
-                link: Link {
-                    round_trip,
-                    store_is_ahead: 0,
-                },
-            },
-            draw: &mut |most| random.up_to(most),
-            counts,
-        };
-        state.answered(request, answer, &mut surroundings)
+        let draw = &mut |most| random.up_to(most);
+        state.answered(request, answer, (now, &self.terms), draw, counts)
     }
 
     pub(super) fn call(&mut self, index: usize, cost: u64, tries: u64) {
@@ -42,15 +31,12 @@ impl<R: Leasable> Fleet<'_, R> {
         }
         let now = self.node_now(index);
         let units = Cost::new(cost).unwrap();
-        let plan = Plan {
-            terms: &self.terms,
-            link: Link {
-                round_trip: self.weather.delay,
-                store_is_ahead: 0,
-            },
+        let link = Link {
+            round_trip: self.weather.delay,
+            store_is_ahead: 0,
         };
         let Node { state, counts, .. } = &mut self.nodes[index];
-        match state.acquire(now, units, tries > 0, plan, counts) {
+        match state.acquire(now, units, tries > 0, (&self.terms, link), counts) {
             Step::Admitted(parts, ahead) => {
                 let decision = parts.admission(units);
                 self.admit(index, self.now, decision.charge().unwrap());
@@ -130,7 +116,11 @@ impl<R: Leasable> Fleet<'_, R> {
         // The store admitted this call itself, when it said so.
         let at = answer.at().as_nanos() - self.store_offset;
         let validity = self.tightened.validity(&answer, self.duration);
-        let answered = Answer::new(answer, validity);
+        let answered = Answer {
+            decision: answer,
+            validity,
+            is_outdated: false,
+        };
         match purpose {
             Purpose::OverCapacity => {
                 if let Some(charge) = answer.charge().filter(|_| !was_done) {
@@ -187,7 +177,12 @@ impl<R: Leasable> Fleet<'_, R> {
             let granted = step.decision();
             let validity = self.tightened.validity(&granted, self.duration);
             request.is_prefetch = true;
-            self.take_in(index, &request, &Answer::new(granted, validity));
+            let answer = Answer {
+                decision: granted,
+                validity,
+                is_outdated: false,
+            };
+            self.take_in(index, &request, &answer);
         }
         self.wake(index);
     }
