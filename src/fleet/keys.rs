@@ -91,12 +91,6 @@ impl<E> Keys<E> {
         Some(&mut slot.entry)
     }
 
-    /// Returns the generation of a key's entry.
-    pub(super) fn generation(&self, fingerprint: u64) -> Option<u64> {
-        let slot = self.entries.get(&fingerprint)?;
-        Some(slot.generation)
-    }
-
     /// Returns the entry of a key with its generation: another number for each time that the key is
     /// added. What was asked for before a reset is no answer for the entry afterwards.
     #[inline]

@@ -164,13 +164,8 @@ impl<Rule: Leasable> Leases<Rule> {
             true => Request::first(ask.cost(), now),
             false => Request::beside(ask.cost(), now),
         };
-        Ok(LeaseOutcome::Ask(LeaseRequest {
-            fingerprint,
-            generation: shard.keys.generation(fingerprint),
-            rule,
-            change,
-            request,
-        }))
+        let asked = shard.asked(fingerprint, rule, request);
+        Ok(LeaseOutcome::Ask(asked))
     }
 
     /// Returns the request of a call for its own cost, beside one that may be under way.
@@ -186,13 +181,8 @@ impl<Rule: Leasable> Leases<Rule> {
     ) -> Result<LeaseRequest<Rule>, crate::Error> {
         let fingerprint = self.fingerprint(ask.policy(), ask.key());
         let mut shard = self.table.shard(fingerprint);
-        Ok(LeaseRequest {
-            fingerprint,
-            generation: shard.keys.generation(fingerprint),
-            rule: shard.rule(ask.rule(), &self.last_rule, config)?,
-            change: shard.changes,
-            request: Request::beside(ask.cost(), now),
-        })
+        let rule = shard.rule(ask.rule(), &self.last_rule, config)?;
+        Ok(shard.asked(fingerprint, rule, Request::beside(ask.cost(), now)))
     }
 
     /// Takes in the answer of the store to a request. Returns the decision of the call that waits
@@ -480,6 +470,23 @@ impl<Rule: Leasable> LeaseShard<Rule> {
         let mut leases = leases.iter_mut();
         let lease = leases.find(|lease| lease.rule.written == *rule)?;
         Some((lease, generation, &mut self.counts))
+    }
+
+    /// Returns a request that no lease makes.
+    fn asked(
+        &mut self,
+        fingerprint: u64,
+        rule: Arc<LeasedRule<Rule>>,
+        request: Request,
+    ) -> LeaseRequest<Rule> {
+        let known = self.keys.get_with_generation(fingerprint);
+        LeaseRequest {
+            fingerprint,
+            generation: known.map(|(_, generation)| generation),
+            rule,
+            change: self.changes,
+            request,
+        }
     }
 
     /// Returns a rule with all that its leases share.

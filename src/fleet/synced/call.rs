@@ -224,7 +224,7 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         let mut otherwise = None;
         for asked in &all {
             let shard = shards.of(asked.fingerprint);
-            let before = shard.get(asked.fingerprint);
+            let before = shard.views.get(asked.fingerprint);
             former.push(before.map(|known| known.view.clone()));
             match self.part(shard, asked, (now, must_ask), false) {
                 Ok(Outcome::Decided(decided)) => all_decided.push(decided),
@@ -249,7 +249,7 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
             // The last one first, because two asks may be about one key.
             for (asked, former) in all.iter().zip(former).rev() {
                 let shard = shards.of(asked.fingerprint);
-                match (shard.get(asked.fingerprint), former) {
+                match (shard.views.get(asked.fingerprint), former) {
                     (Some(known), Some(former)) => known.view.undo(former, now),
                     (Some(known), None) if known.behind.waiting.is_empty() => {
                         shard.remove(asked.fingerprint);
@@ -270,7 +270,7 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
             let shard = shards.of(asked.fingerprint);
             if !is_admitted
                 && decision.is_admitted()
-                && let Some(known) = shard.get(asked.fingerprint)
+                && let Some(known) = shard.views.get(asked.fingerprint)
                 && let Some(look) = known.view.look(asked.rule(), now)
             {
                 *decision = look;
@@ -290,7 +290,7 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         (now, must_ask): (Timestamp, bool),
     ) -> Outcome<Decisions, InStore<S, Rule, C>> {
         let lacks = |asked: &&KeyedAsk<'_, Rule>| {
-            let known = shards.of(asked.fingerprint).get(asked.fingerprint);
+            let known = shards.of(asked.fingerprint).views.get(asked.fingerprint);
             known.is_some_and(|known| !known.view.may_begin_in_store())
         };
         if let Some(lacking) = all.iter().find(lacks) {
@@ -298,19 +298,20 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
                 // All of them: none may go on meanwhile and lack room when the others have it.
                 let until = now.saturating_add(self.config.period);
                 for KeyedAsk { fingerprint, .. } in all {
-                    if let Some(known) = shards.of(*fingerprint).get(*fingerprint) {
+                    if let Some(known) = shards.of(*fingerprint).views.get(*fingerprint) {
                         known.view.make_way(until);
                     }
                 }
             }
-            if let Some(known) = shards.of(lacking.fingerprint).get(lacking.fingerprint) {
+            let views = &mut shards.of(lacking.fingerprint).views;
+            if let Some(known) = views.get(lacking.fingerprint) {
                 known.with(lacking.fingerprint, |view| view.make_due(now));
                 return Outcome::Wait(known.wait());
             }
         }
         for KeyedAsk { fingerprint, .. } in all {
             let shard = shards.of(*fingerprint);
-            match shard.get(*fingerprint) {
+            match shard.views.get(*fingerprint) {
                 Some(known) => known.with(*fingerprint, KeyView::begin_in_store),
                 None => shard.views.begin_in_store(*fingerprint),
             }
@@ -325,7 +326,7 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         let mut shard = self.keys.table.shard(asked.fingerprint);
         let _ = shard.bound(asked.rule(), self.nodes.number(), &self.config);
         let is_syncable = shard.is_syncable();
-        let known = shard.get(asked.fingerprint).filter(|_| is_syncable)?;
+        let known = shard.views.get(asked.fingerprint).filter(|_| is_syncable)?;
         known.view.look(asked.rule(), self.now())
     }
 
@@ -344,7 +345,7 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         let (cost, actual) = (settlement.charge.cost, settlement.actual);
         // After a flush nobody may push what is added here.
         let is_here = shard.is_syncable() && (actual <= cost || !self.is_closed());
-        let known = shard.get(fingerprint);
+        let known = shard.views.get(fingerprint);
         if let Some(known) = known.filter(|known| is_here && known.view.knows()) {
             let charge = &settlement.charge;
             let less = known.with(fingerprint, |view| {
@@ -444,7 +445,7 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         let now = self.now();
         for fingerprint in fingerprints {
             let mut shard = self.keys.table.shard(*fingerprint);
-            if let Some(known) = shard.get(*fingerprint)
+            if let Some(known) = shard.views.get(*fingerprint)
                 && known.view.is_new()
                 && !known.schedule.is_syncing()
             {

@@ -226,11 +226,6 @@ impl<Rule: Syncable> Shard<Rule> {
         self.last_rule.as_ref().is_none_or(|last| last.is_syncable)
     }
 
-    #[inline]
-    pub(super) fn get(&mut self, fingerprint: u64) -> Option<&mut KeyEntry<Rule>> {
-        self.views.get(fingerprint)
-    }
-
     /// Counts a call that was decided here.
     #[inline]
     pub(super) fn count(&mut self, decision: &Decision, is_offline: bool) {

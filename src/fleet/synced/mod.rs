@@ -204,8 +204,8 @@ impl<S, Rule: Syncable, C: Clock> Synced<S, Rule, C> {
     /// # }
     /// ```
     pub fn undershoot_bound(&self, rule: &Rule) -> u64 {
-        let (inner, now) = (&self.inner, self.inner.now());
-        undershoot(rule, inner.config.period, inner.staleness(now))
+        let staleness = Duration::from_nanos(self.stats().staleness_nanos);
+        undershoot(rule, self.inner.config.period, staleness)
     }
 
     /// Returns counters of this wrapper and its clones.

@@ -139,7 +139,8 @@ impl<S, Rule: Syncable, C> SyncedParts<S, Rule, C> {
             for (_, known) in shard.views.known.iter() {
                 let view = &known.view;
                 stats.unsynced += view.unsynced();
-                stats.staleness_nanos = stats.staleness_nanos.max(age(view.oldest(), now));
+                let age = view.oldest().map_or(0, |oldest| now.nanos_since(oldest));
+                stats.staleness_nanos = stats.staleness_nanos.max(age);
                 stats.offline_bound = stats.offline_bound.max(view.offline_bound());
                 if let Some(share) = view.share_permille() {
                     stats.least_share = match shares {
@@ -158,22 +159,9 @@ impl<S, Rule: Syncable, C> SyncedParts<S, Rule, C> {
         stats
     }
 
-    /// Returns the age of the oldest unit that the store may not know yet.
-    pub(super) fn staleness(&self, now: Timestamp) -> Duration {
-        let ages = self.keys.table.each().filter_map(|shard| {
-            let known = shard.views.known.iter();
-            known.map(|(_, known)| age(known.view.oldest(), now)).max()
-        });
-        Duration::from_nanos(ages.max().unwrap_or(0))
-    }
-
     fn drift(&self) -> MutexGuard<'_, RecentMost> {
         lock(&self.keys.counters.drift)
     }
-}
-
-fn age(oldest: Option<Timestamp>, now: Timestamp) -> u64 {
-    oldest.map_or(0, |oldest| now.nanos_since(oldest))
 }
 
 /// Returns how many units all nodes together may admit above a rule.
@@ -406,7 +394,7 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
             return;
         };
         let bound = shard.bound(&rule, self.nodes.number(), &self.config);
-        let Some(known) = shard.get(fingerprint) else {
+        let Some(known) = shard.views.get(fingerprint) else {
             return;
         };
         known.clear_due(fingerprint);
