@@ -60,7 +60,7 @@ impl<R: Algorithm> Checker<'_, R> {
     }
 
     /// Returns the store's answer, correct or not, or its error as text.
-    async fn answer(
+    pub(super) async fn answer(
         &mut self,
         asked: &[TestAsk<'_, R>],
         is_look: bool,
@@ -119,45 +119,16 @@ impl<R: Algorithm> Checker<'_, R> {
         let answer = self.decided(&asked, false).await?;
         let answer = answer[0];
         if self.is_exact() {
-            let compared = self.model.spend(subject, rule, cost(units), &answer);
+            let compared = self.model.spend(subject, rule, cost(units), &answer, true);
             self.compared(compared, &answer)?;
         }
         Ok(answer)
-    }
-
-    /// Spends, and returns the answer or the error as text, without a comparison.
-    pub(super) async fn try_acquire(
-        &mut self,
-        subject: &Subject,
-        rule: &R,
-        units: u64,
-    ) -> Result<Result<Decision, String>, Breach> {
-        let answer = self
-            .answer(&[TestAsk::new(subject, rule, units)], false)
-            .await?;
-        Ok(answer.map(|decisions| decisions[0]))
-    }
-
-    /// Looks, and returns the answer or the error as text, without a comparison.
-    pub(super) async fn try_look(
-        &mut self,
-        subject: &Subject,
-        rule: &R,
-    ) -> Result<Result<Decision, String>, Breach> {
-        let answer = self.answer(&[TestAsk::new(subject, rule, 1)], true).await?;
-        Ok(answer.map(|decisions| decisions[0]))
     }
 
     /// Looks, and compares the answer with the rule.
     pub(super) async fn look(&mut self, subject: &Subject, rule: &R) -> Result<Decision, Breach> {
-        let answer = self
-            .decided(&[TestAsk::new(subject, rule, 1)], true)
-            .await?[0];
-        if self.is_exact() {
-            let compared = self.model.look(subject, rule, &answer);
-            self.compared(compared, &answer)?;
-        }
-        Ok(answer)
+        let asked = [TestAsk::new(subject, rule, 1)];
+        Ok(self.look_at(&asked).await?[0])
     }
 
     /// Spends several together, and compares the answers with the rules.
@@ -168,8 +139,8 @@ impl<R: Algorithm> Checker<'_, R> {
         let answers = self.decided(asked, false).await?;
         if answers.iter().all(Decision::is_admitted) {
             for (asked, answer) in asked.iter().zip(&answers) {
-                let cost = cost(asked.units);
-                let compared = self.model.spend(asked.subject, asked.rule, cost, answer);
+                let (subject, rule, cost) = (asked.subject, asked.rule, cost(asked.units));
+                let compared = self.model.spend(subject, rule, cost, answer, true);
                 self.compared(compared, answer)?;
             }
             return Ok(answers);
@@ -217,7 +188,8 @@ impl<R: Algorithm> Checker<'_, R> {
             }
             self.model.look(subject, rule, answer)
         } else {
-            match self.model.refused(subject, rule, cost(asked.units), answer) {
+            let cost = cost(asked.units);
+            match self.model.spend(subject, rule, cost, answer, false) {
                 Err(_) if may_lack => self.model.look(subject, rule, answer),
                 compared => compared,
             }
@@ -231,21 +203,18 @@ impl<R: Algorithm> Checker<'_, R> {
         asked: &[TestAsk<'_, R>],
     ) -> Result<Vec<Decision>, Breach> {
         let answers = self.decided(asked, true).await?;
-        for (asked, answer) in asked.iter().zip(&answers) {
-            let compared = self.model.look(asked.subject, asked.rule, answer);
-            self.compared(compared, answer)?;
+        if self.is_exact() {
+            for (asked, answer) in asked.iter().zip(&answers) {
+                let compared = self.model.look(asked.subject, asked.rule, answer);
+                self.compared(compared, answer)?;
+            }
         }
         Ok(answers)
     }
 }
 
-/// A settlement, with the subject for messages.
-pub(super) struct TestSettlement<'a, R> {
-    pub(super) subject: &'a Subject,
-    pub(super) rule: &'a R,
-    pub(super) charge: Charge,
-    pub(super) actual: u64,
-}
+/// A charge that is settled, and an ask for its actual cost.
+type TestSettlement<'a, R> = (TestAsk<'a, R>, Charge);
 
 /// Settling and resetting.
 impl<R: Algorithm> Checker<'_, R> {
@@ -257,36 +226,28 @@ impl<R: Algorithm> Checker<'_, R> {
         charge: Charge,
         actual: u64,
     ) -> CheckResult {
-        let corrected = TestSettlement {
-            subject,
-            rule,
-            charge,
-            actual,
-        };
-        self.settle(&[corrected]).await
+        let asked = TestAsk::new(subject, rule, actual);
+        self.settle(&[(asked, charge)]).await
     }
 
     /// Settles charges, and compares the states afterwards.
     pub(super) async fn settle(&mut self, corrected: &[TestSettlement<'_, R>]) -> CheckResult {
-        let Some(first) = corrected.first() else {
+        let Some((first, _)) = corrected.first() else {
             return Ok(());
         };
         let before = self.look(first.subject, first.rule).await?;
         let settlements: Vec<_> = corrected
             .iter()
-            .map(|it| {
-                let ask = TestAsk::new(it.subject, it.rule, 1).ask();
-                ask.settlement(it.charge.duplicate(), it.actual)
-            })
+            .map(|(it, charge)| it.ask().settlement(charge.duplicate(), it.units))
             .collect();
         let each: Vec<_> = corrected
             .iter()
-            .map(|it| format!("{} of {} as {}", it.charge.cost, it.subject, it.actual))
+            .map(|(it, charge)| format!("{} of {} as {}", charge.cost, it.subject, it.units))
             .collect();
         let line = format!("settle {}", each.join(" and "));
         let check = self.store.settle(settlements);
         let done = self.with_timeout(&line, async move { check.await }).await?;
-        self.ended(&line, done)?;
+        self.ended(line, done)?;
         self.settled(&before, corrected).await
     }
 
@@ -296,20 +257,20 @@ impl<R: Algorithm> Checker<'_, R> {
         before: &Decision,
         corrected: &[TestSettlement<'_, R>],
     ) -> CheckResult {
-        let Some(first) = corrected.first() else {
+        let Some((first, _)) = corrected.first() else {
             return Ok(());
         };
         // The instant of the settlement is between those of two looks.
         let looked = [TestAsk::new(first.subject, first.rule, 1)];
         let after = self.decided(&looked, true).await?[0];
-        for it in corrected {
+        for (it, charge) in corrected {
             let between = [before.at(), after.at()];
             self.model
-                .settle(it.subject, it.rule, &it.charge, between, it.actual);
+                .settle(it.subject, it.rule, charge, between, it.units);
         }
         let compared = self.model.look(first.subject, first.rule, &after);
         self.compared(compared, &after)?;
-        for it in &corrected[1..] {
+        for (it, _) in &corrected[1..] {
             self.look(it.subject, it.rule).await?;
         }
         Ok(())
@@ -358,13 +319,9 @@ impl<R: Algorithm> Checker<'_, R> {
         charge: &Charge,
         delay: Duration,
     ) -> Result<Charge, Breach> {
-        let corrected = TestSettlement {
-            subject,
-            rule,
-            charge: charge.duplicate().with_delay(Some(delay)),
-            actual: charge.cost,
-        };
-        self.settled(before, &[corrected]).await?;
+        let asked = TestAsk::new(subject, rule, charge.cost);
+        let charged = charge.duplicate().with_delay(Some(delay));
+        self.settled(before, &[(asked, charged)]).await?;
         let mut moved = charge.duplicate();
         moved.at = charge.at.saturating_add(delay);
         Ok(moved)
@@ -375,18 +332,14 @@ impl<R: Algorithm> Checker<'_, R> {
         let line = format!("reset {subject}");
         let check = self.store.reset(&subject.policy, &subject.key);
         let done = self.with_timeout(&line, async move { check.await }).await?;
-        self.ended(&line, done)?;
+        self.ended(line, done)?;
         self.model.forget(subject);
         Ok(())
     }
 
-    fn ended(&mut self, line: &str, done: Result<(), ErrorText>) -> CheckResult {
-        match done {
-            Ok(()) => {
-                self.note(line.to_owned());
-                Ok(())
-            }
-            Err(error) => Err(self.breach(format!("{line}: the store failed: {error:?}"))),
-        }
+    fn ended(&mut self, line: String, done: Result<(), ErrorText>) -> CheckResult {
+        done.map_err(|error| self.breach(format!("{line}: the store failed: {error:?}")))?;
+        self.note(line);
+        Ok(())
     }
 }

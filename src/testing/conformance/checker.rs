@@ -44,6 +44,8 @@ pub(super) struct Checker<'a, R: Algorithm> {
     late_after: Option<Duration>,
     /// `true` if an answer of this sequence was late.
     pub(super) is_late: bool,
+    /// `true` if calls could be counted under a rule.
+    has_counted: bool,
 }
 
 /// Returns a cost of `units` units, at least 1.
@@ -70,7 +72,35 @@ impl<'a, R: Algorithm> Checker<'a, R> {
             calls: 0,
             late_after: None,
             is_late: false,
+            has_counted: false,
         }
+    }
+
+    /// Checks the law under each rule by itself.
+    pub(super) async fn each(
+        &mut self,
+        check: impl AsyncFn(&mut Self, &R) -> CheckResult,
+    ) -> CheckResult {
+        for rule in &self.suite.rules {
+            self.begin(rule);
+            check(self, rule).await?;
+        }
+        Ok(())
+    }
+
+    /// Checks a law that counts calls under each rule by itself.
+    pub(super) async fn each_counted(
+        &mut self,
+        check: impl AsyncFn(&mut Self, &R) -> CheckResult,
+    ) -> CheckResult {
+        self.each(check).await?;
+        if self.has_counted {
+            return Ok(());
+        }
+        Err(self.unchecked(
+            "calls can be counted under no rule; give the suite a rule that admits three calls and refills after \
+             20 s or later, as `5/1h`",
+        ))
     }
 
     /// Starts a new sequence of calls, with new keys and an empty record.
@@ -126,16 +156,13 @@ impl<'a, R: Algorithm> Checker<'a, R> {
 
     /// Returns the error of a law that could not be checked and was not left out.
     pub(super) fn unchecked(&self, what: &str) -> Breach {
+        let law = self.law;
+        let what = format!("not checked: {what}, or leave it out by `.without(Law::{law:?})`");
         Breach {
-            law: self.law,
             under: String::new(),
-            what: format!(
-                "not checked: {what}, or leave it out by `.without(Law::{:?})`",
-                self.law
-            ),
             calls: Vec::new(),
             earlier: 0,
-            seed: None,
+            ..self.breach(what)
         }
     }
 
@@ -312,20 +339,13 @@ impl<R: Algorithm> Checker<'_, R> {
             && held_until.is_some_and(|end| end.saturating_since(at) >= MIN_IDLE);
         let is_still = self.moves_time() || more.is_zero() || more >= MIN_IDLE || is_held;
         let is_counted = is_still && (least..2 * MAX_CALLS).contains(&calls);
+        self.has_counted |= is_counted;
         Ok(is_counted.then_some(Burst {
             units,
             calls,
             left,
             at,
         }))
-    }
-
-    /// Returns the error of a suite without a rule whose calls can be counted.
-    pub(super) fn nothing_counted(&self) -> Breach {
-        self.unchecked(
-            "calls can be counted under no rule; give the suite a rule that admits three calls and refills after \
-             20 s or later, as `5/1h`",
-        )
     }
 
     /// Returns `false` if the first call of a new key was refused though its rule admits it.

@@ -273,24 +273,24 @@ where
             _ if settings.rules.is_empty() => {
                 Err(checker.unchecked("there is no rule; give the suite one"))
             }
-            Law::Limit => checker.limit().await,
-            Law::Refusal => checker.refusal().await,
-            Law::Never => checker.never().await,
-            Law::Look => checker.look_only().await,
+            Law::Limit => checker.each(Checker::limit).await,
+            Law::Refusal => checker.each(Checker::refusal).await,
+            Law::Never => checker.each(Checker::never).await,
+            Law::Look => checker.each(Checker::look_only).await,
             Law::Wait => checker.wait().await,
             Law::Keys => checker.keys().await,
             Law::Several => checker.several_asks().await,
             Law::Settle => checker.settles().await,
-            Law::Renew => checker.renewals().await,
-            Law::Reset => checker.resets().await,
+            Law::Renew => checker.each(Checker::renewals).await,
+            Law::Reset => checker.each(Checker::resets).await,
             Law::Change => checker.change().await,
             Law::Reserve => checker.reserves().await,
             Law::Kinds => checker.kinds().await,
-            Law::Race => checker.race().await,
-            Law::Cancel => checker.cancel().await,
-            Law::Fault => checker.faults().await,
+            Law::Race => checker.each_counted(Checker::race).await,
+            Law::Cancel => checker.each_counted(Checker::cancel).await,
+            Law::Fault => checker.each_counted(Checker::faults).await,
             Law::Nodes => checker.nodes().await,
-            Law::Sync => checker.syncs().await,
+            Law::Sync => checker.each(Checker::syncs).await,
             Law::Timeline => checker.timelines().await,
         };
         *calls += checker.calls;
@@ -430,19 +430,11 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} laws kept in {} calls", self.kept.len(), self.calls)?;
         if !self.left_out.is_empty() {
-            f.write_str("; left out: ")?;
-            names(&self.left_out, f)?;
+            let names: Vec<_> = self.left_out.iter().map(|law| law.name()).collect();
+            write!(f, "; left out: {}", names.join(", "))?;
         }
         Ok(())
     }
-}
-
-fn names(laws: &[Law], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    for (n, law) in laws.iter().enumerate() {
-        f.write_str(if n == 0 { "" } else { ", " })?;
-        f.write_str(law.name())?;
-    }
-    Ok(())
 }
 
 /// The error of a suite: the laws that a store breaks, each with a description and the calls before

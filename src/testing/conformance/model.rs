@@ -89,33 +89,20 @@ impl<R: Algorithm> Model<R> {
         known
     }
 
-    /// Keeps the states that agree with the answer to a call, as the call left them.
+    /// Keeps the states that agree with the answer to a call: as the call left them, or, if it
+    /// stores nothing, as they were before it.
     pub(super) fn spend(
         &mut self,
         subject: &Subject,
         rule: &R,
         cost: Cost,
         answer: &Decision,
+        stores: bool,
     ) -> Result<(), Mismatch> {
         self.keep(subject, rule, answer, |rule, mut state| {
             let step = rule.step(&mut state, answer.at(), cost);
-            let wrote = !matches!(step, Step::Kept(_));
+            let wrote = stores && !matches!(step, Step::Kept(_));
             (step.decision(), wrote.then_some(state))
-        })
-    }
-
-    /// Keeps the states that agree with a refusal. The state of a new key may have been stored or
-    /// not.
-    pub(super) fn refused(
-        &mut self,
-        subject: &Subject,
-        rule: &R,
-        cost: Cost,
-        answer: &Decision,
-    ) -> Result<(), Mismatch> {
-        self.keep(subject, rule, answer, |rule, mut state| {
-            let step = rule.step(&mut state, answer.at(), cost);
-            (step.decision(), None)
         })
     }
 

@@ -5,19 +5,20 @@ use std::{
     future::{Future, poll_fn},
     mem,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
     task::{Poll, Waker},
     time::Duration,
 };
 
-use super::checker::{Subject, cost};
 use crate::{
     algorithm::Algorithm,
-    decision::{Charge, Decisions},
+    decision::Decisions,
     key::Key,
     locks::lock,
     policy::Policy,
-    store::{Ask, BoxFuture, Check, Delta, NodeCounts, Pulled, Renewed, Settlement, Store},
+    store::{
+        Ask, BoxFuture, Check, Delta, NodeCounts, OwnedAsks, Pulled, Renewed, Settlement, Store,
+    },
 };
 
 /// The error of a store, as text.
@@ -145,7 +146,7 @@ pub(super) type TaskAnswer = Result<Decisions, String>;
 
 /// Calls, one after the other.
 pub(super) struct Task<R> {
-    pub(super) calls: Vec<Vec<TaskAsk<R>>>,
+    pub(super) calls: Vec<OwnedAsks<R>>,
     pub(super) charges: Charges,
 }
 
@@ -158,44 +159,16 @@ pub(super) struct Charges {
     pub(super) are_refunded: bool,
 }
 
-/// An ask that may cross threads.
-pub(super) struct TaskAsk<R> {
-    policy: Policy,
-    rule: R,
-    key: Key,
-    units: u64,
-}
-
-impl<R: Clone> TaskAsk<R> {
-    pub(super) fn new(subject: &Subject, rule: &R, units: u64) -> Self {
-        Self {
-            policy: subject.policy.clone(),
-            rule: rule.clone(),
-            key: subject.key,
-            units,
-        }
-    }
-
-    fn ask(&self) -> Ask<'_, R> {
-        Ask::new(&self.policy, &self.rule, self.key, cost(self.units))
-    }
-
-    fn settlement(&self, charge: Charge, actual: u64) -> Settlement<'_, R> {
-        self.ask().settlement(charge, actual)
-    }
-}
-
 impl<R: Clone> Task<R> {
     async fn run<S: Store<R, Error: Debug>>(self, store: &S) -> Vec<TaskAnswer> {
         let mut answers: Vec<TaskAnswer> = Vec::with_capacity(self.calls.len());
         let mut charged = Vec::new();
         for (n, asks) in self.calls.iter().enumerate() {
-            let check = {
-                let asks: Vec<_> = asks.iter().map(TaskAsk::ask).collect();
-                store.acquire(&asks)
-            };
-            let mut answer = check.await.map_err(|error| format!("{error:?}"));
-            for (ask, decision) in asks.iter().zip(answer.iter().flat_map(Decisions::as_slice)) {
+            let asks = asks.to_vec();
+            let answer = store.acquire(&asks).await;
+            let mut answer = answer.map_err(|error| format!("{error:?}"));
+            let decided = answer.iter().flat_map(Decisions::as_slice);
+            for (ask, decision) in asks.into_iter().zip(decided) {
                 charged.extend(decision.charge().map(|charge| (n, ask, charge)));
             }
             if let Some(delay) = self.charges.renewed_for {
@@ -211,8 +184,8 @@ impl<R: Clone> Task<R> {
         }
         if self.charges.are_refunded {
             for (n, ask, charge) in charged {
-                let check = store.settle(vec![ask.settlement(charge, 0)]);
-                if let Err(error) = check.await {
+                let settlement = ask.settlement(charge, 0);
+                if let Err(error) = store.settle(vec![settlement]).await {
                     answers[n] = Err(format!("{error:?}"));
                 }
             }
@@ -250,9 +223,8 @@ struct RaceState {
     absent: usize,
     /// Tasks that have not ended.
     running: usize,
-    /// Set if a task was dropped before its end.
-    is_lost: bool,
-    answers: Vec<TaskAnswer>,
+    /// `None` if a task was dropped before its end.
+    answers: Option<Vec<TaskAnswer>>,
     wakers: Vec<Waker>,
 }
 
@@ -261,20 +233,15 @@ impl Race {
         Self(Arc::new(Mutex::new(RaceState {
             absent: tasks,
             running: tasks,
-            is_lost: false,
-            answers: Vec::new(),
+            answers: Some(Vec::new()),
             wakers: Vec::new(),
         })))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RaceState> {
-        lock(&self.0)
     }
 
     /// Changes the state and wakes all waiting tasks.
     fn change(&self, change: impl FnOnce(&mut RaceState)) {
         let wakers = {
-            let mut state = self.lock();
+            let mut state = lock(&self.0);
             change(&mut state);
             mem::take(&mut state.wakers)
         };
@@ -283,7 +250,7 @@ impl Race {
 
     async fn until<T>(&self, mut is_so: impl FnMut(&mut RaceState) -> Option<T>) -> T {
         poll_fn(|cx| {
-            let mut state = self.lock();
+            let mut state = lock(&self.0);
             match is_so(&mut state) {
                 Some(output) => Poll::Ready(output),
                 None => {
@@ -296,10 +263,8 @@ impl Race {
     }
 
     async fn end(&self) -> Option<Vec<TaskAnswer>> {
-        self.until(|state| {
-            (state.running == 0).then(|| (!state.is_lost).then(|| mem::take(&mut state.answers)))
-        })
-        .await
+        self.until(|state| (state.running == 0).then(|| state.answers.take()))
+            .await
     }
 }
 
@@ -309,14 +274,17 @@ struct TaskRunner(Race);
 impl TaskRunner {
     async fn start(&self) {
         self.0.change(|state| state.absent -= 1);
-        let begun = |state: &mut RaceState| (state.absent == 0 || state.is_lost).then_some(());
-        self.0.until(begun).await;
+        let begun = |state: &RaceState| state.absent == 0 || state.answers.is_none();
+        self.0.until(|state| begun(state).then_some(())).await;
     }
 
     fn end(self, mut answers: Vec<TaskAnswer>) {
         self.0.change(|state| {
             state.running -= 1;
-            state.answers.append(&mut answers);
+            state
+                .answers
+                .iter_mut()
+                .for_each(|all| all.append(&mut answers));
         });
         mem::forget(self);
     }
@@ -326,7 +294,7 @@ impl Drop for TaskRunner {
     fn drop(&mut self) {
         self.0.change(|state| {
             state.running -= 1;
-            state.is_lost = true;
+            state.answers = None;
         });
     }
 }
@@ -346,20 +314,15 @@ pub(super) async fn unless<T>(
 
 /// Polls a future up to `times` times, each time it is woken, then drops it.
 pub(super) async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
-    let mut future = pin!(future);
-    let mut left = times;
-    poll_fn(|cx| {
-        let Some(less) = left.checked_sub(1) else {
-            return Poll::Ready(None);
-        };
-        left = less;
-        match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if left == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
+    let mut left = times.checked_sub(1)?;
+    let end = poll_fn(|_| match left.checked_sub(1) {
+        Some(less) => {
+            left = less;
+            Poll::Pending
         }
-    })
-    .await
+        None => Poll::Ready(()),
+    });
+    unless(future, end).await
 }
 
 /// Polls all futures once, in order. Drops those that `is_dropped` selects by index and that are

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     super::{
         Breach,
-        calls::TestSettlement,
+        calls::TestAsk,
         checker::{CheckResult, Checker, MAX_CALLS, Subject},
     },
     Law,
@@ -18,90 +18,77 @@ use crate::{
 
 /// Checks of the limit, and of refusals, excessive costs and looks.
 impl<R: Algorithm> Checker<'_, R> {
-    pub(crate) async fn limit(&mut self) -> CheckResult {
-        for rule in &self.suite.rules {
-            self.begin(rule);
-            let alice = self.subject("alice");
-            let Some(burst) = self.burst(&alice, rule, 1).await? else {
-                // Calls cannot be counted, but numbers are compared.
-                self.exhaust(&alice, rule).await?;
-                continue;
-            };
-            let mut passed = 0;
-            for _ in 0..burst.calls + MAX_CALLS {
-                let answer = self.acquire(&alice, rule, burst.units).await?;
-                if !answer.is_admitted() {
-                    break;
-                }
-                passed += 1;
+    pub(crate) async fn limit(&mut self, rule: &R) -> CheckResult {
+        let alice = self.subject("alice");
+        let Some(burst) = self.burst(&alice, rule, 1).await? else {
+            // Calls cannot be counted, but numbers are compared.
+            self.exhaust(&alice, rule).await?;
+            return Ok(());
+        };
+        let mut passed = 0;
+        for _ in 0..burst.calls + MAX_CALLS {
+            let answer = self.acquire(&alice, rule, burst.units).await?;
+            if !answer.is_admitted() {
+                break;
             }
-            self.counted(&burst, passed, 0)?;
-            // Costs up to the remaining units, and one above.
-            let bob = self.subject("bob");
-            for part in [3, 2, 1, 1] {
-                let left = self.look(&bob, rule).await?.remaining().unwrap_or(0);
-                self.acquire(&bob, rule, (left / part).max(1)).await?;
-            }
+            passed += 1;
+        }
+        self.counted(&burst, passed, 0)?;
+        // Costs up to the remaining units, and one above.
+        let bob = self.subject("bob");
+        for part in [3, 2, 1, 1] {
+            let left = self.look(&bob, rule).await?.remaining().unwrap_or(0);
+            self.acquire(&bob, rule, (left / part).max(1)).await?;
         }
         Ok(())
     }
 
-    pub(crate) async fn refusal(&mut self) -> CheckResult {
-        for rule in &self.suite.rules {
-            self.begin(rule);
-            let alice = self.subject("alice");
-            let limit = self.look(&alice, rule).await?.limit().unwrap_or(1);
-            self.acquire(&alice, rule, limit.div_ceil(2)).await?;
-            // Costs above the remaining units.
-            for units in [limit, limit, limit.div_ceil(2) + 1, limit] {
-                self.acquire(&alice, rule, units).await?;
-                self.look(&alice, rule).await?;
-            }
-            self.exhaust(&alice, rule).await?;
-            for units in [1, 1, limit, 1, limit.div_ceil(2)] {
-                self.acquire(&alice, rule, units).await?;
-            }
+    pub(crate) async fn refusal(&mut self, rule: &R) -> CheckResult {
+        let alice = self.subject("alice");
+        let limit = self.look(&alice, rule).await?.limit().unwrap_or(1);
+        self.acquire(&alice, rule, limit.div_ceil(2)).await?;
+        // Costs above the remaining units.
+        for units in [limit, limit, limit.div_ceil(2) + 1, limit] {
+            self.acquire(&alice, rule, units).await?;
             self.look(&alice, rule).await?;
         }
-        Ok(())
+        self.exhaust(&alice, rule).await?;
+        for units in [1, 1, limit, 1, limit.div_ceil(2)] {
+            self.acquire(&alice, rule, units).await?;
+        }
+        self.look(&alice, rule).await.map(drop)
     }
 
-    pub(crate) async fn never(&mut self) -> CheckResult {
-        for rule in &self.suite.rules {
-            self.begin(rule);
-            let (fresh, spent) = (self.subject("fresh"), self.subject("spent"));
-            let look = self.look(&fresh, rule).await?;
-            let limit = look.limit().unwrap_or(1);
-            let once = self.acquire(&spent, rule, 1).await?;
-            for (subject, before) in [(&fresh, look), (&spent, once)] {
-                for units in [limit.saturating_add(1), 1 << 41, u64::MAX] {
-                    let answer = self.acquire(subject, rule, units).await?;
-                    if answer.is_admitted() || answer.retry_after().is_some() {
-                        return Err(self.breach(format!(
-                            "a cost of {units} is above the capacity of {limit}, but is not refused without a wait"
-                        )));
-                    }
+    pub(crate) async fn never(&mut self, rule: &R) -> CheckResult {
+        let (fresh, spent) = (self.subject("fresh"), self.subject("spent"));
+        let look = self.look(&fresh, rule).await?;
+        let limit = look.limit().unwrap_or(1);
+        let once = self.acquire(&spent, rule, 1).await?;
+        for (subject, before) in [(&fresh, look), (&spent, once)] {
+            for units in [limit.saturating_add(1), 1 << 41, u64::MAX] {
+                let answer = self.acquire(subject, rule, units).await?;
+                if answer.is_admitted() || answer.retry_after().is_some() {
+                    return Err(self.breach(format!(
+                        "a cost of {units} is above the capacity of {limit}, but is not refused without a wait"
+                    )));
                 }
-                let after = self.look(subject, rule).await?;
-                if after.remaining() < before.remaining() {
-                    return Err(self.breach("a cost that never passes was charged"));
-                }
+            }
+            let after = self.look(subject, rule).await?;
+            if after.remaining() < before.remaining() {
+                return Err(self.breach("a cost that never passes was charged"));
             }
         }
         Ok(())
     }
 
-    pub(crate) async fn look_only(&mut self) -> CheckResult {
-        for rule in &self.suite.rules {
-            self.begin(rule);
-            let alice = self.subject("alice");
-            for _ in 0..4 {
-                self.look(&alice, rule).await?;
-                let look = self.look(&alice, rule).await?;
-                let left = look.remaining().unwrap_or(0);
-                for units in [left.saturating_add(1), left.div_ceil(2).max(1)] {
-                    self.acquire(&alice, rule, units).await?;
-                }
+    pub(crate) async fn look_only(&mut self, rule: &R) -> CheckResult {
+        let alice = self.subject("alice");
+        for _ in 0..4 {
+            self.look(&alice, rule).await?;
+            let look = self.look(&alice, rule).await?;
+            let left = look.remaining().unwrap_or(0);
+            for units in [left.saturating_add(1), left.div_ceil(2).max(1)] {
+                self.acquire(&alice, rule, units).await?;
             }
         }
         Ok(())
@@ -247,31 +234,7 @@ impl<R: Algorithm> Checker<'_, R> {
 impl<R: Algorithm> Checker<'_, R> {
     pub(crate) async fn settles(&mut self) -> CheckResult {
         let unsettled = self.store.unsettled();
-        let mut checked = 0;
-        for rule in &self.suite.rules {
-            self.begin(rule);
-            let alice = self.subject("alice");
-            let Some(burst) = self.burst(&alice, rule, 2).await? else {
-                continue;
-            };
-            checked += 1;
-            let half = burst.units.saturating_mul(burst.calls / 2);
-            let whole = burst.units.saturating_mul(burst.calls);
-            self.spend_and_settle(&alice, rule, half, 0).await?;
-            self.spend_and_settle(&alice, rule, half, half.div_ceil(2))
-                .await?;
-            self.spend_and_settle(&alice, rule, 1, 1).await?;
-            // More than the key has left, so that it is in debt.
-            self.spend_and_settle(&alice, rule, 1, whole).await?;
-            self.acquire(&alice, rule, 1).await?;
-
-            self.one_of_two(rule, half).await?;
-            self.in_one_call(rule, half).await?;
-            self.later(rule, half).await?;
-        }
-        if checked == 0 {
-            return Err(self.nothing_counted());
-        }
+        self.each_counted(Self::settles_under).await?;
         // No settlement failed.
         let after = self.store.unsettled();
         if after != unsettled {
@@ -280,6 +243,26 @@ impl<R: Algorithm> Checker<'_, R> {
             )));
         }
         Ok(())
+    }
+
+    async fn settles_under(&mut self, rule: &R) -> CheckResult {
+        let alice = self.subject("alice");
+        let Some(burst) = self.burst(&alice, rule, 2).await? else {
+            return Ok(());
+        };
+        let half = burst.units.saturating_mul(burst.calls / 2);
+        let whole = burst.units.saturating_mul(burst.calls);
+        self.spend_and_settle(&alice, rule, half, 0).await?;
+        self.spend_and_settle(&alice, rule, half, half.div_ceil(2))
+            .await?;
+        self.spend_and_settle(&alice, rule, 1, 1).await?;
+        // More than the key has left, so that it is in debt.
+        self.spend_and_settle(&alice, rule, 1, whole).await?;
+        self.acquire(&alice, rule, 1).await?;
+
+        self.one_of_two(rule, half).await?;
+        self.in_one_call(rule, half).await?;
+        self.later(rule, half).await
     }
 
     async fn charged(
@@ -328,15 +311,9 @@ impl<R: Algorithm> Checker<'_, R> {
         let (Some(first), Some(second)) = charges else {
             return Ok(());
         };
-        let corrected = |subject, charge, actual| TestSettlement {
-            subject,
-            rule,
-            charge,
-            actual,
-        };
         self.settle(&[
-            corrected(carol, first, 0),
-            corrected(dave, second.duplicate(), 1),
+            (TestAsk::new(carol, rule, 0), first),
+            (TestAsk::new(dave, rule, 1), second.duplicate()),
         ])
         .await?;
         if !self.suite.leaves_out(Law::Reset) {

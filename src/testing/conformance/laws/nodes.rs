@@ -1,6 +1,6 @@
 //! Checks of what nodes share: their number, and the deltas of those that admit by themselves.
 
-use std::{fmt::Debug, time::Duration};
+use std::time::Duration;
 
 use super::super::{
     Breach,
@@ -84,81 +84,61 @@ impl<R: Algorithm> Checker<'_, R> {
 /// Nodes that send the same delta at once.
 const AT_ONCE: usize = 8;
 
-/// A delta of a node.
-#[derive(Clone, Copy, Debug)]
-struct Sent {
-    node: u64,
-    number: u64,
-    units: u64,
-}
-
 /// Checks of deltas.
 impl<R: Algorithm> Checker<'_, R> {
     /// Checks that each delta is added once. A store that takes none has nothing to check.
-    pub(crate) async fn syncs(&mut self) -> CheckResult {
+    pub(crate) async fn syncs(&mut self, rule: &R) -> CheckResult {
         if self.store.sync(&[]).is_none() {
             return Ok(());
         }
-        for rule in &self.suite.rules {
-            self.begin(rule);
-            let alice = self.subject("alice");
-            let new = self.look(&alice, rule).await?;
-            let limit = new.remaining().unwrap_or(2);
-            // Each is (node, number, units). No units; one unit, and the same delta again.
-            let before = [(1, 10, 0), (1, 10, 1), (1, 10, 1)];
-            let after = [
-                (2, 5, limit / 4),
-                (1, 9, 1),
-                (1, 12, limit / 4),
-                (2, 5, limit / 4),
-                (2, 6, limit),
-                (1, 12, limit / 4),
-                (3, 1, 1),
-            ];
-            let mut last = [0; 4];
-            let mut ats = vec![((1, 10), new.at()), ((2, 5), new.at()), ((1, 9), new.at())];
-            for (n, (node, number, units)) in before.into_iter().chain(after).enumerate() {
-                let stands = self.look(&alice, rule).await?;
-                if n == before.len() {
-                    // Until the bucket is full again: units that were spent before are refilled
-                    // with it.
-                    let wait = stands.reset_after().saturating_mul(2);
-                    if self.can_wait(wait) {
-                        self.pass(wait).await;
-                    }
+        let alice = self.subject("alice");
+        let new = self.look(&alice, rule).await?;
+        let limit = new.remaining().unwrap_or(2);
+        // Each is (node, number, units). No units; one unit, and the same delta again.
+        let before = [(1, 10, 0), (1, 10, 1), (1, 10, 1)];
+        let after = [
+            (2, 5, limit / 4),
+            (1, 9, 1),
+            (1, 12, limit / 4),
+            (2, 5, limit / 4),
+            (2, 6, limit),
+            (1, 12, limit / 4),
+            (3, 1, 1),
+        ];
+        let mut last = [0; 4];
+        let mut ats = vec![((1, 10), new.at()), ((2, 5), new.at()), ((1, 9), new.at())];
+        for (n, (node, number, units)) in before.into_iter().chain(after).enumerate() {
+            let stands = self.look(&alice, rule).await?;
+            if n == before.len() {
+                // Until the bucket is full again: units that were spent before are refilled with
+                // it.
+                let wait = stands.reset_after().saturating_mul(2);
+                if self.can_wait(wait) {
+                    self.pass(wait).await;
                 }
-                // A repeated delta has the instant of the first one.
-                let known = ats.iter().find(|(name, _)| *name == (node, number));
-                let at = known.map_or(stands.at(), |(_, at)| *at);
-                ats.push(((node, number), at));
-                let known = &mut last[node as usize];
-                let is_new = units > 0 && (number > *known || self.suite.repeats_deltas);
-                if is_new {
-                    *known = number;
-                }
-                let sent = Sent {
-                    node,
-                    number,
-                    units,
-                };
-                self.sync(&alice, rule, (sent, at), is_new, 1).await?;
             }
-            self.acquire(&alice, rule, 1).await?;
-            self.sync_several(rule, limit.div_ceil(2)).await?;
-            if self.suite.repeats_deltas {
-                continue;
+            // A repeated delta has the instant of the first one.
+            let known = ats.iter().find(|(name, _)| *name == (node, number));
+            let at = known.map_or(stands.at(), |(_, at)| *at);
+            ats.push(((node, number), at));
+            let known = &mut last[node as usize];
+            let is_new = units > 0 && (number > *known || self.suite.repeats_deltas);
+            if is_new {
+                *known = number;
             }
-            let bob = self.subject("bob");
-            let sent = Sent {
-                node: 1,
-                number: 1,
-                units: limit.div_ceil(2),
-            };
-            let at = self.look(&bob, rule).await?.at();
-            self.sync(&bob, rule, (sent, at), true, AT_ONCE).await?;
-            self.acquire(&bob, rule, 1).await?;
+            let sent = (Batch { node, number }, at, units);
+            self.sync(&alice, rule, sent, is_new, 1).await?;
         }
-        Ok(())
+        self.acquire(&alice, rule, 1).await?;
+        self.sync_several(rule, limit.div_ceil(2)).await?;
+        if self.suite.repeats_deltas {
+            return Ok(());
+        }
+        let bob = self.subject("bob");
+        let at = self.look(&bob, rule).await?.at();
+        let sent = (Batch { node: 1, number: 1 }, at, limit.div_ceil(2));
+        self.sync(&bob, rule, sent, true, AT_ONCE).await?;
+        self.acquire(&bob, rule, 1).await.map(drop)
     }
 
     /// Sends deltas of two keys by one call, and compares the states, which come back in their
@@ -189,17 +169,11 @@ impl<R: Algorithm> Checker<'_, R> {
         &mut self,
         subject: &Subject,
         rule: &R,
-        (sent, at): (Sent, Timestamp),
+        (batch, at, units): (Batch, Timestamp, u64),
         is_new: bool,
         times: usize,
     ) -> CheckResult {
-        let Sent {
-            node,
-            number,
-            units,
-        } = sent;
-        let line = format!("{times} times {sent:?} to {subject} as of {at:?}");
-        let batch = Batch { node, number };
+        let line = format!("{times} times {units} units, {batch:?}, to {subject} as of {at:?}");
         let age = self.model.newest().saturating_since(at);
         let delta = Delta::new(&subject.policy, rule, subject.key, batch, (age, units));
         let all = self.push(line, &[delta], times).await?;

@@ -7,11 +7,11 @@ use super::{
         Breach,
         calls::TestAsk,
         checker::{Burst, CheckResult, Checker, Subject, cost},
-        store::{Charges, Task, TaskAsk, concurrently, polled},
+        store::{Charges, Task, concurrently, polled},
     },
     Law,
 };
-use crate::{algorithm::Algorithm, decision::Decision, time::Timestamp};
+use crate::{algorithm::Algorithm, decision::Decision, store::OwnedAsks, time::Timestamp};
 
 /// The number of tasks.
 const TASKS: usize = 8;
@@ -29,33 +29,26 @@ struct RaceResult {
 
 /// Checks of concurrent callers.
 impl<R: Algorithm> Checker<'_, R> {
-    pub(crate) async fn race(&mut self) -> CheckResult {
-        let mut checked = 0;
-        for rule in &self.suite.rules {
-            for _ in 0..ROUNDS {
-                self.begin(rule);
-                let hot = self.subject("hot");
-                let Some(burst) = self.burst(&hot, rule, 1).await? else {
-                    break;
-                };
-                checked += 1;
-                self.for_one_key(&hot, rule, &burst).await?;
-                if !self.suite.leaves_out(Law::Several) {
-                    self.for_two_keys(rule, &burst).await?;
-                }
-                if !self.suite.leaves_out(Law::Settle) {
-                    self.with_refunds(rule, &burst).await?;
-                }
+    pub(crate) async fn race(&mut self, rule: &R) -> CheckResult {
+        for _ in 0..ROUNDS {
+            self.begin(rule);
+            let hot = self.subject("hot");
+            let Some(burst) = self.burst(&hot, rule, 1).await? else {
+                break;
+            };
+            self.for_one_key(&hot, rule, &burst).await?;
+            if !self.suite.leaves_out(Law::Several) {
+                self.for_two_keys(rule, &burst).await?;
             }
-        }
-        if checked == 0 {
-            return Err(self.nothing_counted());
+            if !self.suite.leaves_out(Law::Settle) {
+                self.with_refunds(rule, &burst).await?;
+            }
         }
         Ok(())
     }
 
     async fn for_one_key(&mut self, hot: &Subject, rule: &R, burst: &Burst) -> CheckResult {
-        let ask = |_| vec![TaskAsk::new(hot, rule, burst.units)];
+        let ask = |_| vec![TestAsk::new(hot, rule, burst.units)];
         let mut raced = self
             .raced("for one key", burst, ask, Charges::default())
             .await?;
@@ -77,14 +70,9 @@ impl<R: Algorithm> Checker<'_, R> {
     async fn for_two_keys(&mut self, rule: &R, burst: &Burst) -> CheckResult {
         let (alice, bob) = (self.subject("alice"), self.subject("bob"));
         let ask = |n: usize| {
-            let (first, second) = if n.is_multiple_of(2) {
-                (&alice, &bob)
-            } else {
-                (&bob, &alice)
-            };
-            [first, second]
-                .map(|subject| TaskAsk::new(subject, rule, burst.units))
-                .into()
+            let mut asks = [&alice, &bob].map(|subject| TestAsk::new(subject, rule, burst.units));
+            asks.rotate_left(n % 2);
+            asks.into()
         };
         let raced = self
             .raced("for two keys", burst, ask, Charges::default())
@@ -111,7 +99,7 @@ impl<R: Algorithm> Checker<'_, R> {
     /// Checks calls whose charges are all settled to 0.
     async fn with_refunds(&mut self, rule: &R, burst: &Burst) -> CheckResult {
         let carol = self.subject("carol");
-        let ask = |_| vec![TaskAsk::new(&carol, rule, burst.units)];
+        let ask = |_| vec![TestAsk::new(&carol, rule, burst.units)];
         let refunds = Charges {
             are_refunded: true,
             ..Charges::default()
@@ -119,11 +107,8 @@ impl<R: Algorithm> Checker<'_, R> {
         let raced = self
             .raced("for one key, with refunds", burst, ask, refunds)
             .await?;
-        let look = self.try_look(&carol, rule).await?;
-        let look = match look {
-            Ok(look) => look,
-            Err(error) => return Err(self.breach(format!("the store failed: {error}"))),
-        };
+        let asked = [TestAsk::new(&carol, rule, 1)];
+        let look = self.decided(&asked, true).await?[0];
         let (left, now) = (look.remaining().unwrap_or(0), look.at());
         let own = carol.own(rule);
         let remaining = |state: Option<R::State>, at| {
@@ -155,7 +140,7 @@ impl<R: Algorithm> Checker<'_, R> {
                 let Some(burst) = self.burst(&hot, rule, 2).await? else {
                     return Ok(());
                 };
-                let ask = |_| vec![TaskAsk::new(&hot, rule, burst.units)];
+                let ask = |_| vec![TestAsk::new(&hot, rule, burst.units)];
                 let charges = Charges {
                     renewed_for: Some(delay),
                     are_refunded,
@@ -171,18 +156,22 @@ impl<R: Algorithm> Checker<'_, R> {
         Ok(())
     }
 
-    async fn raced(
+    async fn raced<'s>(
         &mut self,
         what: &str,
         burst: &Burst,
-        ask: impl Fn(usize) -> Vec<TaskAsk<R>>,
+        ask: impl Fn(usize) -> Vec<TestAsk<'s, R>>,
         charges: Charges,
     ) -> Result<RaceResult, Breach> {
         // With renewals, some calls must come while others are renewed.
         let more = if charges.renewed_for.is_some() { 4 } else { 2 };
         let each = burst.calls as usize / TASKS + more;
+        let owned = |n| {
+            let asks: Vec<_> = ask(n).iter().map(TestAsk::ask).collect();
+            OwnedAsks::new(&asks)
+        };
         let tasks = (0..TASKS).map(|task| {
-            let calls = (0..each).map(|n| ask(task + n)).collect();
+            let calls = (task..task + each).map(owned).collect();
             Task { calls, charges }
         });
         let Some(race) = self.store.race(tasks.collect()) else {
@@ -288,26 +277,17 @@ const MAX_DROPS: u64 = 8;
 
 /// Checks of dropped calls.
 impl<R: Algorithm> Checker<'_, R> {
-    pub(crate) async fn cancel(&mut self) -> CheckResult {
-        let mut checked = 0;
-        for rule in &self.suite.rules {
-            self.begin(rule);
-            let alice = self.subject("alice");
-            let Some(burst) = self.burst(&alice, rule, 3).await? else {
-                continue;
-            };
-            checked += 1;
-            self.dropped(&[alice], rule, &burst).await?;
-            if !self.suite.leaves_out(Law::Several) {
-                let two = ["bob", "carol"].map(|name| self.subject(name));
-                self.dropped(&two, rule, &burst).await?;
-            }
-            self.left_behind(rule, &burst).await?;
+    pub(crate) async fn cancel(&mut self, rule: &R) -> CheckResult {
+        let alice = self.subject("alice");
+        let Some(burst) = self.burst(&alice, rule, 3).await? else {
+            return Ok(());
+        };
+        self.dropped(&[alice], rule, &burst).await?;
+        if !self.suite.leaves_out(Law::Several) {
+            let two = ["bob", "carol"].map(|name| self.subject(name));
+            self.dropped(&two, rule, &burst).await?;
         }
-        if checked == 0 {
-            return Err(self.nothing_counted());
-        }
-        Ok(())
+        self.left_behind(rule, &burst).await
     }
 
     /// Drops calls after several polls, then counts the admitted calls.
@@ -377,38 +357,29 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Checks of faults.
 impl<R: Algorithm> Checker<'_, R> {
-    pub(crate) async fn faults(&mut self) -> CheckResult {
+    pub(crate) async fn faults(&mut self, rule: &R) -> CheckResult {
         let Some(fault) = &self.suite.fault else {
             return Ok(());
         };
-        let mut checked = 0;
-        for rule in &self.suite.rules {
-            self.begin(rule);
-            let alice = self.subject("alice");
-            let Some(burst) = self.burst(&alice, rule, 3).await? else {
-                continue;
-            };
-            checked += 1;
-            let calls = MAX_FAULTY_CALLS.min((burst.calls - 1) / 2);
-            self.note("the fault begins".to_owned());
-            fault(true);
-            let met = self
-                .call_during_fault(&alice, rule, burst.units, calls)
-                .await;
-            self.note("the fault ends".to_owned());
-            fault(false);
-            met?;
-            self.come_back(rule).await?;
-            let passed = self.count_admitted(&alice, rule, &burst).await?;
-            self.counted(&burst, passed, calls)?;
-            // The rest of the store works.
-            let bob = self.subject("bob");
-            self.exhaust(&bob, rule).await?;
-        }
-        if checked == 0 {
-            return Err(self.nothing_counted());
-        }
-        Ok(())
+        let alice = self.subject("alice");
+        let Some(burst) = self.burst(&alice, rule, 3).await? else {
+            return Ok(());
+        };
+        let calls = MAX_FAULTY_CALLS.min((burst.calls - 1) / 2);
+        self.note("the fault begins".to_owned());
+        fault(true);
+        let met = self
+            .call_during_fault(&alice, rule, burst.units, calls)
+            .await;
+        self.note("the fault ends".to_owned());
+        fault(false);
+        met?;
+        self.come_back(rule).await?;
+        let passed = self.count_admitted(&alice, rule, &burst).await?;
+        self.counted(&burst, passed, calls)?;
+        // The rest of the store works.
+        let bob = self.subject("bob");
+        self.exhaust(&bob, rule).await.map(drop)
     }
 
     /// Checks that each call during the fault ends, and that undecided answers have no numbers.
@@ -419,16 +390,15 @@ impl<R: Algorithm> Checker<'_, R> {
         units: u64,
         calls: u64,
     ) -> CheckResult {
+        let asked = [TestAsk::new(subject, rule, units)];
         for _ in 0..calls {
-            for answer in [
-                self.try_acquire(subject, rule, units).await?,
-                self.try_look(subject, rule).await?,
-            ] {
+            for is_look in [false, true] {
+                let answer = self.answer(&asked, is_look).await?;
                 let invented = |decision: &Decision| {
                     decision.is_undecided()
                         && (decision.limit().is_some() || decision.charge().is_some())
                 };
-                if answer.is_ok_and(|decision| invented(&decision)) {
+                if answer.is_ok_and(|decisions| invented(&decisions[0])) {
                     return Err(self.breach("an undecided answer has numbers"));
                 }
             }
@@ -439,9 +409,10 @@ impl<R: Algorithm> Checker<'_, R> {
     /// Waits until the store decides again.
     pub(super) async fn come_back(&mut self, rule: &R) -> CheckResult {
         let nobody = self.subject("nobody");
+        let asked = [TestAsk::new(&nobody, rule, 1)];
         for _ in 0..TRIES {
-            let look = self.try_look(&nobody, rule).await?;
-            if look.is_ok_and(|decision| !decision.is_undecided()) {
+            let look = self.answer(&asked, true).await?;
+            if look.is_ok_and(|decisions| !decisions[0].is_undecided()) {
                 return Ok(());
             }
             self.pass(PAUSE).await;
