@@ -7,7 +7,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use rmp::{
     Marker,
-    decode::{read_array_len, read_int, read_marker},
+    decode::{read_array_len, read_f32, read_f64, read_int, read_marker},
 };
 use smallvec::SmallVec;
 
@@ -230,13 +230,15 @@ fn decisions<'c, Rule: Scripted + 'c>(
     }
     // The effect of such a call on its other keys is not known either.
     while let Some((call, _)) = decided.iter().find(|(call, _)| {
-        let mut own = call.0.iter().map(|ask| differs[ask.at.index]);
+        let mut own = call.asks.iter().map(|ask| differs[ask.at.index]);
         own.clone().any(|differs| differs) && !own.all(|differs| differs)
     }) {
-        call.0.iter().for_each(|ask| differs[ask.at.index] = true);
+        call.asks
+            .iter()
+            .for_each(|ask| differs[ask.at.index] = true);
     }
     let result = |(call, decisions): (&ScriptCall<Rule>, _)| match call
-        .0
+        .asks
         .iter()
         .any(|ask| differs[ask.at.index])
     {
@@ -259,7 +261,7 @@ fn refusals<'c, Rule: Scripted + 'c>(
     let result = |call: &ScriptCall<Rule>| {
         // Each by itself: no call before it was charged.
         let decisions = Replay::new(answer).decide(call);
-        let mut indices = call.0.iter().map(|ask| ask.at.index);
+        let mut indices = call.asks.iter().map(|ask| ask.at.index);
         if decisions.is_admitted() || indices.any(|index| taken_from.contains(&index)) {
             Err(error.duplicate())
         } else {
@@ -348,9 +350,9 @@ impl<'a, Rule: Scripted> Replay<'a, Rule> {
     /// Returns the decisions of a call.
     ///
     /// The server's clock shows microseconds, and so do the waits.
-    fn decide(&mut self, ScriptCall(asks): &ScriptCall<Rule>) -> Decisions {
-        let exact = self.spend(asks).decisions;
-        if let Some(first) = asks.first().filter(|_| exact.is_admitted()) {
+    fn decide(&mut self, call: &ScriptCall<Rule>) -> Decisions {
+        let exact = self.spend(&call.asks).decisions;
+        if let Some(first) = call.asks.first().filter(|_| exact.is_admitted()) {
             let units =
                 |decision: &Decision| decision.charge().map_or(0, |charge| charge.cost & MASK);
             let units: u64 = match self.counts_units {
@@ -380,19 +382,11 @@ pub(super) fn take_number(bytes: &mut &[u8]) -> Option<i64> {
         return Some(number);
     }
     *bytes = before;
-    let fraction = match read_marker(bytes).ok()? {
-        Marker::F32 => {
-            let (number, rest) = bytes.split_first_chunk()?;
-            *bytes = rest;
-            f64::from(f32::from_be_bytes(*number))
-        }
-        Marker::F64 => {
-            let (number, rest) = bytes.split_first_chunk()?;
-            *bytes = rest;
-            f64::from_be_bytes(*number)
-        }
-        _ => return None,
-    };
+    let fraction = read_f64(bytes).or_else(|_| {
+        *bytes = before;
+        read_f32(bytes).map(f64::from)
+    });
+    let fraction = fraction.ok()?;
     // The cast truncates a number that is no integer or out of range, which then differs.
     let number = fraction as i64;
     (number as f64 == fraction).then_some(number)
@@ -497,7 +491,7 @@ mod tests {
     fn a_key_that_was_decided_otherwise_fails_alone() {
         // The keys of clients a to e, asked in this order.
         let mut calls = calls(&[&["a"], &["b"], &["c", "d"], &["a"], &["d"], &["e"]]);
-        let asks = calls.iter_mut().flat_map(|call| &mut call.0);
+        let asks = calls.iter_mut().flat_map(|call| &mut call.asks);
         for (ask, index) in asks.zip([0, 1, 2, 3, 0, 3, 4]) {
             ask.at.index = index;
         }

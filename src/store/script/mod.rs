@@ -323,9 +323,10 @@ where
         };
         let data = Arc::clone(&self.data);
         Check::Pending(Box::pin(async move {
-            let mut decisions = Vec::with_capacity(call.0.len());
-            for ask in call.0 {
-                decisions.extend(look(&*data, ScriptCall([ask].into())).await?);
+            let mut decisions = Vec::with_capacity(call.asks.len());
+            for ask in call.asks {
+                let (asks, reply) = ([ask].into(), None);
+                decisions.extend(look(&*data, ScriptCall { asks, reply }).await?);
             }
             Ok(decisions.into_iter().collect())
         }))
@@ -466,7 +467,7 @@ async fn look<E: Evaluate, Rule: Scripted>(
         .await?;
     let answer = ScriptAnswer::read(request.program, &bytes, 1)?;
     let found = answer.states.first().and_then(Option::as_deref);
-    Ok(call.0.first().map(|ask| {
+    Ok(call.asks.first().map(|ask| {
         let state = found.and_then(|bytes| state_of(&ask.rule, bytes));
         let look = ask.rule.look(state.as_ref(), answer.now);
         look.in_micros()
@@ -477,7 +478,7 @@ async fn look<E: Evaluate, Rule: Scripted>(
 ///
 /// A log that a concurrent call creates stays until it expires. Without its state it is ignored.
 async fn reset<E: Evaluate>(data: &E, prefix: &str, key: Box<[u8]>) -> Result<(), StoreError> {
-    let see = ScriptRequest::of::<ScriptCall<()>, ()>(None, Vec::new(), &mut []);
+    let see = ScriptRequest::of::<()>(None, Vec::new(), &mut []);
     let found = data
         .evaluate(see.program, vec![key.clone()], see.argument)
         .await?;

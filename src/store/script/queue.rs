@@ -31,24 +31,6 @@ const CORRECTIONS: usize = BATCH / 2;
 /// The most requests in flight at once, for each group of keys.
 const IN_FLIGHT: usize = 2;
 
-/// A call, and the sender of its result.
-struct QueuedCall<Rule> {
-    call: ScriptCall<Rule>,
-    reply: oneshot::Sender<Result<Decisions, StoreError>>,
-}
-
-impl<Rule> AsRef<ScriptCall<Rule>> for QueuedCall<Rule> {
-    fn as_ref(&self) -> &ScriptCall<Rule> {
-        &self.call
-    }
-}
-
-impl<Rule> AsMut<ScriptCall<Rule>> for QueuedCall<Rule> {
-    fn as_mut(&mut self) -> &mut ScriptCall<Rule> {
-        &mut self.call
-    }
-}
-
 /// Combines calls and corrections into requests.
 pub(super) struct CallQueue<E, Rule> {
     data: Arc<E>,
@@ -60,7 +42,7 @@ pub(super) struct CallQueue<E, Rule> {
 
 /// Calls and corrections that wait for the next request about a group of keys.
 struct WaitingBatch<Rule> {
-    jobs: VecDeque<QueuedCall<Rule>>,
+    calls: VecDeque<ScriptCall<Rule>>,
     corrections: VecDeque<QueuedCorrection>,
 }
 
@@ -70,7 +52,7 @@ type QueuedCorrection = (Correction, Settler);
 impl<Rule> Default for WaitingBatch<Rule> {
     fn default() -> Self {
         Self {
-            jobs: VecDeque::new(),
+            calls: VecDeque::new(),
             corrections: VecDeque::new(),
         }
     }
@@ -91,24 +73,24 @@ enum SendPath<'a, Rule> {
 }
 
 impl<Rule> WaitingBatch<Rule> {
-    /// Moves the calls of the next request into `jobs`, which is empty, and its corrections into
+    /// Moves the calls of the next request into `calls`, which is empty, and its corrections into
     /// `corrections`. Returns `false` if nothing waits.
     fn take(
         &mut self,
-        jobs: &mut VecDeque<QueuedCall<Rule>>,
+        calls: &mut VecDeque<ScriptCall<Rule>>,
         corrections: &mut Vec<QueuedCorrection>,
     ) -> bool {
-        if self.jobs.is_empty() && self.corrections.is_empty() {
+        if self.calls.is_empty() && self.corrections.is_empty() {
             return false;
         }
         let first = self.corrections.len().min(CORRECTIONS);
         corrections.extend(self.corrections.drain(..first));
         let room = BATCH - first;
-        if self.jobs.len() <= room {
+        if self.calls.len() <= room {
             // Both keep their capacity.
-            mem::swap(&mut self.jobs, jobs);
+            mem::swap(&mut self.calls, calls);
         } else {
-            jobs.extend(self.jobs.drain(..room));
+            calls.extend(self.calls.drain(..room));
         }
         true
     }
@@ -141,7 +123,7 @@ where
         call: ScriptCall<Rule>,
         runtime: Handle,
     ) -> Result<Decisions, StoreError> {
-        let mut groups = call.0.iter().map(|ask| self.data.group(&ask.at.name));
+        let mut groups = call.asks.iter().map(|ask| self.data.group(&ask.at.name));
         let group = groups.next().unwrap_or(0);
         // It would make the whole request fail.
         if groups.any(|other| other != group) {
@@ -169,14 +151,15 @@ where
     }
 
     /// Queues a call, or lets it bypass the queue. Takes the lock once.
-    fn enter(&self, group: u32, call: ScriptCall<Rule>) -> SendPath<'_, Rule> {
+    fn enter(&self, group: u32, mut call: ScriptCall<Rule>) -> SendPath<'_, Rule> {
         let mut queue = self.waiting.lock();
         if let Some(bypass) = queue.bypass() {
             return SendPath::Alone(call, bypass);
         }
         let (reply, answer) = oneshot::channel();
+        call.reply = Some(reply);
         let turn = queue.add(&group, |waiting| {
-            waiting.jobs.push_back(QueuedCall { call, reply });
+            waiting.calls.push_back(call);
             true
         });
         SendPath::Queued(answer, turn)
@@ -233,25 +216,24 @@ where
 
     /// Sends requests until nothing waits.
     async fn work(self: Arc<Self>, mut turn: ScriptTurn<Rule>) {
-        let mut jobs = VecDeque::new();
+        let mut calls = VecDeque::new();
         loop {
             // Lets callers that are ready join this batch, such as those that were just answered.
             tokio::task::yield_now().await;
             let mut corrections = Vec::new();
-            if !turn.next(|waiting| waiting.take(&mut jobs, &mut corrections)) {
+            if !turn.next(|waiting| waiting.take(&mut calls, &mut corrections)) {
                 return;
             }
-            // A caller that no longer waits must not be charged.
-            jobs.retain(|job| !job.reply.is_closed());
-            if jobs.is_empty() && corrections.is_empty() {
+            calls.retain(|call| !call.is_abandoned());
+            if calls.is_empty() && corrections.is_empty() {
                 continue;
             }
             let decided;
-            (jobs, decided) = self.send(jobs, corrections).await;
+            (calls, decided) = self.send(calls, corrections).await;
             let error = match decided {
                 Ok(decided) => {
-                    for (job, decisions) in jobs.drain(..).zip(decided) {
-                        let _ = job.reply.send(decisions);
+                    for (call, decisions) in calls.drain(..).zip(decided) {
+                        call.answer(decisions);
                     }
                     continue;
                 }
@@ -265,11 +247,11 @@ where
                 None
             };
             let WaitingBatch {
-                jobs: waiting,
+                calls: waiting,
                 corrections,
             } = waiting.unwrap_or_default();
-            for job in jobs.drain(..).chain(waiting) {
-                let _ = job.reply.send(Err(error.duplicate()));
+            for call in calls.drain(..).chain(waiting) {
+                call.answer(Err(error.duplicate()));
             }
             for (_, settler) in corrections {
                 settler.end(Err(error.duplicate()));
@@ -278,12 +260,12 @@ where
     }
 
     /// Sends corrections and calls as one request. Returns the calls, and the result of each.
-    async fn send<C: AsRef<ScriptCall<Rule>> + AsMut<ScriptCall<Rule>>>(
+    async fn send(
         &self,
-        mut calls: VecDeque<C>,
+        mut calls: VecDeque<ScriptCall<Rule>>,
         corrections: Vec<QueuedCorrection>,
     ) -> (
-        VecDeque<C>,
+        VecDeque<ScriptCall<Rule>>,
         Result<Vec<Result<Decisions, StoreError>>, StoreError>,
     ) {
         let (corrections, settlers): (Vec<_>, Vec<_>) = corrections.into_iter().unzip();
@@ -309,9 +291,8 @@ where
                 // Each settler counts its own.
                 Some(why) => settled = Err(self.data.unwritten(why)),
             }
-            let calls = calls.iter().map(AsRef::as_ref);
             let unwritten = |why: &str| self.data.unwritten(why);
-            Ok(decided(&answer, calls, &taken_from, unwritten))
+            Ok(decided(&answer, calls.iter(), &taken_from, unwritten))
         });
         let failure = decided.as_ref().err().or(settled.as_ref().err());
         for settler in settlers {

@@ -59,13 +59,14 @@
 
 use std::{
     collections::HashMap,
-    mem, ptr,
+    mem, ptr, slice,
     sync::{Arc, Mutex},
 };
 
 use foldhash::fast::RandomState;
 use rmp::encode::{ByteBuf, write_array_len, write_sint};
 use smallvec::SmallVec;
+use tokio::sync::oneshot;
 
 use super::{Program, settle::Correction};
 use crate::{
@@ -76,7 +77,7 @@ use crate::{
     error::Error,
     locks::lock,
     store::{
-        Ask, Spend,
+        Ask, Decisions, Spend, StoreError,
         ask::ResolvedAsk,
         names::{key_name, log_name},
     },
@@ -102,18 +103,10 @@ fn in_script(spend: Spend) -> [i64; 2] {
 }
 
 /// Asks that are decided together, all or nothing.
-pub(super) struct ScriptCall<Rule>(pub(super) SmallVec<[ScriptAsk<Rule>; 1]>);
-
-impl<Rule> AsRef<Self> for ScriptCall<Rule> {
-    fn as_ref(&self) -> &Self {
-        self
-    }
-}
-
-impl<Rule> AsMut<Self> for ScriptCall<Rule> {
-    fn as_mut(&mut self) -> &mut Self {
-        self
-    }
+pub(super) struct ScriptCall<Rule> {
+    pub(super) asks: SmallVec<[ScriptAsk<Rule>; 1]>,
+    /// The sender of the result, if the call waits in the queue.
+    pub(super) reply: Option<oneshot::Sender<Result<Decisions, StoreError>>>,
 }
 
 /// Returns a rule in the form that the programs run, for the key with this digest.
@@ -160,8 +153,18 @@ impl<Rule: Scripted> ScriptCall<Rule> {
                 },
             })
         };
-        let owned: Result<_, _> = asks.iter().map(owned).collect();
-        owned.map(Self)
+        let asks = asks.iter().map(owned).collect::<Result<_, Error>>()?;
+        Ok(Self { asks, reply: None })
+    }
+
+    /// Returns `true` if the caller no longer waits, so that it must not be charged.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.reply.as_ref().is_some_and(oneshot::Sender::is_closed)
+    }
+
+    /// Sends the result to the caller, if it still waits.
+    pub(super) fn answer(self, decisions: Result<Decisions, StoreError>) {
+        let _ = self.reply.map(|reply| reply.send(decisions));
     }
 }
 
@@ -330,38 +333,32 @@ impl RequestLogs {
 
 impl ScriptRequest {
     /// Creates a request at `now`, or at the server's time. Takes the keys out of the calls.
-    pub(super) fn of<C, Rule>(
+    pub(super) fn of<Rule>(
         now: Option<Timestamp>,
         corrections: Vec<Correction>,
-        calls: &mut [C],
-    ) -> Self
-    where
-        C: AsRef<ScriptCall<Rule>> + AsMut<ScriptCall<Rule>>,
-    {
+        calls: &mut [ScriptCall<Rule>],
+    ) -> Self {
         Self::build(now, corrections, calls, false)
     }
 
     /// Creates a request that decides a call of one ask without charging it. Takes the key out of
     /// the call.
     pub(super) fn to_look<Rule>(call: &mut ScriptCall<Rule>) -> Self {
-        Self::build(None, Vec::new(), &mut [call], true)
+        Self::build(None, Vec::new(), slice::from_mut(call), true)
     }
 
-    fn build<C, Rule>(
+    fn build<Rule>(
         now: Option<Timestamp>,
         corrections: Vec<Correction>,
-        calls: &mut [C],
+        calls: &mut [ScriptCall<Rule>],
         is_look: bool,
-    ) -> Self
-    where
-        C: AsRef<ScriptCall<Rule>> + AsMut<ScriptCall<Rule>>,
-    {
+    ) -> Self {
         let mut known: HashMap<&[u8], usize, _> =
             HashMap::with_capacity_and_hasher(calls.len(), RandomState::default());
         let mut rules = Vec::<&EncodedRule>::new();
         let mut items = Vec::with_capacity(calls.len());
         let mut logs = RequestLogs::default();
-        for ask in calls.iter().flat_map(|call| &call.as_ref().0) {
+        for ask in calls.iter().flat_map(|call| &call.asks) {
             let next = known.len();
             let key = *known.entry(&ask.at.name).or_insert(next);
             let rule = rule_index(&mut rules, &ask.at.encoded);
@@ -390,14 +387,14 @@ impl ScriptRequest {
         let indices: Vec<_> = items.iter().map(|item| item.key).collect();
         let now = now.map(|now| now.as_nanos() / 1000);
         let buckets: Option<Vec<_>> = rules.iter().map(|rule| rule.bucket).collect();
-        let are_lone = calls.iter().all(|call| call.as_ref().0.len() == 1);
+        let are_lone = calls.iter().all(|call| call.asks.len() == 1);
         let are_counted = (1..=MOST_CALLS).contains(&items.len());
         let grants = items.iter().any(|item| item.up_to > item.cost);
         let is_fast = are_lone && are_counted && corrected.is_empty() && !grants && !is_look;
         let (program, argument) = match buckets.filter(|_| is_fast) {
             Some(buckets) => of_buckets(now, &buckets, items),
             None => {
-                let asks = calls.iter().map(|call| call.as_ref().0.len());
+                let asks = calls.iter().map(|call| call.asks.len());
                 let asks = asks.map(|count| if is_look { -1 } else { count as i64 });
                 let program = match (grants, corrected.is_empty()) {
                     _ if syncs => Program::SYNC,
@@ -417,7 +414,7 @@ impl ScriptRequest {
                 (program, bytes)
             }
         };
-        let asks = calls.iter_mut().flat_map(|call| &mut call.as_mut().0);
+        let asks = calls.iter_mut().flat_map(|call| &mut call.asks);
         for (ask, index) in asks.zip(indices) {
             ask.at.index = index;
             if index == keys.len() {

@@ -15,18 +15,15 @@ use super::{
     answer::{ScriptAnswer, state_of, take_array, take_number},
     queue::CallQueue,
     request::{
-        EncodedRule, RuleEncoder, ScriptCall, ScriptRequest, put_array, put_number, put_part,
-        rule_in_script,
+        EncodedRule, RuleEncoder, ScriptRequest, put_array, put_number, put_part, rule_in_script,
     },
 };
 use crate::{
     algorithm::Scripted,
-    decision::Charge,
+    decision::{Charge, Cost},
     error,
-    key::Key,
-    policy::Policy,
     store::{
-        Batch, Delta, NodeCounts, Pulled, Settlement, StoreError, SyncFuture,
+        Ask, Batch, Delta, NodeCounts, Pulled, Settlement, StoreError, SyncFuture,
         engine::{SettlementGuard, Unsettled, concurrently, each_delta},
         names::key_name,
         node_counts::CountedNodes,
@@ -59,9 +56,21 @@ impl Correction {
         rules: &RuleEncoder<Rule>,
         settlement: &Settlement<'_, Rule>,
     ) -> Result<Self, error::Error> {
-        let target = (settlement.policy, &settlement.key);
-        let (charge, actual) = (&settlement.charge, settlement.actual);
-        Self::new(prefix, rules, target, settlement.rule, (charge, actual))
+        let (key, charge) = (&settlement.key, &settlement.charge);
+        let own = rule_in_script(settlement.rule, || key.digest());
+        let mut parts = Vec::new();
+        own.charge_parts(charge, settlement.actual, &mut parts);
+        let mut charges = Vec::with_capacity(64 * parts.len());
+        parts.iter().for_each(|part| put_part(&mut charges, part));
+        Ok(Self {
+            key: key_name(prefix, settlement.policy, key),
+            encoded: rules.encode(prefix, &own)?,
+            charges,
+            parts: parts.len(),
+            sequence: None,
+            // A renewal takes units that were over.
+            may_take: settlement.actual > charge.cost || charge.departs() > charge.at,
+        })
     }
 
     /// Converts a delta: a correction of a charge of no units.
@@ -76,15 +85,9 @@ impl Correction {
     ) -> Result<Self, error::Error> {
         // The program computes the instant when the delta arrives; this is its age.
         let charge = Charge::new(Timestamp::default().saturating_add(delta.age()), 0);
-        let target = (delta.policy(), delta.key());
+        let ask = Ask::new(delta.policy(), delta.rule(), *delta.key(), Cost::ONE);
+        let mut correction = Self::of(prefix, rules, &ask.settlement(charge, delta.units()))?;
         let Batch { node, number } = delta.batch();
-        let mut correction = Self::new(
-            prefix,
-            rules,
-            target,
-            delta.rule(),
-            (&charge, delta.units()),
-        )?;
         if delta.units() == 0 {
             // The state alone is asked for.
             (correction.charges, correction.parts) = (Vec::new(), 0);
@@ -93,29 +96,6 @@ impl Correction {
             correction.sequence = Some([node as i64, number as i64]);
         }
         Ok(correction)
-    }
-
-    fn new<Rule: Scripted>(
-        prefix: &str,
-        rules: &RuleEncoder<Rule>,
-        (policy, key): (&Policy, &Key),
-        rule: &Rule,
-        (charge, actual): (&Charge, u64),
-    ) -> Result<Self, error::Error> {
-        let own = rule_in_script(rule, || key.digest());
-        let mut parts = Vec::new();
-        own.charge_parts(charge, actual, &mut parts);
-        let mut charges = Vec::with_capacity(64 * parts.len());
-        parts.iter().for_each(|part| put_part(&mut charges, part));
-        Ok(Self {
-            key: key_name(prefix, policy, key),
-            encoded: rules.encode(prefix, &own)?,
-            charges,
-            parts: parts.len(),
-            sequence: None,
-            // A renewal takes units that were over.
-            may_take: actual > charge.cost || charge.departs() > charge.at,
-        })
     }
 
     /// Returns `true` if this is a delta.
@@ -251,7 +231,7 @@ where
         argument,
         corrected,
         ..
-    } = ScriptRequest::of::<ScriptCall<Rule>, Rule>(None, group.corrections, &mut []);
+    } = ScriptRequest::of::<Rule>(None, group.corrections, &mut []);
     queue.counters.requests.add(1);
     let bytes = data.evaluate(program, keys, argument).await?;
     let answer = ScriptAnswer::read(program, &bytes, states)?;
