@@ -25,7 +25,7 @@ use std::{cmp::Reverse, ops::Range, time::Duration};
 use smallvec::SmallVec;
 
 use super::{
-    sync::{KEEP_NUMBERS, PulledBytes, SequenceNumbers},
+    sync::{KEEP_NUMBERS, SequenceNumbers},
     worker::Work,
 };
 use crate::{
@@ -50,6 +50,7 @@ const GRACE: Duration = Duration::from_secs(900);
 
 /// A value, and the states in it. They are decoded when they are first asked for.
 pub(super) struct Frame<S> {
+    /// The bytes to be stored; none if there is no state.
     bytes: Vec<u8>,
     entries: Entries<S>,
 }
@@ -108,11 +109,6 @@ impl<S> Frame<S> {
             Err(error) => (Entries::new(), Err(error)),
         };
         (Self { bytes, entries }, result)
-    }
-
-    /// Returns the bytes to be stored; none if there is no state.
-    fn bytes(&self) -> &[u8] {
-        &self.bytes
     }
 
     /// Replaces the states of these kinds and drops those that have not mattered for `margin`.
@@ -309,7 +305,7 @@ pub(super) struct ValueChange<S> {
 impl<S> ValueChange<S> {
     /// Returns the bytes; `None` if no state is left.
     pub(super) fn value(&self) -> Option<&[u8]> {
-        Some(self.frame.bytes()).filter(|bytes| !bytes.is_empty())
+        Some(&*self.frame.bytes).filter(|bytes| !bytes.is_empty())
     }
 }
 
@@ -380,7 +376,7 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
                     ..Answers::default()
                 });
             }
-            Work::Sync { deltas, pulled, .. } => self.sync(deltas, pulled)?,
+            Work::Sync { deltas, .. } => return self.sync(deltas),
             Work::Reset => {
                 (self.is_newer, self.is_reset) = (false, true);
                 self.states.clear();
@@ -390,12 +386,8 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
         Ok(Answers::default())
     }
 
-    /// Adds the deltas that the key does not have, and returns the states in `pulled`.
-    fn sync<Rule>(
-        &mut self,
-        deltas: &[ResolvedDelta<Rule, ()>],
-        pulled: &PulledBytes,
-    ) -> Result<(), StoreError>
+    /// Adds the deltas that the key does not have, and returns the states.
+    fn sync<Rule>(&mut self, deltas: &[ResolvedDelta<Rule, usize>]) -> Result<Answers, StoreError>
     where
         Rule: Algorithm<State = S>,
     {
@@ -409,12 +401,14 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
             // Charged at its own instant: later charges stand, and the refill since then counts.
             entry.settle(&delta.rule, &Charge::new(at, 0), at, delta.units);
         }
-        let bytes = |delta: &ResolvedDelta<Rule, ()>| {
+        let bytes = |delta: &ResolvedDelta<Rule, usize>| {
             let entry = &self.state(delta.rule.state_kind()).entry;
             entry.state.as_ref().map(Codec::to_bytes)
         };
-        pulled.set(now, deltas.iter().map(bytes).collect());
-        Ok(())
+        Ok(Answers {
+            pulled: (now, deltas.iter().map(bytes).collect()),
+            ..Answers::default()
+        })
     }
 
     /// Returns the sequence numbers of the key. The first call decodes them.
@@ -513,12 +507,12 @@ impl<'a, S: Codec + Clone> Draft<'a, S> {
         } else {
             self.frame.with(written, now, margin)
         };
-        (frame.bytes() != self.frame.bytes()).then_some(ValueChange { frame, keep })
+        (frame.bytes != self.frame.bytes).then_some(ValueChange { frame, keep })
     }
 }
 
 /// The kind of its rule says which state an ask is about.
-impl<S, Rule> CopiedStates<Rule, ()> for Draft<'_, S>
+impl<S, Rule> CopiedStates<Rule, usize> for Draft<'_, S>
 where
     S: Codec + Clone,
     Rule: Algorithm<State = S>,
@@ -527,7 +521,7 @@ where
         self.now
     }
 
-    fn entry(&mut self, ask: &ResolvedAsk<Rule, ()>) -> &mut Entry<S> {
+    fn entry(&mut self, ask: &ResolvedAsk<Rule, usize>) -> &mut Entry<S> {
         &mut self.state(ask.rule.state_kind()).entry
     }
 }

@@ -273,13 +273,13 @@ where
         let policies = policies(asks);
         let answer: BoxFuture<_> = match (groups.pop(), groups.is_empty()) {
             (None, _) => return Check::Ready(Ok(Decisions::default())),
-            (Some(only), true) => match self.queue.ask(only.key, Work::Spend(only.asks)) {
-                Ok(answer) => Box::pin(async move {
+            (Some(only), true) => {
+                let answer = self.queue.ask(only.key, Work::Spend(only.asks));
+                Box::pin(async move {
                     let answers = receive(answer).await?;
                     Ok(answers.decisions.of_policies(policies))
-                }),
-                Err(error) => return Check::Ready(Err(error)),
-            },
+                })
+            }
             (Some(last), false) => {
                 groups.push(last);
                 let queue = Arc::clone(&self.queue);
@@ -301,16 +301,14 @@ where
             let key = key_name(&self.prefix, ask.policy(), ask.key());
             self.queue.ask(key, Work::Look(ask.own_rule()))
         });
-        match answers.collect::<Result<Vec<_>, _>>() {
-            Ok(answers) => Check::Pending(Box::pin(async move {
-                let mut decisions = Vec::with_capacity(answers.len());
-                for answer in answers {
-                    decisions.extend_from_slice(receive(answer).await?.decisions.as_slice());
-                }
-                Ok(decisions.into_iter().collect())
-            })),
-            Err(error) => Check::Ready(Err(error)),
-        }
+        let answers: Vec<_> = answers.collect();
+        Check::Pending(Box::pin(async move {
+            let mut decisions = Vec::with_capacity(answers.len());
+            for answer in answers {
+                decisions.extend_from_slice(receive(answer).await?.decisions.as_slice());
+            }
+            Ok(decisions.into_iter().collect())
+        }))
     }
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
@@ -327,13 +325,9 @@ where
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        let answer = self
-            .queue
-            .ask(key_name(&self.prefix, policy, key), Work::Reset);
-        match answer {
-            Ok(answer) => Check::Pending(Box::pin(async { receive(answer).await.map(drop) })),
-            Err(error) => Check::Ready(Err(error)),
-        }
+        let key = key_name(&self.prefix, policy, key);
+        let answer = self.queue.ask(key, Work::Reset);
+        Check::Pending(Box::pin(async { receive(answer).await.map(drop) }))
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
@@ -381,8 +375,6 @@ where
 struct KeyGroup<Rule> {
     key: Box<[u8]>,
     asks: Asks<Rule>,
-    /// Their indices in the call.
-    indices: Vec<usize>,
 }
 
 impl<Rule: Algorithm> KeyGroup<Rule> {
@@ -391,17 +383,12 @@ impl<Rule: Algorithm> KeyGroup<Rule> {
         let mut groups: Vec<Self> = Vec::with_capacity(asks.len());
         for (index, ask) in asks.iter().enumerate() {
             let key = key_name(prefix, ask.policy(), ask.key());
-            let ask = ResolvedAsk::new(ask, ());
-            let known = groups.iter_mut().find(|group| group.key == key);
-            match known {
-                Some(group) => {
-                    group.asks.push(ask);
-                    group.indices.push(index);
-                }
+            let ask = ResolvedAsk::new(ask, index);
+            match groups.iter_mut().find(|group| group.key == key) {
+                Some(group) => group.asks.push(ask),
                 None => groups.push(Self {
                     key,
                     asks: Asks::from_iter([ask]),
-                    indices: vec![index],
                 }),
             }
         }
@@ -452,10 +439,7 @@ where
     let answers: Vec<_> = groups.iter().map(ask).collect();
     let mut results = Vec::with_capacity(answers.len());
     for answer in answers {
-        results.push(match answer {
-            Ok(answer) => receive(answer).await,
-            Err(error) => Err(error),
-        });
+        results.push(receive(answer).await);
     }
     results
 }
@@ -463,14 +447,14 @@ where
 /// Awaits settlements, and counts those that fail or refund nothing.
 fn settled(
     unsettled: &Unsettled,
-    answers: Vec<Result<AnswerReceiver, StoreError>>,
+    answers: Vec<AnswerReceiver>,
 ) -> Check<BoxFuture<Result<(), StoreError>>> {
     let unsettled = unsettled.clone();
     let settling = unsettled.settling(answers.len());
     settling.make_each(answers.into_iter().map(move |answer| {
         let unsettled = unsettled.clone();
         async move {
-            let answers = receive(answer?).await?;
+            let answers = receive(answer).await?;
             unsettled.add(answers.forgets.into());
             Ok(())
         }
@@ -488,27 +472,20 @@ async fn settle_back<C, Rule>(
 {
     let mut answers = Vec::new();
     for (group, spent) in groups.iter().zip(spent) {
-        let Some(spent) = spent
-            .as_ref()
-            .ok()
-            .filter(|answers| answers.decisions.is_admitted())
-        else {
+        let Ok(spent) = spent else { continue };
+        if !spent.decisions.is_admitted() {
             continue;
-        };
+        }
         for (ask, decision) in group.asks.iter().zip(spent.decisions.as_slice()) {
-            let Some(charge) = decision.charge() else {
-                continue;
-            };
-            let rule = ask.rule.clone();
-            let actual = 0;
-            answers.push(queue.ask(
-                group.key.clone(),
-                Work::Settle {
+            if let Some(charge) = decision.charge() {
+                let (rule, actual) = (ask.rule.clone(), 0);
+                let work = Work::Settle {
                     rule,
                     charge,
                     actual,
-                },
-            ));
+                };
+                answers.push(queue.ask(group.key.clone(), work));
+            }
         }
     }
     // Its caller gets the answers of the keys, whatever became of the refunds.
@@ -531,7 +508,7 @@ fn in_order<Rule>(groups: &[KeyGroup<Rule>], answers: &[Answers], tried: &[Answe
             passes if passes.is_admitted() && !all => *look,
             _ => *decision,
         });
-        placed.extend(group.indices.iter().copied().zip(decisions));
+        placed.extend(group.asks.iter().map(|ask| ask.at).zip(decisions));
     }
     placed.sort_unstable_by_key(|(index, _)| *index);
     placed.into_iter().map(|(_, decision)| decision).collect()

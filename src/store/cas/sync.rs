@@ -1,10 +1,6 @@
 //! Deltas of nodes that decide by themselves, and the number of nodes that use a policy.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::time::sleep;
 
@@ -15,33 +11,11 @@ use super::{
 use crate::{
     algorithm::{Algorithm, Codec, StateKind, put_number, take_number},
     error,
-    locks::lock,
     store::{
         Batch, Delta, NodeCounts, Pulled, StoreError, SyncFuture, delta::ResolvedDelta,
         engine::each_delta, names::key_name, node_counts::CountedNodes,
     },
-    time::Timestamp,
 };
-
-/// State of each delta's key after the last attempt, in bytes, and the instant of the attempt.
-#[derive(Clone, Default)]
-pub(super) struct PulledBytes(Arc<Mutex<(Timestamp, Vec<Option<Vec<u8>>>)>>);
-
-impl PulledBytes {
-    pub(super) fn set(&self, at: Timestamp, states: Vec<Option<Vec<u8>>>) {
-        *lock(&self.0) = (at, states);
-    }
-
-    fn take(&self) -> (Timestamp, Vec<Option<Vec<u8>>>) {
-        std::mem::take(&mut lock(&self.0))
-    }
-}
-
-/// Deltas of one key under rules of one kind, and their indices among all deltas.
-struct KindDeltas<Rule> {
-    indices: Vec<usize>,
-    deltas: Vec<ResolvedDelta<Rule, ()>>,
-}
 
 /// Adds deltas, all those of a key with one swap.
 ///
@@ -56,45 +30,27 @@ where
     C: CompareAndSwap,
     Rule: Algorithm<State: Codec>,
 {
-    let mut by_kind: HashMap<(Box<[u8]>, StateKind), KindDeltas<Rule>> = HashMap::new();
+    let mut by_kind = HashMap::<_, Vec<_>>::new();
     for (index, delta) in deltas.iter().enumerate() {
         let key = key_name(prefix, delta.policy(), delta.key());
-        let resolved = ResolvedDelta::new(delta, ());
-        let entry = by_kind.entry((key, resolved.rule.state_kind()));
-        let entry = entry.or_insert_with(|| KindDeltas {
-            indices: Vec::new(),
-            deltas: Vec::new(),
-        });
-        entry.indices.push(index);
-        entry.deltas.push(resolved);
+        let resolved = ResolvedDelta::new(delta, index);
+        let kind = resolved.rule.state_kind();
+        by_kind.entry((key, kind)).or_default().push(resolved);
     }
     let has_others = by_kind.len() > 1;
     let mut each: Vec<Option<Result<_, StoreError>>> = deltas.iter().map(|_| None).collect();
     let queue = Arc::clone(queue);
     // Nothing begins before the future is polled: an open circuit drops it.
     Box::pin(async move {
-        let ask = |((key, _), KindDeltas { indices, deltas })| {
-            let pulled = PulledBytes::default();
-            let answer = queue.ask(
-                key,
-                Work::Sync {
-                    deltas,
-                    pulled: pulled.clone(),
-                    has_others,
-                },
-            );
-            (indices, pulled, answer)
-        };
         // All keys are worked on at once, whichever is awaited first.
-        let pending: Vec<_> = by_kind.into_iter().map(ask).collect();
-        for (indices, pulled, answer) in pending {
-            let answer = match answer {
-                Ok(answer) => receive(answer).await,
-                Err(error) => Err(error),
-            };
-            match answer {
-                Ok(_) => {
-                    let (at, states) = pulled.take();
+        let pending = by_kind.into_iter().map(|((key, _), deltas)| {
+            let indices: Vec<_> = deltas.iter().map(|delta| delta.at).collect();
+            (indices, queue.ask(key, Work::Sync { deltas, has_others }))
+        });
+        for (indices, answer) in pending.collect::<Vec<_>>() {
+            match receive(answer).await {
+                Ok(answers) => {
+                    let (at, states) = answers.pulled;
                     for (index, bytes) in indices.into_iter().zip(states) {
                         let state = bytes.map(|bytes| Rule::State::from_bytes(&bytes));
                         let state = state.transpose().map_err(StoreError::other);

@@ -13,8 +13,7 @@
 
 use std::{
     collections::VecDeque,
-    future::Future,
-    pin::{Pin, pin},
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -34,7 +33,6 @@ use super::{
     builder::CasSettings,
     cached::{CacheTrust, CachedValue, ValueForm, ValueSource},
     store::CasCounters,
-    sync::PulledBytes,
 };
 use crate::{
     algorithm::{Algorithm, Codec},
@@ -65,8 +63,8 @@ pub(super) struct SwapQueue<C, Rule> {
     backoffs: AtomicU64,
 }
 
-/// Receiver of the answer to a job.
-pub(super) type AnswerReceiver = oneshot::Receiver<Result<Answers, StoreError>>;
+/// Receiver of the answer to a job, or the error of one that could not be queued.
+pub(super) type AnswerReceiver = Result<oneshot::Receiver<Result<Answers, StoreError>>, StoreError>;
 
 impl<C, Rule> SwapQueue<C, Rule> {
     pub(super) fn new(data: C, clock: SharedClock, settings: CasSettings) -> Self {
@@ -112,14 +110,15 @@ where
     /// # Errors
     ///
     /// Fails outside of a runtime.
-    pub(super) fn ask(
-        self: &Arc<Self>,
-        key: Box<[u8]>,
-        work: Work<Rule>,
-    ) -> Result<AnswerReceiver, StoreError> {
+    pub(super) fn ask(self: &Arc<Self>, key: Box<[u8]>, work: Work<Rule>) -> AnswerReceiver {
         let runtime = runtime()?;
         let (reply, answer) = oneshot::channel();
-        let job = Job::new(work, reply);
+        let job = Job {
+            work,
+            reply,
+            losses: 0,
+            until: None,
+        };
         if !self.settings.combining {
             let worker = SwapWorker::new(Arc::clone(self), key, vec![job]);
             runtime.spawn(Self::work_for_one(worker));
@@ -155,11 +154,11 @@ where
 
 /// Awaits an answer; fails if its task no longer exists.
 pub(super) async fn receive(answer: AnswerReceiver) -> Result<Answers, StoreError> {
-    answer.await.unwrap_or_else(|_| Err(runtime_gone()))
+    answer?.await.unwrap_or_else(|_| Err(runtime_gone()))
 }
 
-/// Asks about one key.
-pub(super) type Asks<Rule> = SmallVec<[ResolvedAsk<Rule, ()>; 1]>;
+/// Asks about one key, each with its index in the call.
+pub(super) type Asks<Rule> = SmallVec<[ResolvedAsk<Rule, usize>; 1]>;
 
 /// Work on the states of one key.
 pub(super) enum Work<Rule> {
@@ -174,10 +173,10 @@ pub(super) enum Work<Rule> {
         charge: Charge,
         actual: u64,
     },
-    /// Adds the deltas of nodes, and returns the states in `pulled`.
+    /// Adds the deltas of nodes, and returns the states.
     Sync {
-        deltas: Vec<ResolvedDelta<Rule, ()>>,
-        pulled: PulledBytes,
+        /// Each with its index in the call.
+        deltas: Vec<ResolvedDelta<Rule, usize>>,
         /// `true` if the call has deltas of other keys, too.
         has_others: bool,
     },
@@ -211,15 +210,6 @@ struct Job<Rule> {
 }
 
 impl<Rule> Job<Rule> {
-    fn new(work: Work<Rule>, reply: oneshot::Sender<Result<Answers, StoreError>>) -> Self {
-        Self {
-            work,
-            reply,
-            losses: 0,
-            until: None,
-        }
-    }
-
     /// Returns the number of races that the work may lose. `of_call` is the setting for calls.
     fn attempts(&self, of_call: u32) -> u32 {
         match self.work {
@@ -310,11 +300,18 @@ where
     /// Jobs that were answered leave the batch. After a lost race, those that may be tried again
     /// stay, and the back-off has passed.
     async fn attempt(&mut self) {
+        // That of the last job, which is the latest. One timer serves all operations.
+        let until = self.batch.last().and_then(|job| job.until);
         let ended = {
-            let until = self.until();
+            // By reference, because a future that is moved in would be stored three times, and a
+            // task of more than a kilobyte takes the allocator twice as long.
             let work = pin!(self.load_and_swap());
-            in_time(until, work).await
+            match until {
+                Some(until) => timeout_at(until, work).await,
+                None => Ok(work.await),
+            }
         };
+        let ended = ended.unwrap_or_else(|_| Err(StoreError::timeout()));
         match ended {
             Ok(AttemptResult::Answered(answers)) => {
                 self.delays = None;
@@ -333,7 +330,11 @@ where
         loop {
             let mut cached = match self.recall() {
                 Some(cached) => cached,
-                None => self.load().await?,
+                None => {
+                    self.queue.counters.loads.add(1);
+                    let loaded = self.queue.data.load(&self.key).await?;
+                    self.read(loaded, ValueSource::Load)
+                }
             };
             let mut draft = cached.draft(&self.queue.clock);
             let jobs = self.batch.iter();
@@ -354,7 +355,8 @@ where
                 value: change.value(),
                 keep: change.keep,
             };
-            let swapped = match self.swap(swap).await {
+            self.queue.counters.swaps.add(1);
+            let swapped = match self.queue.data.swap(&self.key, swap).await {
                 Err(error) if error.is_unwritten() && self.batch.len() > 1 => {
                     let answers = Box::pin(self.without_writes(&error)).await?;
                     return Ok(AttemptResult::Answered(answers));
@@ -384,12 +386,9 @@ where
         error: &StoreError,
     ) -> Result<Vec<Result<Answers, StoreError>>, StoreError> {
         self.queue.counters.loads.add(1);
-        let Loaded { value, now } = self.queue.data.load(&self.key).await?;
-        let bytes = value.map(|(_, bytes)| bytes);
+        let loaded = self.queue.data.load(&self.key).await?;
+        let mut cached = CachedValue::read(loaded, ValueSource::Load, &self.queue.clock);
         let answers = self.batch.iter().map(|job| {
-            let value = bytes.clone().map(|bytes| ((), bytes));
-            let loaded = Loaded { value, now };
-            let mut cached = CachedValue::read(loaded, ValueSource::Load, &self.queue.clock);
             let mut draft = cached.draft(&self.queue.clock);
             let answer = draft.apply(&job.work);
             match draft.change() {
@@ -411,25 +410,6 @@ where
             }
             _ => None,
         }
-    }
-
-    async fn load(&mut self) -> Result<CachedValue<C::Version, Rule::State>, StoreError> {
-        self.queue.counters.loads.add(1);
-        let loaded = self.queue.data.load(&self.key).await?;
-        Ok(self.read(loaded, ValueSource::Load))
-    }
-
-    async fn swap(
-        &mut self,
-        swap: Swap<'_, C::Version>,
-    ) -> Result<Swapped<C::Version>, StoreError> {
-        self.queue.counters.swaps.add(1);
-        self.queue.data.swap(&self.key, swap).await
-    }
-
-    /// Returns the latest deadline of the batch, which is that of the last job.
-    fn until(&self) -> Option<Instant> {
-        self.batch.last().and_then(|job| job.until)
     }
 
     fn read(
@@ -511,20 +491,5 @@ where
         for job in self.batch.drain(..).chain(waiting) {
             job.answer(Err(error.duplicate()));
         }
-    }
-}
-
-/// Awaits an attempt until its deadline: one timer serves all its operations. By reference, because
-/// a future that is moved in would be stored three times, and a task of more than a kilobyte takes
-/// the allocator twice as long.
-async fn in_time<T>(
-    until: Option<Instant>,
-    answer: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
-) -> Result<T, StoreError> {
-    match until {
-        Some(until) => timeout_at(until, answer)
-            .await
-            .unwrap_or_else(|_| Err(StoreError::timeout())),
-        None => answer.await,
     }
 }

@@ -39,6 +39,8 @@ pub(in crate::store) struct Answers {
     pub(in crate::store) looks: Decisions,
     /// `true` if a settlement [refunded nothing](Algorithm::forgets).
     pub(in crate::store) forgets: bool,
+    /// The instant, and the state of each delta's key in bytes. Only for deltas.
+    pub(in crate::store) pulled: (Timestamp, Vec<Option<Vec<u8>>>),
 }
 
 /// There is no room for the state of an ask.
