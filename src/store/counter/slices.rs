@@ -7,10 +7,7 @@ use std::{
     hash::BuildHasher,
     io::Write,
     ops::{Range, RangeInclusive},
-    sync::{
-        RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::RwLock,
     time::Duration,
 };
 
@@ -217,18 +214,13 @@ pub(super) fn slicing_for_keys<Rule: Counted>(rule: &Rule) -> Result<Slicing, Er
     of_a_key.as_ref().unwrap_or(rule).slicing()
 }
 
-/// One rule for each slicing that calls have used, because a reset names no rule.
-pub(super) struct KnownSlicings<Rule> {
-    rules: RwLock<Vec<(Slicing, Rule)>>,
-    is_full: AtomicBool,
-}
+/// One rule for each slicing that calls have used, because a reset names no rule. One slicing more
+/// than [`MOST`] stands for all that are not known.
+pub(super) struct KnownSlicings<Rule>(RwLock<Vec<(Slicing, Rule)>>);
 
 impl<Rule: Counted> KnownSlicings<Rule> {
     pub(super) fn new() -> Self {
-        Self {
-            rules: RwLock::default(),
-            is_full: AtomicBool::new(false),
-        }
+        Self(RwLock::default())
     }
 
     /// Remembers a rule if its slicing is new.
@@ -240,15 +232,13 @@ impl<Rule: Counted> KnownSlicings<Rule> {
         let slicing = slicing_for_keys(rule)?;
         let is_it = |known: &(Slicing, Rule)| known.0 == slicing;
         // No panic leaves the list half written.
-        let known = locks::read(&self.rules);
+        let known = locks::read(&self.0);
         if known.iter().any(is_it) {
             return Ok(());
         }
         drop(known);
-        let mut known = locks::write(&self.rules);
-        if known.len() == MOST {
-            self.is_full.store(true, Ordering::Relaxed);
-        } else if !known.iter().any(is_it) {
+        let mut known = locks::write(&self.0);
+        if known.len() <= MOST && !known.iter().any(is_it) {
             known.push((slicing, rule.clone()));
         }
         Ok(())
@@ -260,13 +250,13 @@ impl<Rule: Counted> KnownSlicings<Rule> {
     ///
     /// Fails if no rule is known, or not all of them are.
     pub(super) fn each<T>(&self, of: impl Fn(&Rule) -> Result<T, Error>) -> Result<Vec<T>, Error> {
-        if self.is_full.load(Ordering::Relaxed) {
+        let known = locks::read(&self.0);
+        if known.len() > MOST {
             return Err(Error::new(format!(
                 "this store was asked for more than {MOST} different windows, and does not know all counters of a key: \
                  expected fewer; give each kind of limit a store of its own"
             )));
         }
-        let known = locks::read(&self.rules);
         if known.is_empty() {
             return Err(Error::new(
                 "this store was asked for no rule yet, and does not know the counters of a key: expected one; give it the \
