@@ -95,10 +95,8 @@ impl CompareAndSwap for MemcachedConnection {
     type Version = CasUnique;
 
     async fn load(&self, key: &[u8]) -> Result<Loaded<CasUnique>, StoreError> {
-        let (index, pipeline, mut responses) = self
-            .pool
-            .send(|commands| _ = commands.get(key, true))
-            .await?;
+        let (index, pipeline, mut responses) =
+            self.pool.send(|commands| _ = commands.get(key)).await?;
         let value = match responses.pop() {
             Some(Response::Value {
                 cas: Some(cas),
@@ -191,7 +189,7 @@ impl Increment for MemcachedConnection {
                 .pool
                 .send(|commands| {
                     commands.add(key, amount, keep);
-                    beside.iter().for_each(|key| _ = commands.get(key, true));
+                    beside.iter().for_each(|key| _ = commands.get(key));
                 })
                 .await?;
             let mut responses = responses.into_iter();
@@ -247,7 +245,7 @@ impl Increment for MemcachedConnection {
         }
         let (.., responses) = self
             .pool
-            .send(|commands| keys.iter().for_each(|key| _ = commands.get(key, true)))
+            .send(|commands| keys.iter().for_each(|key| _ = commands.get(key)))
             .await?;
         let mut responses = responses.into_iter();
         let read = keys.iter().map(|_| {
@@ -322,7 +320,7 @@ async fn set_back(pool: &Pool, key: &[u8], keep: Duration) -> Result<(), StoreEr
 
 /// Removes the value of a key if it is not a number.
 async fn heal(pool: &Pool, key: &[u8]) -> Result<(), StoreError> {
-    let (_, pipeline, responses) = pool.send(|commands| _ = commands.get(key, true)).await?;
+    let (_, pipeline, responses) = pool.send(|commands| _ = commands.get(key)).await?;
     let cas = match responses.first() {
         Some(Response::Value {
             cas: Some(cas),

@@ -31,7 +31,6 @@ const MIN_ITEM_SIZE: u64 = 1024;
 /// A fixed number of connections to one server, used in turn. Each is made by its first call, and
 /// again after it was lost.
 pub(super) struct Pool {
-    server: Arc<MemcachedServer>,
     /// The address of the server as text.
     pub(super) address: Box<str>,
     connections: Vec<Arc<PooledConnection>>,
@@ -48,7 +47,7 @@ struct PooledConnection {
 
 impl_debug!(
     Pool,
-    |it| address = it.server.address,
+    |it| address = it.address,
     connections = it.connections.len()
 );
 
@@ -66,7 +65,6 @@ impl Pool {
             .collect();
         Self {
             address: server.address.to_string().into(),
-            server,
             connections,
             next: AtomicUsize::new(0),
             healed: Counter::default(),
@@ -176,7 +174,6 @@ pub(super) fn is_large(value: &[u8]) -> bool {
 }
 
 /// A server, and its response timeout.
-#[derive(Debug)]
 pub(super) struct MemcachedServer {
     pub(super) address: Address,
     pub(super) response_timeout: Duration,
@@ -226,7 +223,7 @@ async fn handshake(mut pipeline: Pipeline) -> Result<Pipeline, StoreError> {
     }
     let asked_at = LeaseClock.now();
     let probe = pipeline.send(|commands| {
-        commands.get(UNUSED_KEY, true).subtract(UNUSED_KEY, 1);
+        commands.get(UNUSED_KEY).subtract(UNUSED_KEY, 1);
         commands.delete(UNUSED_KEY, Precondition::Unchanged(1));
         // This write has no effect either, as the key has no value.
         commands.set(

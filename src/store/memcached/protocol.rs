@@ -37,11 +37,10 @@ impl<'a> Commands<'a> {
         self.end()
     }
 
-    /// Reads a value, with its cas unique if `cas` is true.
-    pub(super) fn get(&mut self, key: &[u8], cas: bool) -> &mut Self {
+    /// Reads a value and its cas unique.
+    pub(super) fn get(&mut self, key: &[u8]) -> &mut Self {
         self.begin("mg", key);
-        self.bytes
-            .extend_from_slice(if cas { b" v c" } else { b" v" });
+        self.bytes.extend_from_slice(b" v c");
         self.end()
     }
 
@@ -369,8 +368,7 @@ mod tests {
         let mut commands = Commands::new(&mut bytes, &now);
         let (short, long) = (Duration::from_secs(9), Duration::from_secs(86_400 * 31));
         commands
-            .get(b"k", true)
-            .get(b"k", false)
+            .get(b"k")
             .set(b"k", b"a\r\n", Precondition::Absent, short)
             .set(b"k", b"", Precondition::Unchanged(7), long)
             .delete(b"k", Precondition::Unchanged(8))
@@ -378,8 +376,8 @@ mod tests {
             .add(b"k", 5, short)
             .subtract(b"k", 5)
             .plain("version");
-        assert_eq!(commands.count(), 9);
-        let text = "mg k v c\r\nmg k v\r\nms k 3 ME T11 c\r\na\r\n\r\nms k 0 C7 T1802678402 c\r\n\r\n\
+        assert_eq!(commands.count(), 8);
+        let text = "mg k v c\r\nms k 3 ME T11 c\r\na\r\n\r\nms k 0 C7 T1802678402 c\r\n\r\n\
                     md k C8\r\nmd k\r\nma k N11 J5 D5 v\r\nma k MD D5\r\nversion\r\n";
         assert_eq!(String::from_utf8(bytes).unwrap(), text);
     }
@@ -388,7 +386,7 @@ mod tests {
     fn no_key_can_hold_a_command() {
         let mut bytes = Vec::new();
         let now = || 0;
-        Commands::new(&mut bytes, &now).get(b"k\r\nflush_all\r\n", false);
+        Commands::new(&mut bytes, &now).get(b"k\r\nflush_all\r\n");
         assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1);
     }
 
