@@ -12,9 +12,10 @@ use redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, Red
 use super::tls;
 use super::{
     Redis,
+    cluster::Cluster,
     connection::{RedisConnection, Transport},
     sentinel::Sentinels,
-    server::{RedisServer, ServerLocation},
+    server::{RedisServer, ServerLocation, SharedConnection},
 };
 use crate::{
     algorithm::Scripted,
@@ -211,7 +212,7 @@ impl ConnectionSettings {
                 }
             }
             let address = addresses(seeds.iter().map(|(_, client)| address(client)));
-            let transport = Transport::cluster(seeds, response_timeout);
+            let transport = Transport::Cluster(Cluster::new(seeds, response_timeout));
             return Ok(RedisConnection { transport, address });
         }
         let (location, address) =
@@ -224,10 +225,11 @@ impl ConnectionSettings {
                 let address = addresses([address(&client)]);
                 (ServerLocation::Address(Box::new(client)), address)
             };
-        let transport = Transport::server(RedisServer {
+        let server = RedisServer {
             location,
             response_timeout,
-        });
+        };
+        let transport = Transport::Server(SharedConnection::new(server, Box::new(|| ())));
         Ok(RedisConnection { transport, address })
     }
 

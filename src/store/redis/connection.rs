@@ -3,11 +3,10 @@
 use std::{
     fmt,
     sync::{Arc, OnceLock},
-    time::Duration,
 };
 
 use redis::{
-    Client, Cmd,
+    Cmd,
     aio::{ConnectionLike, ConnectionManager, MultiplexedConnection},
     cluster_async::ClusterConnection,
 };
@@ -15,7 +14,7 @@ use redis::{
 use super::{
     cluster::{Cluster, hash_slot},
     error,
-    server::{HostPort, Query, RedisServer, Reply, SharedConnection, handshake, handshake_cluster},
+    server::{Query, Reply, SharedConnection, handshake, handshake_cluster},
 };
 use crate::store::{Evaluate, Program, StoreError, engine::detach_on_drop};
 
@@ -50,10 +49,9 @@ impl RedisConnection {
 
     /// Returns the hash slot of a key; 0 outside of a cluster.
     fn slot(&self, key: &[u8]) -> u16 {
-        if self.transport.is_cluster() {
-            hash_slot(key)
-        } else {
-            0
+        match self.transport {
+            Transport::Cluster(_) | Transport::ClusterConnection(_) => hash_slot(key),
+            _ => 0,
         }
     }
 }
@@ -153,18 +151,6 @@ pub(super) enum Transport {
 }
 
 impl Transport {
-    pub(super) fn server(server: RedisServer) -> Self {
-        Self::Server(SharedConnection::new(server, Box::new(|| ())))
-    }
-
-    pub(super) fn cluster(seeds: Vec<(HostPort, Client)>, response_timeout: Duration) -> Self {
-        Self::Cluster(Cluster::new(seeds, response_timeout))
-    }
-
-    fn is_cluster(&self) -> bool {
-        matches!(self, Self::Cluster(_) | Self::ClusterConnection(_))
-    }
-
     /// Returns the shard of a slot; 0 without shards, or before they are known.
     fn shard(&self, slot: impl FnOnce() -> u16) -> u32 {
         match self {
