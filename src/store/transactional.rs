@@ -245,7 +245,8 @@ where
         } = &*self.inner;
         let settling = unsettled.settling(settlements.len());
         let forgotten = AtomicU64::new(0);
-        let transaction = Transaction::settle(settlements, clock).counting(&forgotten);
+        let mut transaction = Transaction::settle(settlements, clock);
+        transaction.forgotten = Some(&forgotten);
         let settled = data.transact(transaction).map(drop);
         if settled.is_ok() {
             unsettled.add(forgotten.into_inner());
@@ -308,16 +309,14 @@ where
 pub struct Transaction<'a, Rule> {
     call: TransactionCall<'a, Rule>,
     clock: &'a (dyn Clock + Sync),
+    /// Counts the settlements that refund nothing.
+    forgotten: Option<&'a AtomicU64>,
 }
 
 enum TransactionCall<'a, Rule> {
     Acquire(&'a [Ask<'a, Rule>]),
     Look(&'a [Ask<'a, Rule>]),
-    Settle {
-        settlements: Vec<Settlement<'a, Rule>>,
-        /// Counts the settlements that refund nothing.
-        forgotten: Option<&'a AtomicU64>,
-    },
+    Settle(Vec<Settlement<'a, Rule>>),
 }
 
 /// A state that a [`Transaction`] has changed.
@@ -337,38 +336,26 @@ pub struct Change<State> {
 impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
     /// Creates a transaction that spends the costs of all asks, or none of them.
     pub fn acquire(asks: &'a [Ask<'a, Rule>], clock: &'a (dyn Clock + Sync)) -> Self {
-        Self {
-            call: TransactionCall::Acquire(asks),
-            clock,
-        }
+        Self::new(TransactionCall::Acquire(asks), clock)
     }
 
     /// Creates a transaction that looks at the keys without spending. It has no changes, and the
     /// costs are ignored.
     pub fn look(asks: &'a [Ask<'a, Rule>], clock: &'a (dyn Clock + Sync)) -> Self {
-        Self {
-            call: TransactionCall::Look(asks),
-            clock,
-        }
+        Self::new(TransactionCall::Look(asks), clock)
     }
 
     /// Creates a transaction that corrects charges to their actual costs. It has no decisions.
     pub fn settle(settlements: Vec<Settlement<'a, Rule>>, clock: &'a (dyn Clock + Sync)) -> Self {
-        Self {
-            call: TransactionCall::Settle {
-                settlements,
-                forgotten: None,
-            },
-            clock,
-        }
+        Self::new(TransactionCall::Settle(settlements), clock)
     }
 
-    /// Counts corrections that [refund nothing](Algorithm::forgets).
-    fn counting(mut self, count: &'a AtomicU64) -> Self {
-        if let TransactionCall::Settle { forgotten, .. } = &mut self.call {
-            *forgotten = Some(count);
+    fn new(call: TransactionCall<'a, Rule>, clock: &'a (dyn Clock + Sync)) -> Self {
+        Self {
+            call,
+            clock,
+            forgotten: None,
         }
-        self
     }
 
     /// Returns the keys of the states that are needed, each once.
@@ -378,7 +365,7 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
             TransactionCall::Acquire(asks) | TransactionCall::Look(asks) => {
                 asks.iter().map(Ask::state_key).collect()
             }
-            TransactionCall::Settle { settlements, .. } => {
+            TransactionCall::Settle(settlements) => {
                 settlements.iter().map(Settlement::state_key).collect()
             }
         };
@@ -416,12 +403,9 @@ impl<'a, Rule: Algorithm> Transaction<'a, Rule> {
         let decisions = match self.call {
             TransactionCall::Acquire(asks) => states.acquire(asks),
             TransactionCall::Look(asks) => states.look(asks),
-            TransactionCall::Settle {
-                settlements,
-                forgotten,
-            } => {
+            TransactionCall::Settle(settlements) => {
                 let count = states.settle(settlements);
-                if let Some(forgotten) = forgotten {
+                if let Some(forgotten) = self.forgotten {
                     forgotten.fetch_add(count, Relaxed);
                 }
                 Decisions::default()
@@ -436,7 +420,7 @@ impl<Rule> fmt::Debug for Transaction<'_, Rule> {
         let (call, count) = match &self.call {
             TransactionCall::Acquire(asks) => ("acquire", asks.len()),
             TransactionCall::Look(asks) => ("look", asks.len()),
-            TransactionCall::Settle { settlements, .. } => ("settle", settlements.len()),
+            TransactionCall::Settle(settlements) => ("settle", settlements.len()),
         };
         f.debug_struct("Transaction")
             .field(call, &count)
