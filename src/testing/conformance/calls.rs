@@ -6,7 +6,6 @@ use super::{
     Breach,
     checker::{CheckResult, Checker, Subject, cost},
     model::in_words,
-    store::ErrorText,
 };
 use crate::{
     algorithm::Algorithm,
@@ -68,13 +67,12 @@ impl<R: Algorithm> Checker<'_, R> {
         asked.iter().for_each(|asked| self.regard(asked.rule));
         let line = self.line(if is_look { "look" } else { "acquire" }, asked);
         let asks: Vec<_> = asked.iter().map(TestAsk::ask).collect();
-        let store = &self.store;
-        let check = if is_look {
-            store.look(&asks)
+        let answering = if is_look {
+            self.store.look(&asks)
         } else {
-            store.acquire(&asks)
+            self.store.acquire(&asks)
         };
-        let answer = self.with_timeout(&line, async move { check.await }).await?;
+        let answer = self.with_timeout(&line, answering).await?;
         let answer = answer.map(|decisions| decisions.as_slice().to_vec());
         match &answer {
             Ok(decisions) => {
@@ -88,9 +86,9 @@ impl<R: Algorithm> Checker<'_, R> {
                     self.model.saw(decision.at());
                 }
             }
-            Err(error) => self.note(format!("{line}: {error:?}")),
+            Err(error) => self.note(format!("{line}: {error}")),
         }
-        Ok(answer.map_err(|error| format!("{error:?}")))
+        Ok(answer)
     }
 
     /// Returns the store's answer, which must be a decision.
@@ -245,8 +243,8 @@ impl<R: Algorithm> Checker<'_, R> {
             .map(|(it, charge)| format!("{} of {} as {}", charge.cost, it.subject, it.units))
             .collect();
         let line = format!("settle {}", each.join(" and "));
-        let check = self.store.settle(settlements);
-        let done = self.with_timeout(&line, async move { check.await }).await?;
+        let settling = self.store.settle(settlements);
+        let done = self.with_timeout(&line, settling).await?;
         self.ended(line, done)?;
         self.settled(&before, corrected).await
     }
@@ -330,15 +328,15 @@ impl<R: Algorithm> Checker<'_, R> {
     /// Resets a key.
     pub(super) async fn reset(&mut self, subject: &Subject) -> CheckResult {
         let line = format!("reset {subject}");
-        let check = self.store.reset(&subject.policy, &subject.key);
-        let done = self.with_timeout(&line, async move { check.await }).await?;
+        let resetting = self.store.reset(&subject.policy, &subject.key);
+        let done = self.with_timeout(&line, resetting).await?;
         self.ended(line, done)?;
         self.model.forget(subject);
         Ok(())
     }
 
-    fn ended(&mut self, line: String, done: Result<(), ErrorText>) -> CheckResult {
-        done.map_err(|error| self.breach(format!("{line}: the store failed: {error:?}")))?;
+    fn ended(&mut self, line: String, done: Result<(), String>) -> CheckResult {
+        done.map_err(|error| self.breach(format!("{line}: the store failed: {error}")))?;
         self.note(line);
         Ok(())
     }

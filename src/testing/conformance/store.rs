@@ -1,7 +1,7 @@
 //! The store under test, without its type, and the futures of its calls.
 
 use std::{
-    fmt::{self, Debug},
+    fmt::Debug,
     future::{Future, poll_fn},
     mem,
     pin::{Pin, pin},
@@ -21,42 +21,23 @@ use crate::{
     },
 };
 
-/// The error of a store, as text.
-pub(super) struct ErrorText(String);
-
-impl ErrorText {
-    fn new(error: impl Debug) -> Self {
-        Self(format!("{error:?}"))
-    }
-}
-
-impl Debug for ErrorText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 /// A future that is polled on the thread of the suite.
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
-type LocalCheck<'a, T> = Check<LocalFuture<'a, Result<T, ErrorText>>>;
+/// An answer, or the error of a store as text.
+type LocalAnswer<'a, T> = LocalFuture<'a, Result<T, String>>;
 /// A result for each delta.
-type LocalSync<'a, R> =
-    LocalFuture<'a, Result<Vec<Result<Pulled<<R as Algorithm>::State>, ErrorText>>, ErrorText>>;
+type LocalSync<'a, R> = LocalAnswer<'a, Vec<Result<Pulled<<R as Algorithm>::State>, String>>>;
 
 /// A store behind a trait object: the laws are compiled once for each rule, not once for each
 /// store.
 pub(super) trait TestedStore<R: Algorithm> {
-    fn acquire(&self, asks: &[Ask<'_, R>]) -> LocalCheck<'_, Decisions>;
-    fn look(&self, asks: &[Ask<'_, R>]) -> LocalCheck<'_, Decisions>;
-    fn settle(&self, settlements: Vec<Settlement<'_, R>>) -> LocalCheck<'_, ()>;
+    fn acquire(&self, asks: &[Ask<'_, R>]) -> LocalAnswer<'_, Decisions>;
+    fn look(&self, asks: &[Ask<'_, R>]) -> LocalAnswer<'_, Decisions>;
+    fn settle(&self, settlements: Vec<Settlement<'_, R>>) -> LocalAnswer<'_, ()>;
     fn renew(&self, renewal: Settlement<'_, R>) -> LocalFuture<'_, Renewed>;
-    fn reset(&self, policy: &Policy, key: &Key) -> LocalCheck<'_, ()>;
+    fn reset(&self, policy: &Policy, key: &Key) -> LocalAnswer<'_, ()>;
     fn unsettled(&self) -> Option<u64>;
-    fn count_node(
-        &self,
-        policy: &Policy,
-        period: u64,
-    ) -> Option<LocalFuture<'_, Result<NodeCounts, ErrorText>>>;
+    fn count_node(&self, policy: &Policy, period: u64) -> Option<LocalAnswer<'_, NodeCounts>>;
     fn sync(&self, deltas: &[Delta<'_, R>]) -> Option<LocalSync<'_, R>>
     where
         R::State: Send + 'static;
@@ -70,16 +51,15 @@ pub(super) struct StoreUnderTest<'a, R, S> {
     pub(super) spawn_tasks: Option<&'a SpawnTasks<R, S>>,
 }
 
+fn in_text(error: impl Debug) -> String {
+    format!("{error:?}")
+}
+
 /// Boxes a check, and turns its error into text.
-fn boxed<'a, T, E: Debug>(
+fn boxed<'a, T: 'a, E: Debug + 'a>(
     check: Check<impl Future<Output = Result<T, E>> + 'a>,
-) -> LocalCheck<'a, T> {
-    match check {
-        Check::Ready(answer) => Check::Ready(answer.map_err(ErrorText::new)),
-        Check::Pending(future) => {
-            Check::Pending(Box::pin(async { future.await.map_err(ErrorText::new) }))
-        }
-    }
+) -> LocalAnswer<'a, T> {
+    Box::pin(async { check.await.map_err(in_text) })
 }
 
 impl<R, S> TestedStore<R> for StoreUnderTest<'_, R, S>
@@ -87,15 +67,15 @@ where
     R: Algorithm,
     S: Store<R, Error: Debug>,
 {
-    fn acquire(&self, asks: &[Ask<'_, R>]) -> LocalCheck<'_, Decisions> {
+    fn acquire(&self, asks: &[Ask<'_, R>]) -> LocalAnswer<'_, Decisions> {
         boxed(self.store.acquire(asks))
     }
 
-    fn look(&self, asks: &[Ask<'_, R>]) -> LocalCheck<'_, Decisions> {
+    fn look(&self, asks: &[Ask<'_, R>]) -> LocalAnswer<'_, Decisions> {
         boxed(self.store.look(asks))
     }
 
-    fn settle(&self, settlements: Vec<Settlement<'_, R>>) -> LocalCheck<'_, ()> {
+    fn settle(&self, settlements: Vec<Settlement<'_, R>>) -> LocalAnswer<'_, ()> {
         boxed(self.store.settle(settlements))
     }
 
@@ -103,7 +83,7 @@ where
         self.store.renew(renewal)
     }
 
-    fn reset(&self, policy: &Policy, key: &Key) -> LocalCheck<'_, ()> {
+    fn reset(&self, policy: &Policy, key: &Key) -> LocalAnswer<'_, ()> {
         boxed(self.store.reset(policy, key))
     }
 
@@ -111,23 +91,17 @@ where
         self.store.unsettled()
     }
 
-    fn count_node(
-        &self,
-        policy: &Policy,
-        period: u64,
-    ) -> Option<LocalFuture<'_, Result<NodeCounts, ErrorText>>> {
+    fn count_node(&self, policy: &Policy, period: u64) -> Option<LocalAnswer<'_, NodeCounts>> {
         let counting = self.store.fleet()?.count_node(policy, period)?;
-        Some(Box::pin(async { counting.await.map_err(ErrorText::new) }))
+        Some(Box::pin(async { counting.await.map_err(in_text) }))
     }
 
     fn sync(&self, deltas: &[Delta<'_, R>]) -> Option<LocalSync<'_, R>> {
         let syncing = self.store.fleet()?.sync(deltas)?;
         Some(Box::pin(async {
-            let answers = syncing.await.map_err(ErrorText::new)?;
+            let answers = syncing.await.map_err(in_text)?;
             let answers = answers.into_iter();
-            Ok(answers
-                .map(|answer| answer.map_err(ErrorText::new))
-                .collect())
+            Ok(answers.map(|answer| answer.map_err(in_text)).collect())
         }))
     }
 
@@ -166,7 +140,7 @@ impl<R: Clone> Task<R> {
         for (n, asks) in self.calls.iter().enumerate() {
             let asks = asks.to_vec();
             let answer = store.acquire(&asks).await;
-            let mut answer = answer.map_err(|error| format!("{error:?}"));
+            let mut answer = answer.map_err(in_text);
             let decided = answer.iter().flat_map(Decisions::as_slice);
             for (ask, decision) in asks.into_iter().zip(decided) {
                 charged.extend(decision.charge().map(|charge| (n, ask, charge)));
@@ -186,7 +160,7 @@ impl<R: Clone> Task<R> {
             for (n, ask, charge) in charged {
                 let settlement = ask.settlement(charge, 0);
                 if let Err(error) = store.settle(vec![settlement]).await {
-                    answers[n] = Err(format!("{error:?}"));
+                    answers[n] = Err(in_text(error));
                 }
             }
         }

@@ -240,21 +240,19 @@ impl<R: Algorithm> Checker<'_, R> {
         let allows = |law| !self.suite.leaves_out(law);
         let may_change = allows(Law::Change);
         let (who, rule) = timeline.who(may_change);
+        let subject = timeline.subjects[who].clone();
         match timeline.random.below(24) {
             0..=1 => {
-                let subject = timeline.subjects[who].clone();
                 self.look(&subject, &rule).await?;
             }
             2..=4 if allows(Law::Several) => self.few(timeline, may_change).await?,
             // Not at an unknown instant, where any result could be correct.
             5..=6 if allows(Law::Settle) && self.moves_time() => self.correct(timeline).await?,
             7 if allows(Law::Reset) => {
-                let subject = timeline.subjects[who].clone();
                 self.reset(&subject).await?;
             }
             8..=11 => self.time(timeline).await,
             _ => {
-                let subject = timeline.subjects[who].clone();
                 let answer = self.acquire(&subject, &rule, timeline.units()).await?;
                 timeline.limit = answer.limit().unwrap_or(1);
                 timeline.period = answer.quota().map_or(1, |quota| quota.period_nanos());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::{
     Breach,
     checker::{CheckResult, Checker, Subject},
-    store::{ErrorText, concurrently},
+    store::concurrently,
 };
 use crate::{
     algorithm::Algorithm,
@@ -74,7 +74,7 @@ impl<R: Algorithm> Checker<'_, R> {
         for counts in counted.into_iter().flatten() {
             match counts {
                 Ok(counts) => all.push(counts),
-                Err(error) => return Err(self.breach(format!("{what}, and one fails: {error:?}"))),
+                Err(error) => return Err(self.breach(format!("{what}, and one fails: {error}"))),
             }
         }
         Ok(Some(all))
@@ -204,10 +204,10 @@ impl<R: Algorithm> Checker<'_, R> {
             .await?;
         self.note(line.clone());
         let failed = |what: String| self.breach(format!("{line}: {what}"));
-        let states = |synced: Result<Vec<_>, ErrorText>| {
-            let pulled = synced.map_err(|error| failed(format!("it failed: {error:?}")))?;
-            let pulled: Result<Vec<_>, ErrorText> = pulled.into_iter().collect();
-            let pulled = pulled.map_err(|error| failed(format!("a delta failed: {error:?}")))?;
+        let states = |synced: Result<Vec<_>, String>| {
+            let pulled = synced.map_err(|error| failed(format!("it failed: {error}")))?;
+            let pulled: Result<Vec<_>, String> = pulled.into_iter().collect();
+            let pulled = pulled.map_err(|error| failed(format!("a delta failed: {error}")))?;
             <[_; COUNT]>::try_from(pulled).map_err(|pulled| {
                 let found = pulled.len();
                 failed(format!("{COUNT} deltas are answered by {found} results"))

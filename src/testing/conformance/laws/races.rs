@@ -1,6 +1,6 @@
 //! Checks of calls that run concurrently, are dropped, or meet a fault.
 
-use std::{future::IntoFuture, time::Duration};
+use std::time::Duration;
 
 use super::{
     super::{
@@ -300,7 +300,7 @@ impl<R: Algorithm> Checker<'_, R> {
         for n in 0..MAX_DROPS.min((burst.calls - 1) / 2) {
             let polls = n as usize % 5;
             let asks: Vec<_> = asked.iter().map(TestAsk::ask).collect();
-            let call = self.store.acquire(&asks).into_future();
+            let call = self.store.acquire(&asks);
             let what = format!(
                 "a call for {} that is dropped after {polls} polls",
                 burst.units
@@ -325,7 +325,7 @@ impl<R: Algorithm> Checker<'_, R> {
         let asked = TestAsk::new(&subject, rule, burst.units);
         let many = burst.calls.min(MAX_DROPS) as usize;
         let calls: Vec<_> = (0..many)
-            .map(|_| self.store.acquire(&[asked.ask()]).into_future())
+            .map(|_| self.store.acquire(&[asked.ask()]))
             .collect();
         let line = format!(
             "{many} calls at once for {} of {subject}, the first of them dropped",
