@@ -5,10 +5,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use rmp::{
-    Marker,
-    decode::{read_array_len, read_f32, read_f64, read_int, read_marker},
-};
+use rmp::decode::{read_array_len, read_bin_len, read_f32, read_f64, read_int, read_str_len};
 use smallvec::SmallVec;
 
 use super::{
@@ -288,13 +285,11 @@ struct ByKind<Rule: Algorithm> {
 
 /// Repeats the decisions of a program on the states that it found.
 struct Replay<'a, Rule: Scripted> {
-    now: Timestamp,
-    found: &'a [Option<Cow<'a, [u8]>>],
+    answer: &'a ScriptAnswer<'a>,
     /// States of each key, one for each kind of rule that was asked for.
     states: Vec<SmallVec<[ByKind<Rule>; 1]>>,
     /// Number of admitted calls for each key, in the form of [`ScriptAnswer::admitted`].
     admitted: Vec<u64>,
-    counts_units: bool,
 }
 
 /// Bits of the units of an ask that an [answer](ScriptAnswer::counts_units) counts.
@@ -302,7 +297,7 @@ const MASK: u64 = (1 << 32) - 1;
 
 impl<Rule: Scripted> CopiedStates<Rule, ScriptKey> for Replay<'_, Rule> {
     fn now(&self) -> Timestamp {
-        self.now
+        self.answer.now
     }
 
     /// Returns the state that an ask is about.
@@ -313,7 +308,7 @@ impl<Rule: Scripted> CopiedStates<Rule, ScriptKey> for Replay<'_, Rule> {
         let ScriptKey { index, encoded, .. } = &ask.at;
         let states = &mut self.states[*index];
         let read = || {
-            let bytes = self.found[*index].as_deref();
+            let bytes = self.answer.states[*index].as_deref();
             let state = bytes.and_then(|bytes| state_of(&ask.rule, bytes));
             ByKind {
                 encoded: Arc::clone(encoded),
@@ -337,13 +332,11 @@ impl<Rule: Scripted> CopiedStates<Rule, ScriptKey> for Replay<'_, Rule> {
 
 impl<'a, Rule: Scripted> Replay<'a, Rule> {
     fn new(answer: &'a ScriptAnswer<'a>) -> Self {
-        let found = &answer.states;
+        let keys = answer.states.len();
         Self {
-            now: answer.now,
-            states: found.iter().map(|_| SmallVec::new()).collect(),
-            admitted: vec![0; found.len()],
-            counts_units: answer.counts_units,
-            found,
+            answer,
+            states: (0..keys).map(|_| SmallVec::new()).collect(),
+            admitted: vec![0; keys],
         }
     }
 
@@ -355,7 +348,7 @@ impl<'a, Rule: Scripted> Replay<'a, Rule> {
         if let Some(first) = call.asks.first().filter(|_| exact.is_admitted()) {
             let units =
                 |decision: &Decision| decision.charge().map_or(0, |charge| charge.cost & MASK);
-            let units: u64 = match self.counts_units {
+            let units: u64 = match self.answer.counts_units {
                 true => exact.as_slice().iter().map(units).sum(),
                 false => 0,
             };
@@ -394,31 +387,17 @@ pub(super) fn take_number(bytes: &mut &[u8]) -> Option<i64> {
 
 /// Takes a string of bytes, or `false`, which stands for none.
 fn take_bytes_or_false<'a>(bytes: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
+    if take_false(bytes) {
+        return Some(None);
+    }
     let before = *bytes;
-    let len = match read_marker(bytes).ok()? {
-        Marker::False => return Some(None),
-        Marker::FixStr(len) => usize::from(len),
-        Marker::Str8 | Marker::Bin8 => take_length(bytes, 1)?,
-        Marker::Str16 | Marker::Bin16 => take_length(bytes, 2)?,
-        Marker::Str32 | Marker::Bin32 => take_length(bytes, 4)?,
-        _ => {
-            *bytes = before;
-            return None;
-        }
-    };
-    let (value, rest) = bytes.split_at_checked(len)?;
+    let len = read_str_len(bytes).or_else(|_| {
+        *bytes = before;
+        read_bin_len(bytes)
+    });
+    let (value, rest) = bytes.split_at_checked(len.ok()? as usize)?;
     *bytes = rest;
     Some(Some(value))
-}
-
-fn take_length(bytes: &mut &[u8], width: usize) -> Option<usize> {
-    let (length, rest) = bytes.split_at_checked(width)?;
-    *bytes = rest;
-    Some(
-        length
-            .iter()
-            .fold(0, |length, byte| length << 8 | usize::from(*byte)),
-    )
 }
 
 /// Takes `false`, if it comes next.

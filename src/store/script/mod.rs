@@ -44,7 +44,7 @@ mod queue;
 mod request;
 mod settle;
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, slice, sync::Arc};
 
 #[cfg(feature = "test-util")]
 use self::answer::decided;
@@ -108,7 +108,6 @@ pub struct ScriptStore<E, Rule> {
     prefix: Arc<str>,
     rules: Arc<RuleEncoder<Rule>>,
     queue: Arc<CallQueue<E, Rule>>,
-    data: Arc<E>,
 }
 
 impl<E: Evaluate, Rule> ScriptStore<E, Rule> {
@@ -127,12 +126,10 @@ impl<E: Evaluate, Rule> ScriptStore<E, Rule> {
     {
         // Now, and not within the first call, which a client and a deadline wait for.
         Program::assemble_all();
-        let data = Arc::new(data);
         Self {
             prefix: prefix.into(),
             rules: Arc::default(),
-            queue: Arc::new(CallQueue::new(Arc::clone(&data))),
-            data,
+            queue: Arc::new(CallQueue::new(data)),
         }
     }
 }
@@ -148,7 +145,7 @@ where
     }
 }
 
-impl_clone!(ScriptStore<E, Rule>, { prefix, rules, queue, data });
+impl_clone!(ScriptStore<E, Rule>, { prefix, rules, queue });
 
 impl_debug!(ScriptStore<E, Rule>, |it| prefix = it.prefix);
 
@@ -273,11 +270,11 @@ impl<E: Evaluate, Rule> Backend for ScriptStore<E, Rule> {
     type Error = StoreError;
 
     fn id(&self) -> Option<StoreId> {
-        Some(StoreId::of(&self.data))
+        Some(StoreId::of(&self.queue))
     }
 
     fn address(&self) -> Option<&str> {
-        self.data.address()
+        self.queue.data.address()
     }
 
     fn unsettled(&self) -> Option<u64> {
@@ -285,7 +282,9 @@ impl<E: Evaluate, Rule> Backend for ScriptStore<E, Rule> {
     }
 
     fn shard(&self, policy: &Policy, key: &Key) -> u32 {
-        self.data.shard(&|| key_name(&self.prefix, policy, key))
+        self.queue
+            .data
+            .shard(&|| key_name(&self.prefix, policy, key))
     }
 }
 
@@ -321,12 +320,12 @@ where
             Ok(call) => call,
             Err(error) => return Check::Ready(Err(StoreError::unsupported(error))),
         };
-        let data = Arc::clone(&self.data);
+        let queue = Arc::clone(&self.queue);
         Check::Pending(Box::pin(async move {
             let mut decisions = Vec::with_capacity(call.asks.len());
             for ask in call.asks {
                 let (asks, reply) = ([ask].into(), None);
-                decisions.extend(look(&*data, ScriptCall { asks, reply }).await?);
+                decisions.extend(look(&queue.data, ScriptCall { asks, reply }).await?);
             }
             Ok(decisions.into_iter().collect())
         }))
@@ -338,12 +337,12 @@ where
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        let data = Arc::clone(&self.data);
+        let queue = Arc::clone(&self.queue);
         let (prefix, key) = (
             Arc::clone(&self.prefix),
             key_name(&self.prefix, policy, key),
         );
-        spawn_detached(async move { reset(&*data, &prefix, key).await })
+        spawn_detached(async move { reset(&queue.data, &prefix, key).await })
     }
 
     fn fits(&self, rule: &Rule) -> Result<(), crate::Error> {
@@ -365,11 +364,11 @@ where
         policy: &Policy,
         period: u64,
     ) -> Option<BoxFuture<Result<NodeCounts, StoreError>>> {
-        let data = Arc::clone(&self.data);
+        let queue = Arc::clone(&self.queue);
         let key = nodes_name(&self.prefix, policy);
-        Some(Box::pin(
-            async move { count_node(&*data, key, period).await },
-        ))
+        Some(Box::pin(async move {
+            count_node(&queue.data, key, period).await
+        }))
     }
 
     fn sync(&self, deltas: &[Delta<'_, Rule>]) -> Option<SyncFuture<Rule, StoreError>> {
@@ -430,7 +429,7 @@ where
     ) -> Result<Vec<Decisions>, StoreError> {
         let correction = |settlement| Correction::of(&self.prefix, &self.rules, settlement);
         let corrections: Result<_, _> = settlements.iter().map(correction).collect();
-        let call = |ask| ScriptCall::of(&self.prefix, &self.rules, std::slice::from_ref(ask));
+        let call = |ask| ScriptCall::of(&self.prefix, &self.rules, slice::from_ref(ask));
         let calls: Result<_, _> = asks.iter().map(call).collect();
         let corrections = corrections.map_err(StoreError::unsupported)?;
         let calls = calls.map_err(StoreError::unsupported)?;
@@ -444,13 +443,14 @@ where
         corrections: Vec<Correction>,
         mut calls: Vec<ScriptCall<Rule>>,
     ) -> Result<Vec<Result<Decisions, StoreError>>, StoreError> {
-        let request = ScriptRequest::of(Some(now), corrections, &mut calls);
+        let request = ScriptRequest::of(Some(now), corrections, &mut calls, false);
         let bytes = self
+            .queue
             .data
             .evaluate(request.program, request.keys, request.argument)
             .await?;
         let answer = ScriptAnswer::read(request.program, &bytes, request.states)?;
-        let unwritten = |why: &str| self.data.unwritten(why);
+        let unwritten = |why: &str| self.queue.data.unwritten(why);
         let taken_from = &request.taken_from;
         Ok(decided(&answer, calls.iter(), taken_from, unwritten))
     }
@@ -461,7 +461,7 @@ async fn look<E: Evaluate, Rule: Scripted>(
     data: &E,
     mut call: ScriptCall<Rule>,
 ) -> Result<Option<Decision>, StoreError> {
-    let request = ScriptRequest::to_look(&mut call);
+    let request = ScriptRequest::of(None, Vec::new(), slice::from_mut(&mut call), true);
     let bytes = data
         .evaluate(request.program, request.keys, request.argument)
         .await?;
@@ -478,7 +478,7 @@ async fn look<E: Evaluate, Rule: Scripted>(
 ///
 /// A log that a concurrent call creates stays until it expires. Without its state it is ignored.
 async fn reset<E: Evaluate>(data: &E, prefix: &str, key: Box<[u8]>) -> Result<(), StoreError> {
-    let see = ScriptRequest::of::<()>(None, Vec::new(), &mut []);
+    let see = ScriptRequest::of::<()>(None, Vec::new(), &mut [], false);
     let found = data
         .evaluate(see.program, vec![key.clone()], see.argument)
         .await?;

@@ -33,7 +33,7 @@ const IN_FLIGHT: usize = 2;
 
 /// Combines calls and corrections into requests.
 pub(super) struct CallQueue<E, Rule> {
-    data: Arc<E>,
+    pub(super) data: E,
     /// One lane for each group of keys.
     waiting: Arc<CombiningQueue<u32, WaitingBatch<Rule>>>,
     pub(super) counters: ScriptCounters,
@@ -97,7 +97,7 @@ impl<Rule> WaitingBatch<Rule> {
 }
 
 impl<E, Rule> CallQueue<E, Rule> {
-    pub(super) fn new(data: Arc<E>) -> Self {
+    pub(super) fn new(data: E) -> Self {
         Self {
             data,
             waiting: CombiningQueue::new(IN_FLIGHT),
@@ -269,7 +269,7 @@ where
         Result<Vec<Result<Decisions, StoreError>>, StoreError>,
     ) {
         let (corrections, settlers): (Vec<_>, Vec<_>) = corrections.into_iter().unzip();
-        let request = ScriptRequest::of(None, corrections, calls.make_contiguous());
+        let request = ScriptRequest::of(None, corrections, calls.make_contiguous(), false);
         self.counters.requests.add(1);
         self.counters.calls.add(calls.len() as u64);
         let ScriptRequest {

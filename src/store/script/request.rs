@@ -59,7 +59,7 @@
 
 use std::{
     collections::HashMap,
-    mem, ptr, slice,
+    mem, ptr,
     sync::{Arc, Mutex},
 };
 
@@ -332,22 +332,9 @@ impl RequestLogs {
 }
 
 impl ScriptRequest {
-    /// Creates a request at `now`, or at the server's time. Takes the keys out of the calls.
+    /// Creates a request at `now`, or at the server's time. Takes the keys out of the calls. A look
+    /// decides a call of one ask without charging it.
     pub(super) fn of<Rule>(
-        now: Option<Timestamp>,
-        corrections: Vec<Correction>,
-        calls: &mut [ScriptCall<Rule>],
-    ) -> Self {
-        Self::build(now, corrections, calls, false)
-    }
-
-    /// Creates a request that decides a call of one ask without charging it. Takes the key out of
-    /// the call.
-    pub(super) fn to_look<Rule>(call: &mut ScriptCall<Rule>) -> Self {
-        Self::build(None, Vec::new(), slice::from_mut(call), true)
-    }
-
-    fn build<Rule>(
         now: Option<Timestamp>,
         corrections: Vec<Correction>,
         calls: &mut [ScriptCall<Rule>],
@@ -407,10 +394,14 @@ impl ScriptRequest {
                 let program = first
                     .filter(|_| is_alone)
                     .map_or(program, |one| program.only(one));
-                let corrected = corrections.iter().zip(&corrected);
                 let mut bytes = list(program, now, &rules, asks, &items);
                 logs.put(&mut bytes, states);
-                put_corrections(program, &mut bytes, corrected);
+                if program.corrects() {
+                    put_array(&mut bytes, corrections.len());
+                    for (correction, indices) in corrections.iter().zip(&corrected) {
+                        correction.put(&mut bytes, *indices);
+                    }
+                }
                 (program, bytes)
             }
         };
@@ -482,21 +473,6 @@ fn list(
         .iter()
         .for_each(|number| put_number(&mut bytes, *number));
     bytes
-}
-
-/// Appends the corrections, if the program makes any.
-fn put_corrections<'c>(
-    program: Program,
-    bytes: &mut Vec<u8>,
-    corrections: impl ExactSizeIterator<Item = (&'c Correction, &'c [usize; 2])>,
-) {
-    if !program.corrects() {
-        return;
-    }
-    put_array(bytes, corrections.len());
-    for (correction, indices) in corrections {
-        correction.put(bytes, *indices);
-    }
 }
 
 /// The most calls of a request about buckets: its reply counts them in a byte.

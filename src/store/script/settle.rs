@@ -149,14 +149,6 @@ impl Settler {
 /// The most requests of a call that are in flight together.
 const GROUPS_AT_ONCE: usize = 256;
 
-/// Deltas of one group of keys, for one request.
-struct DeltaGroup<Rule> {
-    corrections: Vec<Correction>,
-    rules: Vec<Rule>,
-    /// Their indices among all deltas.
-    indices: Vec<usize>,
-}
-
 impl<E, Rule> ScriptStore<E, Rule>
 where
     E: Evaluate,
@@ -164,46 +156,39 @@ where
 {
     /// Adds deltas, with one request for each group of keys.
     pub(super) fn send_deltas(&self, deltas: &[Delta<'_, Rule>]) -> SyncFuture<Rule, StoreError> {
-        let mut groups: HashMap<u32, DeltaGroup<Rule>> = HashMap::new();
+        // For each group of keys: the index, the rule and the correction of each of its deltas.
+        let mut groups = HashMap::<u32, Vec<_>>::new();
         // Result of each delta: an error if it cannot be sent, and later its answer.
         let mut each: Vec<Option<Result<_, StoreError>>> = deltas.iter().map(|_| None).collect();
         for (index, delta) in deltas.iter().enumerate() {
-            let correction = match Correction::of_delta(&self.prefix, &self.rules, delta) {
-                Ok(correction) => correction,
-                Err(error) => {
-                    each[index] = Some(Err(StoreError::unsupported(error)));
-                    continue;
+            match Correction::of_delta(&self.prefix, &self.rules, delta) {
+                Ok(correction) => {
+                    let rule = rule_in_script(delta.rule(), || delta.key().digest());
+                    let group = groups.entry(self.queue.data.group(&correction.key));
+                    group.or_default().push(((index, rule), correction));
                 }
-            };
-            let group = groups.entry(self.data.group(&correction.key));
-            let group = group.or_insert_with(|| DeltaGroup {
-                corrections: Vec::new(),
-                rules: Vec::new(),
-                indices: Vec::new(),
-            });
-            group.corrections.push(correction);
-            let rule = rule_in_script(delta.rule(), || delta.key().digest());
-            group.rules.push(rule);
-            group.indices.push(index);
+                Err(error) => each[index] = Some(Err(StoreError::unsupported(error))),
+            }
         }
-        let (data, queue) = (Arc::clone(&self.data), Arc::clone(&self.queue));
+        let queue = Arc::clone(&self.queue);
         Box::pin(async move {
             let sending = groups.into_values().map(|group| {
-                let (data, queue) = (&*data, &*queue);
+                let queue = &*queue;
+                let (deltas, corrections): (Vec<_>, Vec<_>) = group.into_iter().unzip();
                 async move {
-                    let indices = group.indices.clone();
-                    (indices, send(data, queue, group).await)
+                    let answer = send(queue, &deltas, corrections).await;
+                    (deltas, answer)
                 }
             });
-            for (indices, answer) in concurrently(GROUPS_AT_ONCE, sending.collect()).await {
+            for (deltas, answer) in concurrently(GROUPS_AT_ONCE, sending.collect()).await {
                 match answer {
                     Ok(pulled) => {
-                        for (index, pulled) in indices.into_iter().zip(pulled) {
+                        for ((index, _), pulled) in deltas.into_iter().zip(pulled) {
                             each[index] = Some(Ok(pulled));
                         }
                     }
                     Err(error) => {
-                        for index in indices {
+                        for (index, _) in deltas {
                             each[index] = Some(Err(error.duplicate()));
                         }
                     }
@@ -214,11 +199,11 @@ where
     }
 }
 
-/// Adds the deltas of a group, with one request.
+/// Adds the deltas of a group of keys, with one request.
 async fn send<E, Rule>(
-    data: &E,
     queue: &CallQueue<E, Rule>,
-    group: DeltaGroup<Rule>,
+    deltas: &[(usize, Rule)],
+    corrections: Vec<Correction>,
 ) -> Result<Vec<Pulled<Rule::State>>, StoreError>
 where
     E: Evaluate,
@@ -231,22 +216,22 @@ where
         argument,
         corrected,
         ..
-    } = ScriptRequest::of::<Rule>(None, group.corrections, &mut []);
+    } = ScriptRequest::of::<Rule>(None, corrections, &mut [], false);
     queue.counters.requests.add(1);
-    let bytes = data.evaluate(program, keys, argument).await?;
+    let bytes = queue.data.evaluate(program, keys, argument).await?;
     let answer = ScriptAnswer::read(program, &bytes, states)?;
     queue.counters.healed.add(answer.healed);
     if let Some(why) = &answer.unwritten {
-        return Err(data.unwritten(why));
+        return Err(queue.data.unwritten(why));
     }
-    let pulled = |(rule, key): (&Rule, usize)| {
+    let pulled = |((_, rule), key): (&(usize, Rule), usize)| {
         let bytes = answer.states.get(key).and_then(Option::as_deref);
         Pulled {
             at: answer.now,
             state: bytes.and_then(|bytes| state_of(rule, bytes)),
         }
     };
-    Ok(group.rules.iter().zip(corrected).map(pulled).collect())
+    Ok(deltas.iter().zip(corrected).map(pulled).collect())
 }
 
 /// Counts this node in a period, and returns the counts.
