@@ -65,10 +65,10 @@ where
                 runtime,
             })
         });
-        let answer = task.await.unwrap_or_else(|_| Err(runtime_gone()))?;
+        let mut answer = task.await.unwrap_or_else(|_| Err(runtime_gone()))?;
         match LeaseClock.now().saturating_since(begun) > lease / 3 {
             true => Err(StoreError::timeout()),
-            false => Ok(answer.take()),
+            false => Ok(std::mem::take(&mut answer.decisions)),
         }
     })
 }
@@ -80,13 +80,6 @@ struct HeldAnswer<Rule: Algorithm, S: Store<Rule>> {
     asks: OwnedAsks<Rule>,
     decisions: Decisions,
     runtime: Handle,
-}
-
-#[cfg(feature = "tokio")]
-impl<Rule: Algorithm, S: Store<Rule>> HeldAnswer<Rule, S> {
-    fn take(mut self) -> Decisions {
-        std::mem::take(&mut self.decisions)
-    }
 }
 
 #[cfg(feature = "tokio")]
