@@ -94,7 +94,7 @@ impl<S> Faulty<S> {
             Some(Fault::Late(polls)) => (Some(call()), FaultEffect::Late(polls)),
             Some(Fault::Held) => {
                 let answer = call();
-                let since = self.faults.released();
+                let since = self.faults.lock().released;
                 (Some(answer), FaultEffect::Held(self.faults(), since))
             }
         };
@@ -273,24 +273,19 @@ pub struct FaultCounts {
 struct FaultPlan {
     /// The faults of the next calls, before `default` applies.
     script: VecDeque<Option<Fault>>,
-    default: DefaultFault,
+    default: Option<ChanceFault>,
     counts: FaultCounts,
     /// The number of calls of `release`.
     released: u64,
     wakers: Vec<Waker>,
 }
 
-/// The fault of calls beyond the script.
-#[derive(Debug, Default)]
-enum DefaultFault {
-    #[default]
-    Nothing,
-    Always(Fault),
-    Chance {
-        random: SharedRandom,
-        once_in: u64,
-        faults: Vec<Fault>,
-    },
+/// One of these faults, in one call of so many.
+#[derive(Debug)]
+struct ChanceFault {
+    random: SharedRandom,
+    once_in: u64,
+    faults: Vec<Fault>,
 }
 
 impl Faults {
@@ -307,25 +302,26 @@ impl Faults {
 
     /// Sets the default fault: each call beyond the script meets this one.
     pub fn always(&self, fault: Fault) {
-        self.lock().default = DefaultFault::Always(fault);
+        self.by_chance(0, 1, [fault]);
     }
 
     /// Sets a random default fault: one call in `once_in` meets one of these faults.
     ///
     /// The faults are reproducible for a seed and an order of calls. An empty list is no fault.
     pub fn by_chance(&self, seed: u64, once_in: u64, faults: impl IntoIterator<Item = Fault>) {
-        self.lock().default = DefaultFault::Chance {
+        let faults = faults.into_iter().collect();
+        self.lock().default = Some(ChanceFault {
             random: SharedRandom::new(seed),
             once_in,
-            faults: faults.into_iter().collect(),
-        };
+            faults,
+        });
     }
 
     /// Removes the script and the default fault. Held calls stay held.
     pub fn none(&self) {
         let mut state = self.lock();
         state.script.clear();
-        state.default = DefaultFault::Nothing;
+        state.default = None;
     }
 
     /// Releases all [held](Fault::Held) calls.
@@ -348,7 +344,7 @@ impl Faults {
         let mut state = self.lock();
         let fault = match state.script.pop_front() {
             Some(scripted) => scripted,
-            None => state.default.draw(),
+            None => state.default.as_ref().and_then(ChanceFault::draw),
         };
         let counts = &mut state.counts;
         let count = match fault {
@@ -362,10 +358,6 @@ impl Faults {
         };
         *count += 1;
         fault
-    }
-
-    fn released(&self) -> u64 {
-        self.lock().released
     }
 
     /// Returns `true` if calls held since release `since` are released. Otherwise `waker` is woken
@@ -382,22 +374,12 @@ impl Faults {
     }
 }
 
-impl DefaultFault {
+impl ChanceFault {
     fn draw(&self) -> Option<Fault> {
-        match self {
-            Self::Nothing => None,
-            Self::Always(fault) => Some(*fault),
-            Self::Chance {
-                random,
-                once_in,
-                faults,
-            } => {
-                let is_hit = random.once_in(*once_in);
-                // Drawn in any case, so that later draws do not depend on this one.
-                let index = random.index(faults.len());
-                faults.get(index).copied().filter(|_| is_hit)
-            }
-        }
+        let is_hit = self.random.once_in(self.once_in);
+        // Drawn in any case, so that later draws do not depend on this one.
+        let index = self.random.index(self.faults.len());
+        self.faults.get(index).copied().filter(|_| is_hit)
     }
 }
 
