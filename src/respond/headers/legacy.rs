@@ -2,10 +2,10 @@
 //!
 //! In these, `reset` counts down to a full quota.
 
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
 
 use super::{
-    DRAFT06, Headers, PolicyEntry, X_RATELIMIT,
+    Headers, PolicyEntry,
     existing::{Nearness, UpstreamLimit},
     value::{self, MAX_INTEGER, push_number},
 };
@@ -58,25 +58,6 @@ impl From<LegacyNumbers> for UpstreamLimit {
             limit: Some(numbers.limit),
             remaining: numbers.remaining,
             reset: Some(numbers.reset),
-        }
-    }
-}
-
-/// A format with three fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Triple {
-    Draft06,
-    /// `X-RateLimit-*` with the reset in Unix seconds.
-    UnixSeconds,
-    /// `X-RateLimit-*` with the reset in seconds from now.
-    Delta,
-}
-
-impl Triple {
-    pub(super) fn names(self) -> [HeaderName; 3] {
-        match self {
-            Self::Draft06 => DRAFT06,
-            Self::UnixSeconds | Self::Delta => X_RATELIMIT,
         }
     }
 }

@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 
 use self::{
     draft::{AvailableQuota, PolicyHeader},
-    legacy::{LegacyNumbers, Triple},
+    legacy::LegacyNumbers,
 };
 use crate::{decision::Decision, error::Error, outcome::Outcome, policy::Policy, quota::Quota};
 
@@ -169,39 +169,19 @@ impl fmt::Display for Headers {
 /// # assert_eq!(answer.unwrap().headers()[SERVER], "example");
 /// ```
 #[derive(Debug)]
-pub struct Fields(FieldValues);
+pub struct Fields(Option<(FieldValues, UpstreamFields)>);
 
-/// The values of the fields. Values of rare formats are boxed, because the response future holds
+/// The values of the fields. Those of rare formats are boxed, because the response future holds
 /// them.
 #[derive(Debug)]
 enum FieldValues {
     /// The current draft with one policy, whose header is cached.
-    SinglePolicy {
-        header: &'static PolicyHeader,
-        available: AvailableQuota,
-        upstream: UpstreamFields,
-    },
-    Boxed(Box<BoxedValues>, UpstreamFields),
-    Triple {
-        format: Triple,
-        numbers: LegacyNumbers,
-        upstream: UpstreamFields,
-    },
-    Nothing,
-}
-
-/// The values of `RateLimit` and `RateLimit-Policy` in formats that are too large to be inline.
-#[derive(Debug)]
-enum BoxedValues {
-    /// The current draft with several policies.
-    Lists {
-        ratelimit: HeaderValue,
-        policies: HeaderValue,
-    },
-    Draft07 {
-        numbers: LegacyNumbers,
-        policies: HeaderValue,
-    },
+    SinglePolicy(&'static PolicyHeader, AvailableQuota),
+    /// `RateLimit` and `RateLimit-Policy` of the current draft with several policies.
+    Lists(Box<[HeaderValue; 2]>),
+    Draft07(Box<(LegacyNumbers, HeaderValue)>),
+    /// A format with three fields.
+    Triple(Headers, LegacyNumbers),
 }
 
 impl Fields {
@@ -221,52 +201,42 @@ impl Fields {
                 && let Some(header) = cached.get(&entry)
             {
                 let available = AvailableQuota::new(entry.decision, entry.quota);
-                return Self(FieldValues::SinglePolicy {
-                    header,
-                    available,
-                    upstream,
-                });
+                let values = FieldValues::SinglePolicy(header, available);
+                return Self(Some((values, upstream)));
             }
         }
-        Self(FieldValues::new(outcome, headers, upstream).unwrap_or(FieldValues::Nothing))
+        Self(FieldValues::new(outcome, headers).map(|values| (values, upstream)))
     }
 
     /// Merges the fields with those of an upstream or an inner layer, as [`UpstreamFields`]
     /// specifies.
     #[inline]
     pub(super) fn write(self, headers: &mut HeaderMap) {
-        match self.0 {
-            FieldValues::SinglePolicy {
-                header,
-                available,
-                upstream,
-            } => {
+        let Some((values, upstream)) = self.0 else {
+            return;
+        };
+        if upstream::prepare(headers, upstream) {
+            return;
+        }
+        match values {
+            FieldValues::SinglePolicy(header, available) => {
                 if let Some(ratelimit) = header.ratelimit(available) {
-                    upstream::add_lists(headers, upstream, ratelimit, header.ratelimit_policy());
+                    upstream::add_lists(headers, ratelimit, header.ratelimit_policy());
                 }
             }
-            FieldValues::Boxed(boxed, upstream) => match *boxed {
-                BoxedValues::Lists {
-                    ratelimit,
-                    policies,
-                } => upstream::add_lists(headers, upstream, ratelimit, policies),
-                BoxedValues::Draft07 { numbers, policies } => {
-                    upstream::add_single(headers, upstream, numbers, policies);
-                }
-            },
-            FieldValues::Triple {
-                format,
-                numbers,
-                upstream,
-            } => upstream::add_triple(headers, upstream, numbers, format),
-            FieldValues::Nothing => {}
+            FieldValues::Lists(lists) => {
+                let [ratelimit, policies] = *lists;
+                upstream::add_lists(headers, ratelimit, policies);
+            }
+            FieldValues::Draft07(boxed) => upstream::add_single(headers, boxed.0, boxed.1),
+            FieldValues::Triple(format, numbers) => upstream::add_triple(headers, numbers, format),
         }
     }
 }
 
 impl FieldValues {
     #[cold]
-    fn new(outcome: &Outcome, headers: Headers, upstream: UpstreamFields) -> Option<Self> {
+    fn new(outcome: &Outcome, headers: Headers) -> Option<Self> {
         if headers == Headers::None {
             return None;
         }
@@ -276,25 +246,13 @@ impl FieldValues {
         let decisions = entries.iter().map(|entry| entry.decision);
         let reported = decisions.min_by(|a, b| a.report_order(b))?;
         let numbers = LegacyNumbers::new(reported, headers);
-        let triple = |format| Self::Triple {
-            format,
-            numbers,
-            upstream,
-        };
-        let boxed = |boxed| Self::Boxed(Box::new(boxed), upstream);
         Some(match headers {
-            Headers::Draft => boxed(BoxedValues::Lists {
-                ratelimit: draft::ratelimit_list(&entries)?,
-                policies: draft::policy_list(&entries)?,
-            }),
-            Headers::Draft07 => boxed(BoxedValues::Draft07 {
-                numbers,
-                policies: legacy::policy_list(&entries)?,
-            }),
-            Headers::Draft06 => triple(Triple::Draft06),
-            Headers::Legacy => triple(Triple::UnixSeconds),
-            Headers::LegacyDelta => triple(Triple::Delta),
-            Headers::None => Self::Nothing,
+            Headers::Draft => Self::Lists(Box::new([
+                draft::ratelimit_list(&entries)?,
+                draft::policy_list(&entries)?,
+            ])),
+            Headers::Draft07 => Self::Draft07((numbers, legacy::policy_list(&entries)?).into()),
+            format => Self::Triple(format, numbers),
         })
     }
 }

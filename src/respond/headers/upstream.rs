@@ -3,9 +3,9 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
-    DRAFT06, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT,
+    DRAFT06, Headers, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT,
     existing::{Existing, Lines, UpstreamLimit, seconds_from_now, texts, triple, unix_seconds_as},
-    legacy::{LegacyNumbers, Triple},
+    legacy::LegacyNumbers,
     value,
 };
 
@@ -137,15 +137,7 @@ fn append(headers: &mut HeaderMap, ratelimit: HeaderValue, policies: HeaderValue
 
 /// Adds `RateLimit` and `RateLimit-Policy` of the current draft.
 #[inline]
-pub(super) fn add_lists(
-    headers: &mut HeaderMap,
-    upstream: UpstreamFields,
-    ratelimit: HeaderValue,
-    policies: HeaderValue,
-) {
-    if prepare(headers, upstream) {
-        return;
-    }
+pub(super) fn add_lists(headers: &mut HeaderMap, ratelimit: HeaderValue, policies: HeaderValue) {
     if append(headers, ratelimit, policies) {
         merge_lists(headers);
     }
@@ -169,15 +161,7 @@ fn merge_lists(headers: &mut HeaderMap) {
 }
 
 /// Adds `RateLimit` and `RateLimit-Policy` of draft-07.
-pub(super) fn add_single(
-    headers: &mut HeaderMap,
-    upstream: UpstreamFields,
-    numbers: LegacyNumbers,
-    policies: HeaderValue,
-) {
-    if prepare(headers, upstream) {
-        return;
-    }
+pub(super) fn add_single(headers: &mut HeaderMap, numbers: LegacyNumbers, policies: HeaderValue) {
     if let Some(ratelimit) = numbers.dictionary()
         && append(headers, ratelimit, policies)
     {
@@ -202,19 +186,19 @@ fn merge_single(headers: &mut HeaderMap, ours: LegacyNumbers) {
     set_lines(headers, &RATELIMIT_POLICY, &lines);
 }
 
-/// Adds the three fields of draft-06, or `X-RateLimit-*`.
-pub(super) fn add_triple(
-    headers: &mut HeaderMap,
-    upstream: UpstreamFields,
-    numbers: LegacyNumbers,
-    format: Triple,
-) {
-    if prepare(headers, upstream) {
-        return;
+/// Returns the three fields of a format.
+fn names_of(format: Headers) -> [HeaderName; 3] {
+    match format {
+        Headers::Draft06 => DRAFT06,
+        _ => X_RATELIMIT,
     }
-    let names = format.names();
+}
+
+/// Adds the three fields of draft-06, or `X-RateLimit-*`.
+pub(super) fn add_triple(headers: &mut HeaderMap, numbers: LegacyNumbers, format: Headers) {
+    let names = names_of(format);
     // Draft-06 has `RateLimit-Policy`, too. Beside a `RateLimit` it is that of a later draft.
-    let has_policies = format == Triple::Draft06
+    let has_policies = format == Headers::Draft06
         && headers.contains_key(RATELIMIT_POLICY)
         && !headers.contains_key(RATELIMIT);
     let LegacyNumbers {
@@ -236,11 +220,11 @@ pub(super) fn add_triple(
 fn stricter_triple(
     headers: &mut HeaderMap,
     ours: LegacyNumbers,
-    format: Triple,
+    format: Headers,
     has_policies: bool,
 ) -> LegacyNumbers {
     let is_nearer = |theirs: &UpstreamLimit| theirs.nearness() <= ours.nearness();
-    let mut theirs = triple(headers, &format.names());
+    let mut theirs = triple(headers, &names_of(format));
     if has_policies {
         let [ratelimit, policies] =
             [RATELIMIT, RATELIMIT_POLICY].map(|name| Lines::of(headers, &name));
@@ -253,8 +237,8 @@ fn stricter_triple(
     let theirs = theirs.filter(is_nearer);
     theirs.map_or(ours, |theirs| {
         theirs.completed_by(ours, |reset| match format {
-            Triple::UnixSeconds => unix_seconds_as(ours.reset, reset),
-            Triple::Draft06 | Triple::Delta => seconds_from_now(reset),
+            Headers::Legacy => unix_seconds_as(ours.reset, reset),
+            _ => seconds_from_now(reset),
         })
     })
 }
