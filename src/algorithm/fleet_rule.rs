@@ -85,6 +85,7 @@ use crate::{
     note = "a fleet has `TokenBucket`, `FixedWindow`, `SlidingWindow`, `SlidingLog`, pairs of them, and `AnyRule`; for another \
             rule leave `.leased(…)`, `.synced(…)` and `.share(…)` out, so that the store decides each call"
 )]
+#[expect(unused_variables, reason = "their names are documentation")]
 pub trait FleetRule: Algorithm + PartialEq {
     /// Returns the lease duration that is used if none is set: a tenth of the time in which the
     /// whole limit is refilled. Zero, the default, is for no leases.
@@ -103,14 +104,12 @@ pub trait FleetRule: Algorithm + PartialEq {
     ///
     /// When that leaves less than `max_cost` units, or units of this rule cannot be leased.
     fn tightened(&self, lease: Duration, max_cost: u64) -> Result<Self, Error> {
-        let _ = (lease, max_cost);
         Err(cannot_be_leased(&format_args!("{self:?}")))
     }
 
     /// Returns how long the units of a grant are valid. The decision is that of the [tightened
     /// rule](Self::tightened), which is this one.
     fn validity(&self, granted: &Decision, lease: Duration) -> Validity {
-        let _ = (granted, lease);
         Validity::together(Duration::ZERO)
     }
 
@@ -161,7 +160,6 @@ pub trait FleetRule: Algorithm + PartialEq {
     /// When one of the numbers is 0, when there is no such share, for example of a burst of one
     /// token, or when the rule cannot be divided.
     fn node_share(&self, numerator: u64, denominator: u64) -> Result<Self, Error> {
-        let _ = (numerator, denominator);
         Err(cannot_be_divided(&format_args!("{self:?}")))
     }
 

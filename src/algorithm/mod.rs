@@ -167,6 +167,7 @@ use crate::{
     note = "a rule is a `TokenBucket` or another one of `tollgate::algorithm`, a pair of rules, an `AnyRule` parsed from text \
             (`\"token-bucket 100/1m\".parse::<AnyRule>()?`), or a type of your own that implements `Algorithm`"
 )]
+#[expect(unused_variables, reason = "their names are documentation")]
 pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// The state of one key. Keep it small: stores hold one for each key.
     ///
@@ -264,7 +265,6 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// for all keys.
     #[inline]
     fn for_key(&self, digest: &dyn Fn() -> u64) -> Option<Self> {
-        let _ = digest;
         None
     }
 
@@ -280,7 +280,6 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         now: Timestamp,
         actual: u64,
     ) -> bool {
-        let _ = (state, charge, now, actual);
         false
     }
 
@@ -290,7 +289,6 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// A grant belongs to no call, so it settles a charge that was never made: one of the instant
     /// of the look. A log refunds one entry after the other, the newest first.
     fn grant_at(&self, look: &Decision) -> Option<Timestamp> {
-        let _ = look;
         None
     }
 

@@ -377,28 +377,25 @@ pub(super) enum Form<'a> {
 /// A rule that reads and writes its states as words of the store in memory.
 ///
 /// Also rules whose own states are not packed read a [debt](PackedKind::DEBT).
+#[expect(unused_variables, reason = "their names are documentation")]
 pub(super) trait InWords<S> {
     /// See [`InMemory::pack`].
     fn write_word(&self, state: &S, now: StoreTime) -> Option<PackedState> {
-        let _ = (state, now);
         None
     }
 
     /// See [`InMemory::unpack`].
     fn read_word(&self, packed: PackedState, packed_kind: PackedKind, now: StoreTime) -> Option<S> {
-        let _ = (packed, packed_kind, now);
         None
     }
 
     /// See [`InMemory::to_two_words`].
     fn write_words(&self, state: &S, now: StoreTime) -> Option<TwoWords> {
-        let _ = (state, now);
         None
     }
 
     /// See [`InMemory::read_two_words`].
     fn read_words(&self, words: TwoWords, now: StoreTime) -> Option<S> {
-        let _ = (words, now);
         None
     }
 }

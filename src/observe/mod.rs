@@ -80,30 +80,23 @@ use crate::{
 /// # let _ = layer;
 /// ```
 #[doc(alias = "metrics")]
+#[expect(unused_variables, reason = "their names are documentation")]
 pub trait Observer {
     /// Called when a limit has admitted a request that proceeds at once.
     #[inline]
-    fn admitted(&self, event: &Event<'_>) {
-        let _ = event;
-    }
+    fn admitted(&self, event: &Event<'_>) {}
 
     /// Called when a limit has admitted a request that proceeds after `wait`.
     #[inline]
-    fn delayed(&self, event: &Event<'_>, wait: Duration) {
-        let _ = (event, wait);
-    }
+    fn delayed(&self, event: &Event<'_>, wait: Duration) {}
 
     /// Called when a limit has refused a request.
     #[inline]
-    fn refused(&self, event: &Event<'_>) {
-        let _ = event;
-    }
+    fn refused(&self, event: &Event<'_>) {}
 
     /// Called when the store could not decide about a request.
     #[inline]
-    fn undecided(&self, event: &Event<'_>) {
-        let _ = event;
-    }
+    fn undecided(&self, event: &Event<'_>) {}
 
     /// Called when a request is exempt from all limits of the layer.
     #[inline]
@@ -111,9 +104,7 @@ pub trait Observer {
 
     /// Called when a request is refused because it has no key.
     #[inline]
-    fn missing_key(&self, missing: &MissingKey) {
-        let _ = missing;
-    }
+    fn missing_key(&self, missing: &MissingKey) {}
 
     /// Called when a charge of `charged` units is corrected to `actual` units. A charge that is
     /// made [after the response](crate::Limit::charge_after) is reported as a correction from 0
@@ -122,24 +113,18 @@ pub trait Observer {
     /// The event is reported when the layer settles. If the store then fails to apply the
     /// settlement, it [counts](crate::store::Backend::unsettled) the failure.
     #[inline]
-    fn settled(&self, policy: &Policy, key: &Key, charged: u64, actual: u64) {
-        let _ = (policy, key, charged, actual);
-    }
+    fn settled(&self, policy: &Policy, key: &Key, charged: u64, actual: u64) {}
 
     /// Called when a limit on a dry run has decided about a request, without effect on it.
     ///
     /// The decision is the one that the limit would have made if it were enforced: its
     /// [verdict](crate::Decision::verdict) may be a refusal.
     #[inline]
-    fn dry_run(&self, event: &Event<'_>) {
-        let _ = event;
-    }
+    fn dry_run(&self, event: &Event<'_>) {}
 
     /// A call holds units of a limit of [calls in flight](crate::InFlight), also on a dry run.
     #[inline]
-    fn held(&self, policy: &Policy, key: &Key, units: u64) {
-        let _ = (policy, key, units);
-    }
+    fn held(&self, policy: &Policy, key: &Key, units: u64) {}
 
     /// A call goes on after the [maximal hold](crate::InFlight::max_hold) of units that it
     /// [held](Self::held), which are given back at this instant: once for each of them. The end of
@@ -147,23 +132,17 @@ pub trait Observer {
     ///
     /// Reported by a task, so only for calls that begin in a runtime of tokio with timers.
     #[inline]
-    fn outlasted(&self, policy: &Policy, key: &Key, units: u64) {
-        let _ = (policy, key, units);
-    }
+    fn outlasted(&self, policy: &Policy, key: &Key, units: u64) {}
 
     /// A call gives back the units that it [held](Self::held): once for each of them.
     #[inline]
-    fn released(&self, policy: &Policy, key: &Key, units: u64) {
-        let _ = (policy, key, units);
-    }
+    fn released(&self, policy: &Policy, key: &Key, units: u64) {}
 
     /// Called when a file of limits was replaced by one without this policy, and all requests that
     /// the old one admitted have ended: the layer reports nothing more of it, unless a later file
     /// has it again.
     #[inline]
-    fn gone(&self, policy: &Policy) {
-        let _ = policy;
-    }
+    fn gone(&self, policy: &Policy) {}
 }
 
 /// Does nothing.

@@ -128,6 +128,7 @@ use crate::{outcome::Outcome, permit::Permit};
     note = "if `B` is the body of a layer below, such as tower-http's `TraceLayer` or an interceptor of tonic, turn it back just below the limit: \
             `.layer(tower_http::map_response_body::MapResponseBodyLayer::new(Body::new))` with the `Body` of axum or tonic"
 )]
+#[expect(unused_variables, reason = "their names are documentation")]
 pub trait Respond<Req, Res, Err> {
     /// The data that [`admit`](Self::admit) passes to [`annotate`](Self::annotate).
     type Annotation;
@@ -150,7 +151,6 @@ pub trait Respond<Req, Res, Err> {
     /// A layer uses it to detect that it [charges a request
     /// twice](crate::RateLimitLayer::misconfigured).
     fn outer_outcome<'a>(&self, req: &'a Req) -> Option<&'a Outcome> {
-        let _ = req;
         None
     }
 
@@ -165,15 +165,12 @@ pub trait Respond<Req, Res, Err> {
     /// [`charge_if`](crate::Limit::charge_if) and [`charge_after`](crate::Limit::charge_after), if
     /// the store answers at once. The default leaves the annotation as it is.
     fn revise(&self, annotation: Self::Annotation, outcome: &Outcome) -> Self::Annotation {
-        let _ = outcome;
         annotation
     }
 
     /// Puts a clone of what an admitted request [holds](Permit) into the request, for a handler
     /// that goes on after its response. The default does not.
-    fn carry_permit(&self, req: &mut Req, permit: &Permit) {
-        let _ = (req, permit);
-    }
+    fn carry_permit(&self, req: &mut Req, permit: &Permit) {}
 
     /// Ties what a call holds to its response. The default gives it back at once, so a responder
     /// that wraps another one forwards this, [`carry_permit`](Self::carry_permit),
@@ -181,7 +178,6 @@ pub trait Respond<Req, Res, Err> {
     /// default.
     // No `self`, as in `annotate`.
     fn attach_permit(permit: Permit, res: &mut Res) {
-        let _ = res;
         drop(permit);
     }
 
