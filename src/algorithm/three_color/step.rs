@@ -15,22 +15,13 @@ use crate::{
     time::Timestamp,
 };
 
-/// The state of a key under a [`ThreeColor`]: the levels of both buckets at the last write.
+/// The levels of both buckets at one instant, in ticks. As the state of a key under a
+/// [`ThreeColor`], those at the last write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreeColorState {
     pub(super) written_at: Timestamp,
-    /// In ticks, as the level of a [`BucketLevel`].
     pub(super) committed: i64,
-    /// In ticks.
     pub(super) peak: i64,
-}
-
-/// The levels of both buckets at one instant, in ticks.
-struct ColorLevels {
-    committed: i64,
-    peak: i64,
-    /// Never before the last write.
-    at: Timestamp,
 }
 
 /// A rule as two buckets, which start full.
@@ -58,10 +49,10 @@ impl ThreeColor {
         at: Timestamp,
         cost: Cost,
     ) -> (Option<[i64; 2]>, Decision) {
-        let levels = ColorLevels {
+        let levels = ThreeColorState {
+            written_at: at,
             committed,
             peak,
-            at,
         };
         let (marker, cost) = (self.marker(), cost.get());
         match marker.pay(&levels, cost) {
@@ -75,27 +66,28 @@ impl ThreeColor {
 }
 
 impl Marker<'_> {
+    /// Returns the levels now, or at the last write if that is later.
     #[inline]
-    fn levels(&self, state: Option<&ThreeColorState>, now: Timestamp) -> ColorLevels {
+    fn levels(&self, state: Option<&ThreeColorState>, now: Timestamp) -> ThreeColorState {
         let Some(state) = state else {
-            return ColorLevels {
+            return ThreeColorState {
+                written_at: now,
                 committed: self.committed.initial_fill(now).level,
                 peak: self.peak.initial_fill(now).level,
-                at: now,
             };
         };
-        let at = now.max(state.written_at);
+        let written_at = now.max(state.written_at);
         let [committed, peak] = state.buckets();
-        ColorLevels {
-            committed: self.committed.filled(&committed, at).level,
-            peak: self.peak.filled(&peak, at).level,
-            at,
+        ThreeColorState {
+            written_at,
+            committed: self.committed.filled(&committed, written_at).level,
+            peak: self.peak.filled(&peak, written_at).level,
         }
     }
 
     /// Returns the levels after `cost` is paid, and its colour; `None` is red.
     #[inline]
-    fn pay(&self, levels: &ColorLevels, cost: u64) -> Option<(ColorLevels, Color)> {
+    fn pay(&self, levels: &ThreeColorState, cost: u64) -> Option<(ThreeColorState, Color)> {
         let given = self.rule.given.unwrap_or(Color::Green);
         if given == Color::Red {
             return None;
@@ -106,11 +98,10 @@ impl Marker<'_> {
             Some(committed) => (committed, Color::Green),
             None => (levels.committed, Color::Yellow),
         };
-        let at = levels.at;
-        let levels = ColorLevels {
+        let levels = ThreeColorState {
             committed,
             peak,
-            at,
+            ..*levels
         };
         Some((levels, color))
     }
@@ -121,13 +112,13 @@ impl Marker<'_> {
         verdict: Verdict,
         now: Timestamp,
         cost: u64,
-        levels: &ColorLevels,
+        levels: &ThreeColorState,
         color: Color,
     ) -> Decision {
         let decision = Decision::new(verdict, now, cost)
             .with_limit(self.rule.peak.burst, self.rule.peak.quota())
             .with_class(color as u8);
-        let stalled = levels.at.nanos_since(now);
+        let stalled = levels.written_at.nanos_since(now);
         let is_red = self.rule.given == Some(Color::Red);
         let Rate { price, full, .. } = self.peak.rule.rate;
         let lacking = (self.committed.full() - levels.committed).max(full - levels.peak);
@@ -149,10 +140,10 @@ impl Marker<'_> {
 
     /// Returns a refusal whose `retry_after` ends when the peak bucket can pay `asked`.
     #[inline(always)]
-    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &ColorLevels) -> Decision {
+    fn refuse(&self, now: Timestamp, cost: u64, asked: u64, levels: &ThreeColorState) -> Decision {
         let wait = self.peak.until(levels.peak, asked);
         let wait = wait.filter(|_| self.rule.given != Some(Color::Red));
-        let stalled = levels.at.nanos_since(now);
+        let stalled = levels.written_at.nanos_since(now);
         self.answer(Verdict::Refuse, now, cost, levels, Color::Red)
             .with_retry_after(wait.map(|wait| after(stalled, wait)))
     }
@@ -164,7 +155,7 @@ impl Marker<'_> {
         let Some((levels, color)) = self.pay(&levels, cost) else {
             return Step::Kept(self.refuse(now, cost, cost, &levels));
         };
-        *state = Some(ThreeColorState::from(&levels));
+        *state = Some(levels);
         Step::Wrote(self.answer(Verdict::Allow, now, cost, &levels, color))
     }
 
@@ -185,17 +176,6 @@ const DEFERRED: Compute = Compute {
     more_after: bucket::more_after,
     position: |_, _| None,
 };
-
-impl From<&ColorLevels> for ThreeColorState {
-    #[inline]
-    fn from(levels: &ColorLevels) -> Self {
-        Self {
-            written_at: levels.at,
-            committed: levels.committed,
-            peak: levels.peak,
-        }
-    }
-}
 
 impl ThreeColorState {
     /// Returns the states of the committed and the peak bucket.
