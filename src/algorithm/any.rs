@@ -298,30 +298,18 @@ impl InWords<AnyState> for AnyRule {
         packed_kind: PackedKind,
         now: StoreTime,
     ) -> Option<AnyState> {
-        fn own<R: Algorithm<State: Own>>(
-            rule: &R,
-            packed: PackedState,
-            packed_kind: PackedKind,
-            now: StoreTime,
-        ) -> Option<AnyState> {
-            rule.unpack(packed, packed_kind, now).map(Own::into_any)
+        let is_own = match packed_kind.meaning() {
+            Meaning::Debt => true,
+            Meaning::Bucket => matches!(self, Self::TokenBucket(_)),
+            Meaning::Queue => matches!(self, Self::LeakyBucket(_)),
+            Meaning::Window(_) => matches!(self, Self::FixedWindow(_)),
+            Meaning::Slices(_) => matches!(self, Self::SlidingWindow(_)),
+            Meaning::InFlight => matches!(self, Self::InFlight(_)),
+        };
+        if !is_own {
+            return None;
         }
-        match (self, packed_kind.meaning()) {
-            (Self::TokenBucket(rule), Meaning::Debt | Meaning::Bucket) => {
-                own(rule, packed, packed_kind, now)
-            }
-            (Self::LeakyBucket(rule), Meaning::Debt | Meaning::Queue) => {
-                own(rule, packed, packed_kind, now)
-            }
-            (Self::FixedWindow(rule), Meaning::Debt | Meaning::Window(_)) => {
-                own(rule, packed, packed_kind, now)
-            }
-            (Self::SlidingWindow(rule), Meaning::Debt | Meaning::Slices(_)) => {
-                own(rule, packed, packed_kind, now)
-            }
-            (Self::InFlight(rule), Meaning::InFlight) => own(rule, packed, packed_kind, now),
-            _ => None,
-        }
+        each!(self, rule => rule.unpack(packed, packed_kind, now).map(Own::into_any))
     }
 }
 
