@@ -228,35 +228,33 @@ impl fmt::Display for LimitsFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[limits]\n")?;
         for limit in &self.limits {
-            writeln!(f, "{} = {limit}", Name(&limit.name))?;
+            writeln!(f, "{} = {limit}", name(&limit.name))?;
         }
         for route in &self.routes {
-            let pattern = route.to_string();
-            writeln!(f, "\n[[routes]]\nmatch = {}", Quoted(&pattern))?;
-            writeln!(f, "limits = {}", List(&route.limits))?;
+            writeln!(f, "\n[[routes]]\nmatch = {}", quoted(route))?;
+            writeln!(f, "limits = {}", list(&route.limits))?;
         }
-        write!(f, "\n[default]\nlimits = {}\n", List(&self.default))
+        write!(f, "\n[default]\nlimits = {}\n", list(&self.default))
     }
 }
 
 impl fmt::Display for FileLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |text: &dyn fmt::Display| text.to_string();
-        write!(f, "{{ rule = {}", Quoted(&text(&self.rule)))?;
-        write!(f, ", key = {}", Quoted(&text(&self.key)))?;
+        write!(f, "{{ rule = {}", quoted(&self.rule))?;
+        write!(f, ", key = {}", quoted(&self.key))?;
         if let Some(was) = &self.was {
-            write!(f, ", was = {}", Quoted(was))?;
+            write!(f, ", was = {}", quoted(was))?;
         }
         if self.cost != Cost::ONE {
             write!(f, ", cost = {}", self.cost.get())?;
         }
         match &self.charge {
             Charge::All => {}
-            Charge::After(statuses) => write!(f, ", charge = {}", Quoted(&text(statuses)))?,
-            Charge::If(statuses) => write!(f, ", charge-if = {}", Quoted(&text(statuses)))?,
+            Charge::After(statuses) => write!(f, ", charge = {}", quoted(statuses))?,
+            Charge::If(statuses) => write!(f, ", charge-if = {}", quoted(statuses))?,
         }
         if !self.exempt.is_empty() {
-            write!(f, ", exempt = {}", List(&self.exempt.texts()))?;
+            write!(f, ", exempt = {}", list(&self.exempt.texts()))?;
         }
         match self.enforced {
             0 => f.write_str(", dry-run = true")?,
@@ -264,52 +262,38 @@ impl fmt::Display for FileLimit {
             percent => write!(f, ", enforce-for = {percent}")?,
         }
         if let Some(live) = &self.compared_with {
-            write!(f, ", compared-with = {}", Quoted(live))?;
+            write!(f, ", compared-with = {}", quoted(live))?;
         }
         f.write_str(" }")
     }
 }
 
-/// A string of TOML.
-struct Quoted<'a>(&'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("\"")?;
-        for character in self.0.chars() {
-            match character {
-                '"' | '\\' => write!(f, "\\{character}")?,
-                control if control.is_control() => write!(f, "\\u{:04X}", u32::from(control))?,
-                other => write!(f, "{other}")?,
+/// Returns a string of TOML.
+fn quoted(text: &impl fmt::Display) -> String {
+    let mut quoted = "\"".to_owned();
+    for character in text.to_string().chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            control if control.is_control() => {
+                quoted.push_str(&format!("\\u{:04X}", u32::from(control)));
             }
+            other => quoted.push(other),
         }
-        f.write_str("\"")
+    }
+    quoted + "\""
+}
+
+/// Returns a key of TOML, in quotes only if it must be.
+fn name(text: &str) -> String {
+    let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    match text.bytes().all(is_bare) {
+        true => text.to_owned(),
+        false => quoted(&text),
     }
 }
 
-/// A key of TOML, in quotes only if it must be.
-struct Name<'a>(&'a str);
-
-impl fmt::Display for Name<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-        match self.0.bytes().all(is_bare) {
-            true => f.write_str(self.0),
-            false => Quoted(self.0).fmt(f),
-        }
-    }
-}
-
-/// A list of strings of TOML.
-struct List<'a>(&'a [String]);
-
-impl fmt::Display for List<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[")?;
-        for (index, text) in self.0.iter().enumerate() {
-            let comma = if index == 0 { "" } else { ", " };
-            write!(f, "{comma}{}", Quoted(text))?;
-        }
-        f.write_str("]")
-    }
+/// Returns a list of strings of TOML.
+fn list(texts: &[String]) -> String {
+    let texts: Vec<_> = texts.iter().map(quoted).collect();
+    format!("[{}]", texts.join(", "))
 }
