@@ -78,23 +78,6 @@ impl DryRun {
     pub(crate) fn spares_missing_keys(&self) -> bool {
         self.enforced_percent < 100
     }
-
-    /// Counts a decision without effect. `live` is the decision of the limit that it is compared
-    /// with.
-    #[inline]
-    pub(crate) fn count(&self, key: &Key, decision: &Decision, live: Option<&Decision>) {
-        self.counters.count(key, decision, live);
-    }
-
-    /// Counts a request without a key, which is not refused.
-    pub(crate) fn count_missing_key(&self) {
-        self.counters.count_missing_key();
-    }
-
-    /// Returns the counts so far.
-    pub(crate) fn report(&self) -> DryRunReport {
-        self.counters.report()
-    }
 }
 
 /// Returns the percentile of a key, from 0 to 99, equal on every node.
@@ -175,11 +158,12 @@ const NONE: usize = 0;
 const ADMITTED: usize = 1;
 const REFUSED: usize = 2;
 
-impl DryRunCounters {
-    /// Counts a decision. `live` is that of the limit that it is compared with.
+impl DryRun {
+    /// Counts a decision without effect. `live` is the decision of the limit that it is compared
+    /// with.
     #[inline]
-    fn count(&self, key: &Key, decision: &Decision, live: Option<&Decision>) {
-        let counters = self.decisions.of_this_thread();
+    pub(crate) fn count(&self, key: &Key, decision: &Decision, live: Option<&Decision>) {
+        let counters = self.counters.decisions.of_this_thread();
         let live = match live.and_then(refuses) {
             None => NONE,
             Some(false) => ADMITTED,
@@ -203,18 +187,21 @@ impl DryRunCounters {
     // Not inlined, so that the path of an admission stays short.
     #[inline(never)]
     fn add_refused_key(&self, key: &Key, alone: bool) {
-        self.refused_keys.add(key);
+        self.counters.refused_keys.add(key);
         if alone {
-            self.refused_alone_keys.add(key);
+            self.counters.refused_alone_keys.add(key);
         }
     }
 
-    fn count_missing_key(&self) {
-        self.missing_key.add(1);
+    /// Counts a request without a key, which is not refused.
+    pub(crate) fn count_missing_key(&self) {
+        self.counters.missing_key.add(1);
     }
 
-    fn report(&self) -> DryRunReport {
-        let sum = |counter: fn(&DecisionCounters) -> &Counter| self.decisions.sum(counter);
+    /// Returns the counts so far.
+    pub(crate) fn report(&self) -> DryRunReport {
+        let all = &self.counters;
+        let sum = |counter: fn(&DecisionCounters) -> &Counter| all.decisions.sum(counter);
         let both_admitted = sum(|counters| &counters.admitted[ADMITTED]);
         let admitted_alone = sum(|counters| &counters.admitted[REFUSED]);
         let both_refused = sum(|counters| &counters.refused[REFUSED]);
@@ -223,14 +210,14 @@ impl DryRunCounters {
             admitted: sum(|counters| &counters.admitted[NONE]) + both_admitted + admitted_alone,
             delayed: sum(|counters| &counters.delayed),
             refused: sum(|counters| &counters.refused[NONE]) + both_refused + refused_alone,
-            refused_keys: self.refused_keys.estimate(),
+            refused_keys: all.refused_keys.estimate(),
             undecided: sum(|counters| &counters.undecided),
-            missing_key: self.missing_key.get(),
+            missing_key: all.missing_key.get(),
             both_admitted,
             both_refused,
             admitted_alone,
             refused_alone,
-            refused_alone_keys: self.refused_alone_keys.estimate(),
+            refused_alone_keys: all.refused_alone_keys.estimate(),
         }
     }
 }
