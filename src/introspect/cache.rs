@@ -114,10 +114,8 @@ pub(super) enum TokenAnswer {
     Inactive,
     /// The look-up failed because of an outage.
     Unavailable,
-    /// The look-up failed, perhaps because of the token.
+    /// The look-up failed, perhaps because of the token, or there are too many.
     Unanswered,
-    /// There are too many look-ups.
-    OverCapacity,
 }
 
 /// An answer from the cache, or a look-up to wait for.
@@ -174,7 +172,7 @@ impl TokenCache {
         let mut in_flight = self.in_flight();
         // Read again under the lock: a look-up fills the cache before it ends.
         let cached = self.cached(&digest);
-        let (result, started) = if let Some(result) = in_flight.result(&digest) {
+        let (result, started) = if let Some(result) = in_flight.results.get(&digest).cloned() {
             if at_hand.is_none() {
                 self.counters.shared.add(1);
             }
@@ -193,8 +191,14 @@ impl TokenCache {
                 );
             }
             let (sender, result) = watch::channel(None);
-            in_flight.insert(digest, renews, result.clone());
-            let task = LookUpTask::new(Arc::clone(self), digest, renews);
+            in_flight.results.insert(digest, result.clone());
+            in_flight.renewals += usize::from(renews);
+            let task = LookUpTask {
+                cache: Arc::clone(self),
+                digest,
+                renews,
+                has_result: false,
+            };
             let work = task.run(Token::new(token), cached.clone(), now, sender);
             (result, Some(work))
         };
@@ -259,7 +263,7 @@ impl TokenCache {
                 self.counters.stale.add(1);
                 TokenAnswer::of(cached.status, true)
             }
-            _ => TokenAnswer::OverCapacity,
+            _ => TokenAnswer::Unanswered,
         }
     }
 
@@ -397,7 +401,7 @@ impl TokenCache {
     }
 
     pub(super) fn stats(&self) -> IntrospectStats {
-        let in_flight = self.in_flight().len() as u64;
+        let in_flight = self.in_flight().results.len() as u64;
         let [active, inactive] = [&self.active, &self.inactive].map(|cache| cache.len() as u64);
         self.counters.read(active, inactive, in_flight)
     }
@@ -471,24 +475,11 @@ struct LookUpsInFlight {
 }
 
 impl LookUpsInFlight {
-    fn result(&self, digest: &TokenDigest) -> Option<LookUpReceiver> {
-        self.results.get(digest).cloned()
-    }
-
-    fn insert(&mut self, digest: TokenDigest, renews: bool, result: LookUpReceiver) {
-        self.results.insert(digest, result);
-        self.renewals += usize::from(renews);
-    }
-
-    fn len(&self) -> usize {
-        self.results.len()
-    }
-
     /// Returns the number of look-ups that renew an active token, or of the others.
     fn count(&self, renews: bool) -> usize {
         match renews {
             true => self.renewals,
-            false => self.len() - self.renewals,
+            false => self.results.len() - self.renewals,
         }
     }
 }
@@ -502,15 +493,6 @@ struct LookUpTask {
 }
 
 impl LookUpTask {
-    fn new(cache: Arc<TokenCache>, digest: TokenDigest, renews: bool) -> Self {
-        Self {
-            cache,
-            digest,
-            renews,
-            has_result: false,
-        }
-    }
-
     /// Looks the token up, fills the cache, and then answers the waiting requests.
     async fn run(
         mut self,

@@ -183,7 +183,7 @@ fn verdict(shared: &TokenCache, found: Option<TokenAnswer>) -> Result<Introspect
         }
         // `fail_open` does not apply to what anybody can cause: too many look-ups, and a token with
         // which a look-up fails.
-        Some(TokenAnswer::Unavailable | TokenAnswer::Unanswered | TokenAnswer::OverCapacity) => {
+        Some(TokenAnswer::Unavailable | TokenAnswer::Unanswered) => {
             counters.unavailable.add(1);
             Err(Reason::Unavailable)
         }
