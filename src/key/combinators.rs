@@ -230,8 +230,11 @@ pub trait KeyExtractorExt: Sized {
     /// let key = Path.labelled().extract(&request);
     /// assert_eq!(format!("{key:?}"), "Ok(Key(Key(text /search)))");
     /// ```
-    fn labelled(self) -> Labelled<Self> {
-        Labelled { inner: self }
+    fn labelled(self) -> Renamed<Self> {
+        Renamed {
+            inner: self,
+            tag: None,
+        }
     }
 
     /// Puts a name in front of the keys, so that they never equal keys of another source.
@@ -245,10 +248,10 @@ pub trait KeyExtractorExt: Sized {
     /// assert_ne!(user.extract(&request), team.extract(&request));
     /// ```
     #[doc(alias("prefix", "namespace"))]
-    fn tagged(self, name: &str) -> Tagged<Self> {
-        Tagged {
+    fn tagged(self, name: &str) -> Renamed<Self> {
+        Renamed {
             inner: self,
-            tag: Key::shared(name),
+            tag: Some(Key::shared(name)),
         }
     }
 }
@@ -273,8 +276,7 @@ impl<F> KeyExtractorExt for FromFn<F> {}
 impl<A, B> KeyExtractorExt for Or<A, B> {}
 impl<E> KeyExtractorExt for IfMissing<E> {}
 impl<E, P> KeyExtractorExt for ExemptIf<E, P> {}
-impl<E> KeyExtractorExt for Labelled<E> {}
-impl<E> KeyExtractorExt for Tagged<E> {}
+impl<E> KeyExtractorExt for Renamed<E> {}
 
 /// Replaces the error of a request without a key, unless the server is misconfigured.
 #[inline]
@@ -329,33 +331,20 @@ impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for IfMissing<E> {
     }
 }
 
-/// An extractor of keys that may be printed: made by [`labelled`](KeyExtractorExt::labelled).
+/// An extractor of keys with a name in front, or of keys that may be printed: made by
+/// [`tagged`](KeyExtractorExt::tagged) and [`labelled`](KeyExtractorExt::labelled).
 #[derive(Clone, Copy, Debug)]
-pub struct Labelled<E> {
+pub struct Renamed<E> {
     inner: E,
+    tag: Option<Key>,
 }
 
-impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for Labelled<E> {
+impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for Renamed<E> {
     fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
-        Ok(match self.inner.extract(req)? {
-            Extracted::Key(key) => Extracted::Key(key.labelled()),
-            Extracted::Exempt => Extracted::Exempt,
-        })
-    }
-}
-
-/// An extractor of keys with a name in front: made by [`tagged`](KeyExtractorExt::tagged).
-#[derive(Clone, Copy, Debug)]
-pub struct Tagged<E> {
-    inner: E,
-    tag: Key,
-}
-
-impl<Req: ?Sized, E: KeyExtractor<Req>> KeyExtractor<Req> for Tagged<E> {
-    fn extract(&self, req: &Req) -> Result<Extracted, MissingKey> {
-        Ok(match self.inner.extract(req)? {
-            Extracted::Key(key) => Extracted::Key(Key::join([self.tag, key])),
-            Extracted::Exempt => Extracted::Exempt,
+        Ok(match (self.inner.extract(req)?, self.tag) {
+            (Extracted::Key(key), Some(tag)) => Extracted::Key(Key::join([tag, key])),
+            (Extracted::Key(key), None) => Extracted::Key(key.labelled()),
+            (Extracted::Exempt, _) => Extracted::Exempt,
         })
     }
 }
