@@ -16,7 +16,9 @@ use crate::{
     error::{Error, or_panic},
     key::Key,
     live_rule::{LiveRule, OwnRule, RequestRule},
+    permit::Permit,
     policy::Policy,
+    respond::Refused,
     store::{
         Ask, BlockFuture, Blocks, Check, MayFail, NeverWaits, Progress, Settlement, Steps,
         StepsFuture, Store, run,
@@ -523,27 +525,19 @@ impl Plain for Decisions {
     }
 }
 
-impl Plain for Decision {
-    type Plain = Self;
+macro_rules! plain {
+    ($($Type:ty),+) => {$(
+        impl Plain for $Type {
+            type Plain = Self;
 
-    fn plain(self) -> Self {
-        self
-    }
+            fn plain(self) -> Self {
+                self
+            }
+        }
+    )+};
 }
 
-impl Plain for Option<Duration> {
-    type Plain = Self;
-
-    fn plain(self) -> Self {
-        self
-    }
-}
-
-impl Plain for () {
-    type Plain = ();
-
-    fn plain(self) {}
-}
+plain!(Decision, Option<Duration>, Result<Permit, Refused>, ());
 
 /// Converts the result of a call.
 fn output<T: Plain, E: MayFail>(result: Result<T, E>) -> E::Output<T::Plain> {

@@ -21,7 +21,7 @@ use crate::{
     charging::ChargedLimit,
     decision::{Charge, Cost, Decision, Decisions},
     key::Key,
-    limiter::{Limiter, LimiterFuture, LimiterParts, Plain, call},
+    limiter::{Limiter, LimiterFuture, LimiterParts, call},
     live_rule::RequestRule,
     outcome::{Outcome, StateHash},
     respond::{Refusal, Refused},
@@ -360,14 +360,6 @@ where
                 rule: asks[0].rule().clone(),
             }),
         })
-    }
-}
-
-impl Plain for Result<Permit, Refused> {
-    type Plain = Self;
-
-    fn plain(self) -> Self {
-        self
     }
 }
 
