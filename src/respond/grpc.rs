@@ -214,7 +214,7 @@ pub(super) fn write(
 /// Returns the code (`google.rpc.Code`) of a refusal.
 fn code_of(settings: &SharedSettings, refusal: &Refusal) -> u32 {
     match refusal.cause() {
-        Cause::Limit if refusal.is_oversized() => settings.oversized.code as u32,
+        Cause::Limit if refusal.is_oversized() => settings.oversized_code as u32,
         Cause::Limit => 8,
         Cause::Undecided => 14,
         Cause::Unsupported => 13,
@@ -242,9 +242,7 @@ fn percent_encoded(message: &str) -> Option<HeaderValue> {
     for &byte in message.as_bytes() {
         match byte {
             b'%' | ..0x20 | 0x7f.. => {
-                const HEX: &[u8; 16] = b"0123456789ABCDEF";
-                let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
-                buffer.extend_from_slice(&[b'%', HEX[high], HEX[low]]);
+                buffer.extend_from_slice(format!("%{byte:02X}").as_bytes());
             }
             _ => buffer.push(byte),
         }

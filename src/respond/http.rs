@@ -119,7 +119,7 @@ impl<B> Http<B> {
     /// ```
     #[must_use]
     pub fn oversized_status(mut self, status: StatusCode) -> Self {
-        self.settings.oversized.status = status;
+        self.settings.oversized_status = Some(status);
         self
     }
 }
@@ -196,8 +196,9 @@ fn write(settings: &SharedSettings, refusal: &Refusal, parts: &mut Parts) {
     parts.status = match refusal.cause() {
         Cause::Limit => {
             settings.write_fields(refusal.outcome(), headers);
+            let oversized = settings.oversized_status;
             match refusal.is_oversized() {
-                true => settings.oversized.status,
+                true => oversized.unwrap_or(StatusCode::PAYLOAD_TOO_LARGE),
                 false => StatusCode::TOO_MANY_REQUESTS,
             }
         }

@@ -47,22 +47,6 @@ pub enum OversizedCode {
     OutOfRange = 11,
 }
 
-/// The answers to requests that can never pass.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Oversized {
-    pub(super) status: StatusCode,
-    pub(super) code: OversizedCode,
-}
-
-impl Default for Oversized {
-    fn default() -> Self {
-        Self {
-            status: StatusCode::PAYLOAD_TOO_LARGE,
-            code: OversizedCode::default(),
-        }
-    }
-}
-
 /// The settings of a responder.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedSettings {
@@ -71,17 +55,14 @@ pub(super) struct SharedSettings {
     /// Set if admitted requests do not carry their outcome.
     // Negated, so that the default is `false`.
     pub(super) omits_outcome: bool,
-    jitter: Option<RetryJitter>,
-    pub(super) oversized: Oversized,
+    /// The most whole seconds that are added to the waits in refusals.
+    jitter: u64,
+    jitter_seed: u64,
+    /// The answers to requests that can never pass; `None` is 413.
+    pub(super) oversized_status: Option<StatusCode>,
+    pub(super) oversized_code: OversizedCode,
     /// The cached header of the only policy, shared by all clones.
     cached: Arc<CachedPolicyHeader>,
-}
-
-/// A random addition to the waits in refusals.
-#[derive(Clone, Debug)]
-struct RetryJitter {
-    max_seconds: u64,
-    seed: u64,
 }
 
 impl SharedSettings {
@@ -91,11 +72,7 @@ impl SharedSettings {
     }
 
     pub(super) fn set_jitter(&mut self, max: Duration) {
-        let max_seconds = max.as_secs();
-        self.jitter = (max_seconds > 0).then(|| RetryJitter {
-            max_seconds,
-            seed: random::seed(),
-        });
+        (self.jitter, self.jitter_seed) = (max.as_secs(), random::seed());
     }
 
     pub(super) fn wants_outcome(&self) -> bool {
@@ -126,16 +103,17 @@ impl SharedSettings {
     /// Returns the wait to send to the client: the refusal's, plus some whole seconds of jitter.
     pub(super) fn retry_after(&self, refusal: &Refusal) -> Option<Duration> {
         let wait = refusal.retry_after()?;
-        let Some(RetryJitter { max_seconds, seed }) = &self.jitter else {
+        if self.jitter == 0 {
             return Some(wait);
-        };
+        }
         // Requests decided at one instant may get the same jitter; instants differ between clients.
         let at = refusal
             .outcome()
             .iter()
             .map(|(_, decision)| decision.at().as_nanos());
         // Instants close to each other give unrelated numbers.
-        let seconds = Random::new(seed ^ at.max().unwrap_or_default()).up_to(*max_seconds);
+        let seconds =
+            Random::new(self.jitter_seed ^ at.max().unwrap_or_default()).up_to(self.jitter);
         Some(wait.saturating_add(Duration::from_secs(seconds)))
     }
 }
@@ -184,7 +162,7 @@ macro_rules! setters {
         /// clients retry `RESOURCE_EXHAUSTED`.
         #[must_use]
         pub fn oversized_code(mut self, code: OversizedCode) -> Self {
-            self.settings.oversized.code = code;
+            self.settings.oversized_code = code;
             self
         }
 
