@@ -351,11 +351,10 @@ impl FleetRule for TokenBucket {
                 Written(lease)
             )));
         }
-        let initial = self.initial_fill();
         self.try_burst(left)?.try_initial(if self.starts_full() {
             left
         } else {
-            initial.saturating_sub(refilled)
+            self.initial.saturating_sub(refilled)
         })
     }
 

@@ -1,10 +1,10 @@
 //! Constructors from a quota, and the text of rules.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use crate::{
     error::Error,
-    quota::{Quota, parse_duration, parse_number},
+    quota::{Quota, fmt_duration, parse_duration, parse_number},
 };
 
 /// Builders by an amount for each of the common periods, and the conversion from a quota.
@@ -101,6 +101,19 @@ macro_rules! text {
 }
 
 pub(super) use text;
+
+/// Writes a setting in nanoseconds, as in ` keep=1d`, if it is set.
+pub(super) fn fmt_time(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    nanos: Option<impl Into<u64>>,
+) -> fmt::Result {
+    let Some(nanos) = nanos else {
+        return Ok(());
+    };
+    write!(f, " {name}=")?;
+    fmt_duration(nanos.into(), f)
+}
 
 /// The words of one rule that are not read yet.
 pub(super) struct RuleWords<'a> {

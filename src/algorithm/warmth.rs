@@ -9,11 +9,11 @@ use std::{fmt, time::Duration};
 use super::{
     arithmetic::{div_ceil, div_floor, gcd},
     codec::{damaged, put_number, take_number},
-    rule::Setting,
+    rule::{Setting, fmt_time},
 };
 use crate::{
     error::Error,
-    quota::{Quota, Written, fmt_duration},
+    quota::{Quota, Written},
 };
 
 /// The interval between calls, which shrinks from the cold to the stable one.
@@ -113,10 +113,7 @@ impl WarmthCurve {
 
     /// Writes the settings that are not the defaults.
     pub(super) fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.over != OVER {
-            f.write_str(" over=")?;
-            fmt_duration(self.over, f)?;
-        }
+        fmt_time(f, "over", (self.over != OVER).then_some(self.over))?;
         if self.cold() != COLD {
             write!(f, " cold={}", Factor(self.cold()))?;
         }

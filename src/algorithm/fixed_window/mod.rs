@@ -8,12 +8,12 @@ use std::{fmt, num::NonZeroU64, time::Duration};
 pub(super) use self::step::FixedWindowState;
 use super::{
     packed::PackedState,
-    rule::{RuleWords, of_quota, text},
+    rule::{RuleWords, fmt_time, of_quota, text},
     ticks::PER_NANO,
 };
 use crate::{
     error::{Error, panicking},
-    quota::{Quota, Written, fmt_duration},
+    quota::{Quota, Written},
 };
 
 /// A fixed window: admits up to the quota's amount in each window of the quota's period.
@@ -311,10 +311,7 @@ impl FixedWindow {
         write!(f, "{}", self.quota)?;
         match self.begin {
             Begin::Offset(0) => Ok(()),
-            Begin::Offset(nanos) => {
-                f.write_str(" offset=")?;
-                fmt_duration(nanos, f)
-            }
+            Begin::Offset(nanos) => fmt_time(f, "offset", Some(nanos)),
             Begin::Spread => f.write_str(" offset=spread"),
             Begin::FirstCall => f.write_str(" from=first-call"),
         }

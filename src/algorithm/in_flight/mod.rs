@@ -22,11 +22,11 @@ use std::{fmt, num::NonZeroU64, time::Duration};
 pub(super) use self::step::InFlightState;
 use super::{
     Algorithm, StateKind,
-    rule::{RuleWords, Setting, set, text},
+    rule::{RuleWords, Setting, fmt_time, set, text},
 };
 use crate::{
     error::{Error, or_panic, panicking},
-    quota::{Quota, fmt_duration},
+    quota::Quota,
     time::Timestamp,
 };
 
@@ -310,23 +310,10 @@ impl InFlight {
 
     pub(super) fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.most)?;
-        if let Some(hold) = self.max_hold {
-            f.write_str(" max-hold=")?;
-            fmt_duration(hold.get(), f)?;
-        }
-        if let Some(lease) = self.lease {
-            f.write_str(" lease=")?;
-            fmt_duration(lease.get(), f)?;
-        }
-        if let Some(wait) = self.retry_after {
-            f.write_str(" retry-after=")?;
-            fmt_duration(wait, f)?;
-        }
-        if let Some(wait) = self.wait_at_most {
-            f.write_str(" wait-at-most=")?;
-            fmt_duration(wait.get(), f)?;
-        }
-        Ok(())
+        fmt_time(f, "max-hold", self.max_hold)?;
+        fmt_time(f, "lease", self.lease)?;
+        fmt_time(f, "retry-after", self.retry_after)?;
+        fmt_time(f, "wait-at-most", self.wait_at_most)
     }
 
     pub(super) fn of_words(words: &mut RuleWords<'_>) -> Result<Self, Error> {

@@ -12,11 +12,11 @@ use std::{
 pub(super) use self::step::LeakyBucketState;
 use super::{
     rate::{Misfit, Rate},
-    rule::{RuleWords, Setting, of_quota, set, text},
+    rule::{RuleWords, Setting, fmt_time, of_quota, set, text},
 };
 use crate::{
     error::{Error, panicking},
-    quota::{Quota, fmt_duration},
+    quota::Quota,
 };
 
 /// A leaky bucket as a queue: calls leave one after the other at the quota's rate, first in, first
@@ -268,11 +268,7 @@ impl LeakyBucket {
         if queue != self.quota.amount() {
             write!(f, " queue={queue}")?;
         }
-        if let Some(wait) = self.max_wait {
-            f.write_str(" max-wait=")?;
-            fmt_duration(wait.get(), f)?;
-        }
-        Ok(())
+        fmt_time(f, "max-wait", self.max_wait)
     }
 }
 

@@ -10,12 +10,12 @@ use super::{
     arithmetic::gcd,
     fleet_rule::share_of,
     rate::{Misfit, Rate},
-    rule::{RuleWords, Setting, of_quota, set, text},
+    rule::{RuleWords, Setting, fmt_time, of_quota, set, text},
     ticks::PER_NANO,
 };
 use crate::{
     error::{Error, panicking},
-    quota::{Quota, fmt_duration},
+    quota::Quota,
 };
 
 /// A token bucket: refills at the quota's rate up to its burst, and each request takes its cost.
@@ -345,11 +345,6 @@ impl TokenBucket {
         }
     }
 
-    /// Returns the tokens that a new key's bucket holds.
-    pub(super) const fn initial_fill(&self) -> u64 {
-        self.initial
-    }
-
     /// Returns the most tokens that are refilled within some time.
     pub(super) fn refilled_within(&self, time: Duration) -> u64 {
         let ticks = time.as_nanos().saturating_mul(PER_NANO.into());
@@ -476,11 +471,7 @@ impl TokenBucket {
             write!(f, " initial={}", self.initial)?;
         }
         // Also if it does not matter, so that parsing gives an equal rule.
-        if self.keep != DAY {
-            f.write_str(" keep=")?;
-            fmt_duration(self.keep, f)?;
-        }
-        Ok(())
+        fmt_time(f, "keep", (self.keep != DAY).then_some(self.keep))
     }
 
     /// Parses a quota and settings, without the name before them.

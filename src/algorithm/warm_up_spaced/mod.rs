@@ -8,12 +8,12 @@ use std::{fmt, num::NonZeroU64, time::Duration};
 use self::step::Resolution;
 pub(super) use self::step::WarmUpSpacedState;
 use super::{
-    rule::{RuleWords, Setting, of_quota, set, text},
+    rule::{RuleWords, Setting, fmt_time, of_quota, set, text},
     warmth::{COLD, LONGEST, OVER, WarmthCurve, built_over, cold_of},
 };
 use crate::{
     error::{Error, panicking},
-    quota::{Quota, Written, fmt_duration},
+    quota::{Quota, Written},
 };
 
 /// A warm-up that spaces calls: the first calls of an idle key lie further apart than later ones.
@@ -277,11 +277,7 @@ impl WarmUpSpaced {
     fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.quota)?;
         self.curve.fmt_settings(f)?;
-        if let Some(wait) = self.max_wait {
-            f.write_str(" max-wait=")?;
-            fmt_duration(wait.get(), f)?;
-        }
-        Ok(())
+        fmt_time(f, "max-wait", self.max_wait)
     }
 }
 
