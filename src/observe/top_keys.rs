@@ -115,7 +115,7 @@ impl TopKeys {
     pub fn top(&self, n: usize) -> Vec<TopKey> {
         let capacity = self.capacity();
         let mut counters = Vec::with_capacity(capacity);
-        counters.extend_from_slice(self.counts().counters());
+        counters.extend_from_slice(&self.counts().counters);
         counters.sort_by_key(|counter| (Reverse(counter.count), counter.error));
         let top = counters.iter().take(n).map(|counter| TopKey {
             key: counter.key,
@@ -128,12 +128,12 @@ impl TopKeys {
 
     /// Returns the sum of all that was recorded since the last [`clear`](Self::clear).
     pub fn total(&self) -> u64 {
-        self.counts().total()
+        self.counts().total
     }
 
     /// Returns the number of keys that can be kept.
     pub fn capacity(&self) -> usize {
-        self.counts().capacity()
+        self.counts().capacity
     }
 
     /// Forgets all keys, for example at the start of each hour.
@@ -150,9 +150,9 @@ impl fmt::Debug for TopKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = self.counts();
         f.debug_struct("TopKeys")
-            .field("capacity", &counts.capacity())
-            .field("keys", &counts.counters().len())
-            .field("total", &counts.total())
+            .field("capacity", &counts.capacity)
+            .field("keys", &counts.counters.len())
+            .field("total", &counts.total)
             .finish_non_exhaustive()
     }
 }
@@ -354,18 +354,6 @@ impl SpaceSaving {
             index: KeyIndex::new(capacity),
             total: 0,
         }
-    }
-
-    fn capacity(&self) -> usize {
-        self.capacity
-    }
-
-    fn total(&self) -> u64 {
-        self.total
-    }
-
-    fn counters(&self) -> &[KeyCount] {
-        &self.counters
     }
 
     /// Adds to the count of a key, whose hash is the same for each call. Counts saturate.
