@@ -30,7 +30,7 @@ pub(super) struct UpstreamLimit {
 pub(super) type Nearness = (u64, Reverse<u64>);
 
 /// A wait that is not known may be any.
-fn nearness(units: u64, wait: Option<u64>) -> Nearness {
+pub(super) fn nearness(units: u64, wait: Option<u64>) -> Nearness {
     (units, Reverse(wait.unwrap_or(u64::MAX)))
 }
 
@@ -263,20 +263,20 @@ impl<'a> Part<'a> {
 #[derive(Debug)]
 pub(super) struct Limit<'a> {
     pub(super) id: MemberId<'a>,
-    available: Option<Part<'a>>,
-    policy: Option<Part<'a>>,
+    /// The members of `RateLimit` and of `RateLimit-Policy`.
+    parts: [Option<Part<'a>>; 2],
 }
 
 impl<'a> Limit<'a> {
     /// Returns its numbers: it leaves no more than its quota.
     fn numbers(&self) -> Option<UpstreamLimit> {
-        let parts = [&self.available, &self.policy];
-        let parts = || parts.into_iter().flatten();
+        let [_, policy] = &self.parts;
+        let mut parts = self.parts.iter().flatten();
         Some(UpstreamLimit {
-            limit: self.policy.as_ref().map(|policy| policy.units),
-            remaining: parts().map(|part| part.units).min()?,
+            limit: policy.as_ref().map(|policy| policy.units),
+            remaining: parts.clone().map(|part| part.units).min()?,
             // It is a wait, however long it is.
-            reset: parts()
+            reset: parts
                 .find_map(|part| part.seconds)
                 .map(|wait| wait.min(FIRST_UNIX - 1)),
         })
@@ -290,17 +290,18 @@ impl<'a> Limit<'a> {
     ///
     /// If the upstream sent only one part, it is compared with ours, which has both.
     pub(super) fn merge(&mut self, theirs: &mut Self) {
-        if theirs.available.is_some() && theirs.policy.is_some() {
+        if theirs.parts.iter().all(Option::is_some) {
             let looser = match theirs.nearness() <= self.nearness() {
                 true => self,
                 false => theirs,
             };
-            (looser.available, looser.policy) = (None, None);
+            looser.parts = [None, None];
             return;
         }
-        keep_stricter(&mut theirs.available, &mut self.available);
-        keep_stricter(&mut theirs.policy, &mut self.policy);
-        if let (Some(quota), Some(ours)) = (&theirs.policy, &mut self.available)
+        for (theirs, ours) in theirs.parts.iter_mut().zip(&mut self.parts) {
+            keep_stricter(theirs, ours);
+        }
+        if let ([_, Some(quota)], [Some(ours), _]) = (&theirs.parts, &mut self.parts)
             && quota.units < ours.units
         {
             *ours = Part::written(self.id, AVAILABLE, quota.units, ours.seconds);
@@ -331,27 +332,23 @@ impl<'a> Limits<'a> {
     }
 
     /// Adds parts of a limit. Of parts with one name, the strictest one is kept.
-    fn add(&mut self, id: MemberId<'a>, [mut available, mut policy]: [Option<Part<'a>>; 2]) {
+    fn add(&mut self, id: MemberId<'a>, parts: [Option<Part<'a>>; 2]) {
         let Some(limit) = self.get_mut(id) else {
             self.indices.insert(id, self.all.len());
-            return self.all.push(Limit {
-                id,
-                available,
-                policy,
-            });
+            return self.all.push(Limit { id, parts });
         };
-        keep_stricter(&mut limit.available, &mut available);
-        keep_stricter(&mut limit.policy, &mut policy);
-        limit.available = limit.available.take().or(available);
-        limit.policy = limit.policy.take().or(policy);
+        for (known, mut part) in limit.parts.iter_mut().zip(parts) {
+            keep_stricter(known, &mut part);
+            *known = known.take().or(part);
+        }
     }
 
     /// Returns `RateLimit` and `RateLimit-Policy`, each as one line, which may be empty.
     pub(super) fn lines(&self) -> [String; 2] {
-        let texts = |part: &Option<Part<'a>>| part.as_ref().map(|part| part.text.clone());
-        let available = self.all.iter().filter_map(|limit| texts(&limit.available));
-        let policies = self.all.iter().filter_map(|limit| texts(&limit.policy));
-        [available.collect(), policies.collect()].map(|texts: Vec<_>| texts.join(", "))
+        [0, 1].map(|n| {
+            let parts = self.all.iter().filter_map(|limit| limit.parts[n].as_ref());
+            parts.map(|part| &*part.text).collect::<Vec<_>>().join(", ")
+        })
     }
 }
 

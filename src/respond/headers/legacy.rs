@@ -6,7 +6,7 @@ use http::HeaderValue;
 
 use super::{
     Headers, PolicyEntry,
-    existing::{Nearness, UpstreamLimit},
+    existing::{Nearness, nearness, seconds_from_now},
     value::{self, MAX_INTEGER, push_number},
 };
 use crate::decision::Decision;
@@ -34,7 +34,7 @@ impl LegacyNumbers {
     }
 
     pub(super) fn nearness(self) -> Nearness {
-        UpstreamLimit::from(self).nearness()
+        nearness(self.remaining, Some(seconds_from_now(self.reset)))
     }
 
     /// Returns the Dictionary of draft-07: `limit=100, remaining=50, reset=5`.
@@ -49,16 +49,6 @@ impl LegacyNumbers {
                 push_number(buffer, number);
             }
         })
-    }
-}
-
-impl From<LegacyNumbers> for UpstreamLimit {
-    fn from(numbers: LegacyNumbers) -> Self {
-        Self {
-            limit: Some(numbers.limit),
-            remaining: numbers.remaining,
-            reset: Some(numbers.reset),
-        }
     }
 }
 

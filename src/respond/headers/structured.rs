@@ -68,30 +68,27 @@ impl<'a> BareItem<'a> {
 
 /// Returns the members of a List (RFC 9651 §4.2.1); `None` if it is invalid or empty.
 pub(super) fn list(text: &str) -> Option<Vec<Member<'_>>> {
-    let mut cursor = Cursor::new(text);
-    let mut items = Vec::new();
-    loop {
+    members(text, |cursor| {
         let start = cursor.at;
         let value = cursor.bare_item()?;
-        items.push(cursor.with_parameters(start, value)?);
-        if !cursor.next_member()? {
-            return Some(items);
-        }
-    }
+        cursor.with_parameters(start, value)
+    })
 }
 
 /// Returns the members of a Dictionary (RFC 9651 §4.2.2); `None` if it is invalid or empty.
 pub(super) fn dictionary(text: &str) -> Option<Vec<(&str, Member<'_>)>> {
-    let mut cursor = Cursor::new(text);
-    let mut members = Vec::new();
+    members(text, |cursor| {
+        let (key, start) = (cursor.key()?, cursor.at);
+        let value = cursor.value_of_key()?;
+        Some((key, cursor.with_parameters(start, value)?))
+    })
+}
+
+fn members<'a, T>(text: &'a str, read: impl Fn(&mut Cursor<'a>) -> Option<T>) -> Option<Vec<T>> {
+    let text = text.trim_matches(' ');
+    let (mut cursor, mut members) = (Cursor { text, at: 0 }, Vec::new());
     loop {
-        let key = cursor.key()?;
-        let start = cursor.at;
-        let value = match cursor.eat(b'=') {
-            true => cursor.bare_item()?,
-            false => BareItem::Other(""),
-        };
-        members.push((key, cursor.with_parameters(start, value)?));
+        members.push(read(&mut cursor)?);
         if !cursor.next_member()? {
             return Some(members);
         }
@@ -105,11 +102,6 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn new(text: &'a str) -> Self {
-        let text = text.trim_matches(' ');
-        Self { text, at: 0 }
-    }
-
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
@@ -162,18 +154,20 @@ impl<'a> Cursor<'a> {
         let mut parameters = Vec::new();
         while self.eat(b';') {
             self.take(|byte| byte == b' ');
-            let key = self.key()?;
-            let value = match self.eat(b'=') {
-                true => self.bare_item()?,
-                false => BareItem::Other(""),
-            };
-            parameters.push((key, value));
+            parameters.push((self.key()?, self.value_of_key()?));
         }
         Some(Member {
             text: self.since(start),
             value,
             parameters,
         })
+    }
+
+    fn value_of_key(&mut self) -> Option<BareItem<'a>> {
+        match self.eat(b'=') {
+            true => self.bare_item(),
+            false => Some(BareItem::Other("")),
+        }
     }
 
     fn bare_item(&mut self) -> Option<BareItem<'a>> {
