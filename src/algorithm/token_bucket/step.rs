@@ -164,7 +164,7 @@ impl Bucket<'_> {
             Some(state) => state.refunded.at(fill.at, fill.level >= self.full()),
             None => Refunded::NONE,
         };
-        let (level, decision) = self.decide(fill, refunded.nanos(), now, cost);
+        let (level, decision) = self.decide(fill, refunded.nanos, now, cost);
         if let Some(level) = level {
             *state = Some(TokenBucketState::new(level, fill.at, refunded));
             return Step::Wrote(decision);
@@ -176,7 +176,7 @@ impl Bucket<'_> {
         // From here on the key fills up: the one refusal that must be remembered.
         fill.full_for = Some(0);
         *state = Some(TokenBucketState::new(fill.level, fill.at, refunded));
-        Step::Wrote(self.refuse(now, cost.get(), cost.get(), &fill, refunded.nanos()))
+        Step::Wrote(self.refuse(now, cost.get(), cost.get(), &fill, refunded.nanos))
     }
 
     /// Refuses a cost, or only looks if the bucket holds it because another rule refuses.
@@ -328,7 +328,7 @@ impl Algorithm for TokenBucket {
 
     #[inline]
     fn forgettable_at(&self, state: &TokenBucketState) -> Timestamp {
-        self.at_rest_from(&state.level).max(state.refunded.until())
+        self.at_rest_from(&state.level).max(state.refunded.until)
     }
 
     fn grant_slack(&self) -> Option<u64> {
@@ -383,9 +383,9 @@ impl InWords<TokenBucketState> for TokenBucket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refunded {
     /// The sum, in nanoseconds rounded up, modulo [`Position::SUM`] + 1.
-    nanos: u64,
+    pub(super) nanos: u64,
     /// The latest instant at which the last charge that was moved can pass.
-    until: Timestamp,
+    pub(super) until: Timestamp,
 }
 
 impl Refunded {
@@ -397,16 +397,6 @@ impl Refunded {
     }
 
     #[inline]
-    pub(super) fn nanos(self) -> u64 {
-        self.nanos
-    }
-
-    #[inline]
-    pub(super) fn until(self) -> Timestamp {
-        self.until
-    }
-
-    #[inline]
     pub(super) fn is_none(self) -> bool {
         self == Self::NONE
     }
@@ -414,7 +404,7 @@ impl Refunded {
     /// Returns the part that must be remembered at `at`: none after all charges have passed.
     #[inline]
     pub(super) fn at(self, at: Timestamp, is_full: bool) -> Self {
-        if is_full && self.until() <= at {
+        if is_full && self.until <= at {
             Self::NONE
         } else {
             self
@@ -442,8 +432,8 @@ impl Bucket<'_> {
         let corrected = self.correct(known, charge, now, actual, end)?;
         if let Some(before) = moves.filter(|_| corrected.gained > 0) {
             refunded = Refunded::new(
-                refunded.nanos() + nanos_up(corrected.gained),
-                refunded.until().max(self.full_at_latest(before)),
+                refunded.nanos + nanos_up(corrected.gained),
+                refunded.until.max(self.full_at_latest(before)),
             );
         }
         let level = corrected.level;
@@ -454,7 +444,7 @@ impl Bucket<'_> {
     /// was refunded since.
     fn end(&self, charge: &Charge, refunded: Refunded) -> i128 {
         let end = charge.position.map_or(0, |position| {
-            let since = refunded.nanos().wrapping_sub(position.refunded()) & Position::SUM;
+            let since = refunded.nanos.wrapping_sub(position.refunded()) & Position::SUM;
             position.end().saturating_sub(since)
         });
         i128::from(end).max(self.least_end(charge))
@@ -469,7 +459,7 @@ impl Bucket<'_> {
             let ticks = |nanos: u64| i128::from(nanos) * i128::from(PER_NANO);
             let next = ticks(position.end()) + i128::from(least);
             let full_at = ticks(before.written_at.as_nanos()) + i128::from(self.lacking(before));
-            position.refunded() == refunded.nanos() && full_at < next
+            position.refunded() == refunded.nanos && full_at < next
         })
     }
 

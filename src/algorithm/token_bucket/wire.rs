@@ -31,8 +31,8 @@ impl Codec for TokenBucketState {
         }
         bytes.push(REFUNDED);
         self.level.put(bytes);
-        put_number(bytes, refunded.nanos());
-        put_instant(bytes, refunded.until());
+        put_number(bytes, refunded.nanos);
+        put_instant(bytes, refunded.until);
     }
 
     fn decode(bytes: &mut &[u8]) -> Result<Self, Error> {
@@ -146,8 +146,8 @@ impl Scripted for TokenBucket {
         let mut part = vec![Self::KIND, at, level, gain];
         let refunded = state.refunded;
         if !refunded.is_none() {
-            part.push(count(refunded.nanos().div_ceil(MICRO) % SUM));
-            part.push(in_micros(refunded.until()));
+            part.push(count(refunded.nanos.div_ceil(MICRO) % SUM));
+            part.push(in_micros(refunded.until));
         }
         parts.push(Some(part));
     }
