@@ -161,6 +161,7 @@ pub(super) type Handshake<I, O> = Box<dyn Fn(I) -> Check<BoxFuture<io::Result<O>
 
 /// Decides which connections are admitted.
 pub(super) struct Gate<L: Listen, Io> {
+    pub(super) at_most: usize,
     pub(super) bounds: Arc<Bounds>,
     pub(super) trusted: Networks,
     /// Makes keys of addresses.
@@ -367,7 +368,7 @@ impl<L: Listen, Io: Send + 'static> GuardedListener<L, Io> {
             }
         };
         let bounds = &self.gate.bounds;
-        let Some(open) = bounds.connections.open(bounds.at_most) else {
+        let Some(open) = bounds.connections.open(self.gate.at_most) else {
             bounds.connections.closed(Reason::AtMost, None);
             L::refuse(io);
             return Poll::Ready(None);

@@ -31,7 +31,6 @@ use crate::{
 /// Bounds and counts that all connections of a listener share.
 #[derive(Debug)]
 pub(super) struct Bounds {
-    pub(super) at_most: usize,
     pub(super) head_within: Duration,
     pub(super) head_at_most: usize,
     pub(super) idle_for: Duration,

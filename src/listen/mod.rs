@@ -145,11 +145,7 @@ struct Settings<A> {
     clients: PeerIp,
     trusted: Networks,
     proxied: Option<fn(SocketAddr) -> A>,
-    head_within: Duration,
-    head_at_most: usize,
-    idle_for: Duration,
-    heard: Option<Heard>,
-    connections: Connections,
+    bounds: Bounds,
     /// The first setting that is wrong by itself.
     error: Option<Error>,
 }
@@ -183,11 +179,14 @@ impl<L: Listen> Guarded<L> {
                 clients: PeerIp::new(),
                 trusted: Networks::default(),
                 proxied: None,
-                head_within: Duration::from_secs(10),
-                head_at_most: 16 * 1024,
-                idle_for: Duration::from_secs(600),
-                heard: None,
-                connections: Connections::default(),
+                bounds: Bounds {
+                    head_within: Duration::from_secs(10),
+                    head_at_most: 16 * 1024,
+                    idle_for: Duration::from_secs(600),
+                    heard: None,
+                    clock: TokioClock::new(),
+                    connections: Connections::default(),
+                },
                 error: None,
             },
         }
@@ -380,7 +379,7 @@ impl<L: Listen, Io> Guarded<L, Io> {
     /// Sets the time from the acceptance of a connection until the head of its first request is
     /// complete, with handshakes and the answers of stores. Default: 10 s.
     pub fn head_within(mut self, time: Duration) -> Self {
-        self.settings.head_within = time;
+        self.settings.bounds.head_within = time;
         self
     }
 
@@ -388,7 +387,7 @@ impl<L: Listen, Io> Guarded<L, Io> {
     ///
     /// The server keeps a head in memory until it is complete.
     pub fn head_at_most(mut self, bytes: usize) -> Self {
-        self.settings.head_at_most = bytes;
+        self.settings.bounds.head_at_most = bytes;
         self
     }
 
@@ -401,7 +400,7 @@ impl<L: Listen, Io> Guarded<L, Io> {
     /// is silent while the buffers of its socket empty by a third, which takes 130 s of 4 MB at
     /// 10 kB/s.
     pub fn idle_for(mut self, time: Duration) -> Self {
-        self.settings.idle_for = time;
+        self.settings.bounds.idle_for = time;
         self
     }
 
@@ -411,13 +410,13 @@ impl<L: Listen, Io> Guarded<L, Io> {
     /// address that requests carry. Without the layer around the server's
     /// service, all connections of TLS are closed after [`head_within`](Self::head_within).
     pub fn heard_by(mut self, heard: &Heard) -> Self {
-        self.settings.heard = Some(heard.clone());
+        self.settings.bounds.heard = Some(heard.clone());
         self
     }
 
     /// Returns a handle to the counts of its connections.
     pub fn connections(&self) -> Connections {
-        self.settings.connections.clone()
+        self.settings.bounds.connections.clone()
     }
 
     /// Builds the listener.
@@ -449,17 +448,9 @@ impl<L: Listen, Io> Guarded<L, Io> {
         // After it, so that a connection too many costs nothing.
         let accept = settings.accept.into_iter();
         limits.extend(accept.map(|limit| (Reason::Accept, limit)));
-        let bounds = Bounds {
-            at_most,
-            head_within: settings.head_within,
-            head_at_most: settings.head_at_most,
-            idle_for: settings.idle_for,
-            heard: settings.heard,
-            clock: TokioClock::new(),
-            connections: settings.connections,
-        };
         let gate = Gate {
-            bounds: Arc::new(bounds),
+            at_most,
+            bounds: Arc::new(settings.bounds),
             trusted: settings.trusted,
             clients: settings.clients,
             limits,
@@ -516,13 +507,13 @@ impl<A> Settings<A> {
                 "`{what}` is zero: no connection could be used; expected more, {or}"
             )))
         };
-        if self.head_within.is_zero() {
+        if self.bounds.head_within.is_zero() {
             return zero("head_within", "such as 10 s");
         }
-        if self.head_at_most == 0 {
+        if self.bounds.head_at_most == 0 {
             return zero("head_at_most", "such as 16384 bytes");
         }
-        if self.idle_for.is_zero() {
+        if self.bounds.idle_for.is_zero() {
             return zero("idle_for", "such as 120 s, or `Duration::MAX` for never");
         }
         if self.proxied.is_some() && self.trusted.is_empty() {
