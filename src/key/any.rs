@@ -70,7 +70,8 @@ pub struct AnyKey {
     text: Box<str>,
     /// Never empty. Each is the parts of one key.
     alternatives: SmallVec<[SmallVec<[Part; 1]>; 1]>,
-    otherwise: Otherwise,
+    /// The answer to a request without a key; `None` is the error of the last alternative.
+    otherwise: Option<Result<Extracted, StatusCode>>,
 }
 
 /// An extractor of this module.
@@ -88,16 +89,6 @@ enum Part {
     #[cfg(feature = "axum")]
     Route,
     Global,
-}
-
-/// Requests without a key.
-#[derive(Clone)]
-enum Otherwise {
-    /// Have the error of the last alternative.
-    Missing,
-    Exempt,
-    Shared(Key),
-    Refused(StatusCode),
 }
 
 impl AnyKey {
@@ -153,7 +144,7 @@ impl AnyKey {
     #[inline]
     fn only(&self) -> Option<&Part> {
         match (self.alternatives.as_slice(), &self.otherwise) {
-            ([parts], Otherwise::Missing) => match parts.as_slice() {
+            ([parts], None) => match parts.as_slice() {
                 [part] => Some(part),
                 _ => None,
             },
@@ -208,10 +199,8 @@ impl<B> KeyExtractor<Request<B>> for AnyKey {
             replaced(found, |_| joined(parts, req))
         });
         replaced(found, |missing| match self.otherwise {
-            Otherwise::Missing => Err(missing),
-            Otherwise::Exempt => Ok(Extracted::Exempt),
-            Otherwise::Shared(key) => Ok(Extracted::Key(key)),
-            Otherwise::Refused(status) => Err(missing.combined().with_status(status)),
+            None => Err(missing),
+            Some(answer) => answer.map_err(|status| missing.combined().with_status(status)),
         })
     }
 
@@ -250,7 +239,7 @@ impl Default for AnyKey {
         Self {
             text: "global".into(),
             alternatives: SmallVec::from_elem(SmallVec::from_elem(Part::Global, 1), 1),
-            otherwise: Otherwise::Missing,
+            otherwise: None,
         }
     }
 }
@@ -293,7 +282,7 @@ impl FromStr for AnyKey {
         }
         let mut words = KeyWords::of(text);
         let mut alternatives = SmallVec::new();
-        let (mut parts, mut otherwise) = (SmallVec::new(), Otherwise::Missing);
+        let (mut parts, mut otherwise) = (SmallVec::new(), None);
         let mut number = 0;
         loop {
             number += 1;
@@ -308,8 +297,8 @@ impl FromStr for AnyKey {
                 Some("or") => {
                     words.push("or");
                     alternatives.push(std::mem::take(&mut parts));
-                    if let Some(last) = words.otherwise()? {
-                        otherwise = last;
+                    otherwise = words.otherwise()?;
+                    if otherwise.is_some() {
                         break;
                     }
                 }
@@ -549,7 +538,7 @@ impl<'a> KeyWords<'a> {
     }
 
     /// Returns what becomes of requests without a key, if that is next.
-    fn otherwise(&mut self) -> Result<Option<Otherwise>, Error> {
+    fn otherwise(&mut self) -> Result<Option<Result<Extracted, StatusCode>>, Error> {
         let word = self.words.peek().copied();
         if !matches!(word, Some("exempt" | "shared" | "refuse")) {
             return Ok(None);
@@ -558,7 +547,7 @@ impl<'a> KeyWords<'a> {
             Some("shared") => {
                 let name = self.name("or shared anonymous")?;
                 self.push(format_args!("shared {name}"));
-                Otherwise::Shared(Key::shared(name))
+                Ok(Extracted::Key(Key::shared(name)))
             }
             Some("refuse") => {
                 let status = self.name("or refuse 401")?;
@@ -572,11 +561,11 @@ impl<'a> KeyWords<'a> {
                     ))
                 })?;
                 self.push(format_args!("refuse {}", status.as_u16()));
-                Otherwise::Refused(status)
+                Err(status)
             }
             _ => {
                 self.push("exempt");
-                Otherwise::Exempt
+                Ok(Extracted::Exempt)
             }
         }))
     }
