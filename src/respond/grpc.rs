@@ -207,7 +207,7 @@ pub(super) fn write(
         }
     }
     if matches!(refusal.cause(), Cause::Limit) {
-        settings.write_fields(refusal.outcome(), headers);
+        settings.fields(refusal.outcome()).write(headers);
     }
 }
 

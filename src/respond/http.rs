@@ -195,7 +195,7 @@ fn write(settings: &SharedSettings, refusal: &Refusal, parts: &mut Parts) {
     let headers = &mut parts.headers;
     parts.status = match refusal.cause() {
         Cause::Limit => {
-            settings.write_fields(refusal.outcome(), headers);
+            settings.fields(refusal.outcome()).write(headers);
             let oversized = settings.oversized_status;
             match refusal.is_oversized() {
                 true => oversized.unwrap_or(StatusCode::PAYLOAD_TOO_LARGE),

@@ -8,8 +8,7 @@
 use std::{mem, sync::Arc, time::Duration};
 
 use http::{
-    Extensions, HeaderMap, HeaderValue, Request, Response, StatusCode, header::CACHE_CONTROL,
-    response::Parts,
+    Extensions, HeaderValue, Request, Response, StatusCode, header::CACHE_CONTROL, response::Parts,
 };
 
 use super::{
@@ -94,10 +93,6 @@ impl SharedSettings {
 
     pub(super) fn fields(&self, outcome: &Outcome) -> Fields {
         Fields::new(outcome, self.headers, self.upstream, &self.cached)
-    }
-
-    pub(super) fn write_fields(&self, outcome: &Outcome, headers: &mut HeaderMap) {
-        self.fields(outcome).write(headers);
     }
 
     /// Returns the wait to send to the client: the refusal's, plus some whole seconds of jitter.
