@@ -16,9 +16,7 @@ use crate::{
     error::{Error, or_panic},
     key::Key,
     live_rule::{LiveRule, OwnRule, RequestRule},
-    permit::Permit,
     policy::Policy,
-    respond::Refused,
     store::{
         Ask, BlockFuture, Blocks, Check, MayFail, NeverWaits, Progress, Settlement, Steps,
         StepsFuture, Store, run,
@@ -537,7 +535,7 @@ macro_rules! plain {
     )+};
 }
 
-plain!(Decision, Option<Duration>, Result<Permit, Refused>, ());
+plain!(Decision, Option<Duration>, ());
 
 /// Converts the result of a call.
 fn output<T: Plain, E: MayFail>(result: Result<T, E>) -> E::Output<T::Plain> {

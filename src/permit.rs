@@ -21,7 +21,7 @@ use crate::{
     charging::ChargedLimit,
     decision::{Charge, Cost, Decision, Decisions},
     key::Key,
-    limiter::{Limiter, LimiterFuture, LimiterParts, call},
+    limiter::{Limiter, LimiterFuture, LimiterParts, Plain, call},
     live_rule::RequestRule,
     outcome::{Outcome, StateHash},
     respond::{Refusal, Refused},
@@ -360,6 +360,14 @@ where
                 rule: asks[0].rule().clone(),
             }),
         })
+    }
+}
+
+impl Plain for Result<Permit, Refused> {
+    type Plain = Self;
+
+    fn plain(self) -> Self {
+        self
     }
 }
 

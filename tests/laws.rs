@@ -840,6 +840,7 @@ fn the_conformance_suite_uses_no_concrete_store() {
         "store::Decisions",
         "store::Delta",
         "store::NodeCounts",
+        "store::OwnedAsks",
         "store::Pulled",
         "store::Renewed",
         "store::Settlement",

@@ -209,10 +209,11 @@ settings! { [K, C, P, T] By<K, C, P>, T:
     /// Selects the rule for each request: a closure `Fn(&Req) -> Option<Rule>`, or any
     /// [`SelectRule`](crate::SelectRule). `None` is the limit's own rule.
     ///
-    /// Rules of one algorithm share the state of a key, and so one budget, in the memory of the rule
-    /// that was asked last. So they may differ in their amounts, as plans do. Rules of different
-    /// lengths need a limit each, [`also`](RateLimitLayer::also): a call under `100/1m` drops what
-    /// only `1000/1h` would still count, or cuts a bucket of an hour to the level of a minute.
+    /// Rules of one algorithm share the state of a key, and so one budget, in the memory of the
+    /// rule that was asked last. So they may differ in their amounts, as plans do. Rules of
+    /// different lengths need a limit each, [`also`](RateLimitLayer::also): a call under `100/1m`
+    /// drops what only `1000/1h` would still count, or cuts a bucket of an hour to the level of a
+    /// minute.
     ///
     /// A rule that delays a request needs tokio to hold it. Without the feature `tokio`, or outside
     /// of a runtime of tokio, the request is refused instead, its charge is refunded, and

@@ -1,8 +1,8 @@
 //! Which keys are due, and when.
 //!
 //! Due keys lie in two ordered sets for each shard of the store: those with unsynced units, and
-//! those that only pull. A key is in one of them at most, moves when it has more units or less time,
-//! and is removed with the view. Heaps would keep entries of each reset and each undone call.
+//! those that only pull. A key is in one of them at most, moves when it has more units or less
+//! time, and is removed with the view. Heaps would keep entries of each reset and each undone call.
 //!
 //! Both sets take turns. With pushes first, callers of new keys waited for seconds while the store
 //! took in less than came; with reads first, the units of others would become stale.

@@ -36,13 +36,13 @@ pub(crate) trait ViewEntry {
 /// call, which would not be in the view then.
 #[derive(Debug)]
 pub(crate) struct Views<E> {
-    pub(in crate::fleet) known: Keys<E>,
+    pub(crate) known: Keys<E>,
     /// The time after its last call for which a key is known.
     idle: Duration,
     /// Calls of keys that are not known.
     in_store: ByFingerprint<u32>,
     /// Calls for whose keys there was no room.
-    pub(in crate::fleet) over_capacity: u64,
+    pub(crate) over_capacity: u64,
 }
 
 impl<E: ViewEntry> Views<E> {

@@ -316,9 +316,9 @@ pub enum AtCapacity {
     /// is refused until these slices have left the window: it can evict keys that have been idle
     /// for about a window.
     ///
-    /// If several rules of different lengths charge a key, its usage is counted in the memory of the
-    /// rule [that was asked last](crate::Limit::rule). After a longer rule's debt was evicted, that
-    /// rule may not see the charges of a shorter one.
+    /// If several rules of different lengths charge a key, its usage is counted in the memory of
+    /// the rule [that was asked last](crate::Limit::rule). After a longer rule's debt was evicted,
+    /// that rule may not see the charges of a shorter one.
     ///
     /// The slowdown depends on the number of keys that matter at once, relative to the slots:
     ///

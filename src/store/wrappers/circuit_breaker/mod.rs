@@ -180,7 +180,8 @@ pub enum CircuitState {
     Closed,
     /// All calls fail at once.
     Open,
-    /// One call, the probe, reaches the store; all others fail at once, until it has taken too long.
+    /// One call, the probe, reaches the store; all others fail at once, until it has taken too
+    /// long.
     HalfOpen,
 }
 
