@@ -154,7 +154,7 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
             ask, fingerprint, ..
         } = asked;
         let rule = asked.rule();
-        let mut bound = shard.bound(rule, self.nodes.number(), &self.config);
+        let mut bound = self.bound(shard, rule);
         if !shard.is_syncable() {
             return match rule.check_sync() {
                 Err(error) if !self.config.is_exact() => Err(StoreError::unsupported(error)),
@@ -324,7 +324,7 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
     pub(super) fn look(&self, ask: &Ask<'_, Rule>) -> Option<Decision> {
         let asked = self.asked(ask);
         let mut shard = self.keys.table.shard(asked.fingerprint);
-        let _ = shard.bound(asked.rule(), self.nodes.number(), &self.config);
+        let _ = self.bound(&mut shard, asked.rule());
         let is_syncable = shard.is_syncable();
         let known = shard.views.get(asked.fingerprint).filter(|_| is_syncable)?;
         known.view.look(asked.rule(), self.now())
@@ -341,7 +341,7 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         let fingerprint = self.keys.fingerprint(policy, &key, rule);
         let now = self.now();
         let mut shard = self.keys.table.shard(fingerprint);
-        let bound = shard.bound(rule, self.nodes.number(), &self.config);
+        let bound = self.bound(&mut shard, rule);
         let (cost, actual) = (settlement.charge.cost, settlement.actual);
         // After a flush nobody may push what is added here.
         let is_here = shard.is_syncable() && (actual <= cost || !self.is_closed());
@@ -360,7 +360,7 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
                 ..without_position(settlement)
             });
         }
-        if bound.most == 0 {
+        if bound.most == 0 || !shard.is_syncable() {
             // The store made the charge.
             return Some(settlement);
         }
@@ -464,7 +464,7 @@ impl<S: LateStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> 
         for ask in asks {
             let asked = self.asked(ask);
             let mut shard = self.keys.table.shard(asked.fingerprint);
-            let bound = shard.bound(asked.rule(), self.nodes.number(), &self.config);
+            let bound = self.bound(&mut shard, asked.rule());
             if !shard.is_syncable() {
                 continue;
             }

@@ -192,13 +192,14 @@ impl<Rule: Syncable> Sweep for KeyViews<Rule> {
 }
 
 impl<Rule: Syncable> Shard<Rule> {
-    /// Returns what a node may do alone under a rule.
+    /// Returns what a node may do alone under a rule, which may fit the store or not.
     #[inline]
     pub(super) fn bound<C>(
         &mut self,
         rule: &Rule,
         nodes: Option<u64>,
         config: &SyncConfig<C>,
+        fits: impl FnOnce() -> bool,
     ) -> Bound {
         if let Some(last) = &self.last_rule
             && last.rule == *rule
@@ -215,7 +216,7 @@ impl<Rule: Syncable> Shard<Rule> {
             rule: rule.clone(),
             nodes,
             bound,
-            is_syncable: rule.check_sync().is_ok(),
+            is_syncable: rule.check_sync().is_ok() && fits(),
         });
         bound
     }

@@ -7,7 +7,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::keys::{KeyViews, NODES, RuleBound, ShardSchedule};
+use super::keys::{KeyViews, NODES, RuleBound, Shard, ShardSchedule};
 use crate::{
     algorithm::{Algorithm, Syncable},
     fleet::{
@@ -181,6 +181,14 @@ pub(super) fn undershoot(rule: &impl Algorithm, period: Duration, staleness: Dur
 }
 
 impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C> {
+    /// Returns what this node may do alone under a rule. If the store cannot run the rule, its
+    /// error is the answer, also while it cannot be reached.
+    #[inline]
+    pub(super) fn bound(&self, shard: &mut Shard<Rule>, rule: &Rule) -> Bound {
+        let fits = || self.store.fits(rule).is_ok();
+        shard.bound(rule, self.nodes.number(), &self.config, fits)
+    }
+
     /// Lets a task push what the keys of a schedule have, as long as there are clones of
     /// the wrapper.
     ///
@@ -347,7 +355,7 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
             };
             self.nodes.note_clock(at);
             let mut shard = self.keys.table.shard(pushed.fingerprint);
-            let bound = shard.bound(&pushed.rule, self.nodes.number(), &self.config);
+            let bound = self.bound(&mut shard, &pushed.rule);
             // After a reset it is another view, and the units were counted as dropped.
             let known = &mut shard.views.known;
             let Some(known) = known.get_of(pushed.fingerprint, pushed.generation) else {
@@ -393,7 +401,7 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
         let Some(rule) = known.map(|known| known.view.rule().clone()) else {
             return;
         };
-        let bound = shard.bound(&rule, self.nodes.number(), &self.config);
+        let bound = self.bound(&mut shard, &rule);
         let Some(known) = shard.views.get(fingerprint) else {
             return;
         };
