@@ -33,9 +33,10 @@ macro_rules! any {
         /// A rule chosen at run time, by configuration or per tenant.
         ///
         /// Parses from text, prints what parses back, and reads from serde as a string (feature
-        /// `serde`). Within an algorithm, a change of the rule carries a client's usage over. A
-        /// rule of another algorithm has a [state of its own](Algorithm::state_kind): stores keep
-        /// both, so while rules take turns, a client gets at most the limit of each.
+        /// `serde`). Within an algorithm, a change of the rule carries a client's usage over; only
+        /// [counters](super::Counted) count other windows anew. A rule of another algorithm has a
+        /// [state of its own](Algorithm::state_kind): stores keep both, so while rules take turns, a
+        /// client gets at most the limit of each.
         ///
         /// | text | rule |
         /// |---|---|

@@ -188,15 +188,27 @@ impl fmt::Debug for Slicing {
     }
 }
 
+/// Returns the slicing of a rule for its keys.
+///
+/// # Errors
+///
+/// Fails if counters cannot run the rule.
+#[cfg(feature = "tokio")]
+pub(crate) fn slicing_for_keys<Rule: Counted>(rule: &Rule) -> Result<Slicing, Error> {
+    // Spread windows are those of a key: any key distinguishes them from those of another length.
+    let of_a_key = rule.for_key(&|| u64::MAX / 2);
+    of_a_key.as_ref().unwrap_or(rule).slicing()
+}
+
 impl Counted for AnyRule {
     fn slicing(&self) -> Result<Slicing, Error> {
         match self {
             Self::FixedWindow(rule) => rule.slicing(),
             Self::SlidingWindow(rule) => rule.slicing(),
             Self::All(_) => Err(Error::new(format!(
-                "counters cannot run `{self}` as one rule: expected `fixed-window` or `sliding-window` alone; give \
-                 the layer another limit for each (`.also(…)`), or take a store that compares and swaps, runs a script, or is in \
-                 memory"
+                "counters cannot run `{self}` as one rule: expected `fixed-window` or `sliding-window` alone; take \
+                 another limit for each (in the route's list, or by `.also(…)`), or a store that compares and swaps, runs a script, \
+                 or is in memory"
             ))),
             _ => Err(Error::new(format!(
                 "counters cannot run `{self}`: expected `fixed-window` or `sliding-window`, which only add up; for other \

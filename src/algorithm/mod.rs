@@ -53,8 +53,6 @@ pub use self::{
     validity::Validity,
 };
 
-#[cfg(feature = "tokio")]
-pub(crate) use self::codec::{put_number, tag::FRAME, take_number, take_tag};
 #[cfg(any(test, feature = "config"))]
 pub(crate) use self::registry::NAMES;
 #[cfg(feature = "redis")]
@@ -62,6 +60,11 @@ pub(crate) use self::registry::{LUA, Lua};
 #[cfg(feature = "redis")]
 pub(crate) use self::scripted::{
     ScriptTuple, can_grant, kind_in_script, logs_in_script, lone_algorithm, lone_bucket,
+};
+#[cfg(feature = "tokio")]
+pub(crate) use self::{
+    codec::{put_number, tag::FRAME, take_number, take_tag},
+    counted::slicing_for_keys,
 };
 pub(crate) use self::{
     in_flight::{fits_in_memory, fits_shared},

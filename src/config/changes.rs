@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::file::{Charge, FileLimit, FileRoute, LimitsFile, sorted};
-use crate::algorithm::{Algorithm, AnyRule};
+use crate::algorithm::{Algorithm, AnyRule, slicing_for_keys};
 
 /// The changes from one file of limits to another, a sentence each: the change, and the clients
 /// that it affects.
@@ -121,6 +121,12 @@ fn changes_places(old: &AnyRule, new: &AnyRule) -> bool {
     both.any(|(before, after)| before != after && new.rules().contains(before))
 }
 
+/// Returns `true` if counters count the windows of both rules, and each under a name of its own.
+fn changes_counters(old: &AnyRule, new: &AnyRule) -> bool {
+    let both = slicing_for_keys(old).and_then(|old| Ok((old, slicing_for_keys(new)?)));
+    both.is_ok_and(|(old, new)| old != new)
+}
+
 /// Notes the changes of a limit that keeps its states.
 fn changed(old: &FileLimit, new: &FileLimit, changes: &mut Changes) {
     let name = &new.name;
@@ -137,6 +143,8 @@ fn changed(old: &FileLimit, new: &FileLimit, changes: &mut Changes) {
             "a state of another algorithm begins, so all its clients begin anew"
         } else if changes_places(&old.rule, &new.rule) {
             "rules of one algorithm change places, and each reads what was spent under the other: keep them in order"
+        } else if changes_counters(&old.rule, &new.rule) {
+            "what its clients have spent stays spent, but on a store of counters all its clients begin anew"
         } else {
             "what its clients have spent stays spent"
         };

@@ -14,7 +14,7 @@ use std::{
 use foldhash::quality::RandomState;
 
 use crate::{
-    algorithm::{Counted, Slicing},
+    algorithm::{Counted, Slicing, slicing_for_keys},
     decision::{Cost, Decision},
     error::Error,
     key::Key,
@@ -202,17 +202,6 @@ impl SliceTotals {
 
 /// The most slicings that a store remembers.
 const MOST: usize = 64;
-
-/// Returns the slicing of a rule for its keys.
-///
-/// # Errors
-///
-/// Fails if counters cannot run the rule.
-pub(super) fn slicing_for_keys<Rule: Counted>(rule: &Rule) -> Result<Slicing, Error> {
-    // Spread windows are those of a key: any key distinguishes them from those of another length.
-    let of_a_key = rule.for_key(&|| u64::MAX / 2);
-    of_a_key.as_ref().unwrap_or(rule).slicing()
-}
 
 /// One rule for each slicing that calls have used, because a reset names no rule. One slicing more
 /// than [`MOST`] stands for all that are not known.

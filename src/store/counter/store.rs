@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{CounterStoreBuilder, Increment, decide::CounterDriver, slices::slicing_for_keys};
+use super::{CounterStoreBuilder, Increment, decide::CounterDriver};
 use crate::{
-    algorithm::Counted,
+    algorithm::{Counted, slicing_for_keys},
     key::Key,
     policy::Policy,
     stats::stats,

@@ -7,6 +7,8 @@ mod conformance;
 mod deltas;
 mod differential;
 mod faults;
+#[cfg(feature = "config")]
+mod files;
 mod grants;
 mod nodes;
 mod operations;

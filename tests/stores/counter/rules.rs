@@ -3,14 +3,38 @@
 use std::time::Duration;
 
 use tollgate::{
-    AnyRule, FixedWindow, Quota, SlidingWindow, Timestamp,
+    AnyRule, FixedWindow, Limit, LiveRule, Quota, RateLimitLayer, SlidingWindow, Timestamp,
     algorithm::{Counted, Slicing},
     key::Key,
-    store::Store,
+    store::{
+        LeaseConfig, Store, StoreExt, SyncConfig,
+        driver::{Batch, Delta, FleetStore},
+    },
     time::ManualClock,
 };
 
-use super::{Node, acquire, cache::Cache, look, node, policy};
+use super::{
+    Node, acquire, ask,
+    cache::{Cache, Fault},
+    look, node, only, policy, settle,
+};
+
+/// Rules that counters cannot run.
+pub(super) const OTHERS: [&str; 9] = [
+    "token-bucket 100/1m",
+    "leaky-bucket 10/s queue=50",
+    "sliding-log 100/1m",
+    "warm-up 200/s over=10s cold=3",
+    "warm-up-spaced 2/s over=4s cold=3",
+    "cascade 10/s > 5/s",
+    "three-color 100/s peak=200/s",
+    "fixed-window 10/1s & fixed-window 100/1m",
+    "fixed-window 100/1m from=first-call",
+];
+
+fn rule(text: &str) -> AnyRule {
+    text.parse().unwrap()
+}
 
 /// Each error names the rules that can be counted, and an alternative. No call counts anything.
 #[tokio::test]
@@ -18,18 +42,8 @@ async fn errors_for_other_rules_name_an_alternative() {
     let clock = ManualClock::default();
     let cache = Cache::new(&clock);
     let store: Node<AnyRule> = node(&cache, &clock);
-    for text in [
-        "token-bucket 100/1m",
-        "leaky-bucket 10/s queue=50",
-        "sliding-log 100/1m",
-        "warm-up 200/s over=10s cold=3",
-        "warm-up-spaced 2/s over=4s cold=3",
-        "cascade 10/s > 5/s",
-        "three-color 100/s peak=200/s",
-        "fixed-window 10/1s & fixed-window 100/1m",
-        "fixed-window 100/1m from=first-call",
-    ] {
-        let rule: AnyRule = text.parse().unwrap();
+    for text in OTHERS {
+        let rule = rule(text);
         let error = rule.slicing().unwrap_err().to_string();
         assert_eq!(store.fits(&rule).unwrap_err().to_string(), error);
         assert!(acquire(&store, &rule, 1).await.is_err());
@@ -44,6 +58,81 @@ async fn errors_for_other_rules_name_an_alternative() {
     let first_call = FixedWindow::per_minute(100).from_first_call();
     let error = first_call.slicing().unwrap_err().to_string();
     assert!(error.contains("`offset=spread`"), "{error}");
+}
+
+/// Calls, settlements, deltas, layers, live rules and wrappers alike: nothing runs the rule, and
+/// nothing is counted.
+#[tokio::test(start_paused = true)]
+async fn other_rules_are_errors_of_every_operation() {
+    let clock = ManualClock::default();
+    let cache = Cache::new(&clock);
+    let store: Node<AnyRule> = node(&cache, &clock);
+    let window = rule("fixed-window 100/1h");
+    let charged = acquire(&store, &window, 1).await.unwrap();
+    let check = |error: tollgate::Error| {
+        let error = error.to_string();
+        assert!(error.contains("counters cannot run"), "{error}");
+    };
+    for (n, text) in (1..).zip(OTHERS) {
+        let rule = rule(text);
+        let leased = store.clone().leased(LeaseConfig::new().nodes(2));
+        let synced = store.clone().synced(SyncConfig::new().nodes(2));
+        let batch = Batch { node: 1, number: n };
+        let units = (Duration::ZERO, 1);
+        let delta = Delta::new(policy(), &rule, Key::GLOBAL, batch, units);
+        let pushed = store.sync(&[delta]).unwrap().await.unwrap();
+        for error in [
+            acquire(&store, &rule, 1).await.err(),
+            look(&store, &rule).await.err(),
+            settle(&store, &rule, &charged, 0).await.err(),
+            pushed.into_iter().find_map(Result::err),
+            acquire(&leased, &rule, 1).await.err(),
+            acquire(&synced, &rule, 1).await.err(),
+        ] {
+            assert!(error.unwrap().is_unsupported(), "{text}");
+        }
+        assert_eq!(store.stats().unsettled, n, "{text}");
+        assert!(leased.fits(&rule).is_err() && synced.fits(&rule).is_err());
+
+        let open = store.clone().fail_open();
+        let asks = [ask(&rule, Key::GLOBAL, 1)];
+        let decision = only(open.acquire(&asks).await.unwrap());
+        assert!(decision.is_unsupported() && !decision.is_admitted());
+        let layer = RateLimitLayer::new(rule.clone()).try_store(open.clone());
+        check(layer.err().unwrap());
+        let live = LiveRule::new(window.clone());
+        let layer = RateLimitLayer::from(Limit::live(&live)).store(open);
+        check(live.set(rule).unwrap_err());
+        assert_eq!(live.get(), window);
+        drop(layer);
+    }
+    assert_eq!(cache.only(), 1);
+}
+
+/// Whether the store is there or not, and whether the node knows that from another key or not.
+#[tokio::test(start_paused = true)]
+async fn a_synchronised_node_never_decides_by_other_rules() {
+    let window = rule("fixed-window 100/1h");
+    for text in OTHERS {
+        for (is_down, beside) in [(false, false), (false, true), (true, false), (true, true)] {
+            let clock = ManualClock::default();
+            let cache = Cache::new(&clock);
+            let store: Node<AnyRule> = node(&cache, &clock);
+            let node = store.synced(SyncConfig::new().nodes(2).clock(clock.clone()));
+            if is_down {
+                cache.fail([1; 3], Some(Fault::Before));
+            }
+            if beside {
+                assert!(acquire(&node, &window, 1).await.unwrap().is_admitted());
+            }
+            for _ in 0..3 {
+                let case = (text, is_down, beside);
+                let error = acquire(&node, &rule(text), 1).await.unwrap_err();
+                assert!(error.is_unsupported(), "{case:?}: {error}");
+                assert!(look(&node, &rule(text)).await.unwrap_err().is_unsupported());
+            }
+        }
+    }
 }
 
 /// The type allows the rule, so each call is an error. It never shares a window with others.
@@ -139,7 +228,6 @@ async fn more_windows_than_are_remembered_are_an_error_of_a_reset() {
 async fn counters_outlast_a_change_of_the_limit() {
     let clock = ManualClock::default();
     let store: Node<AnyRule> = node(&Cache::new(&clock), &clock);
-    let rule = |text: &str| text.parse::<AnyRule>().unwrap();
     acquire(&store, &rule("fixed-window 10/1h"), 8)
         .await
         .unwrap();
