@@ -353,3 +353,24 @@ async fn parts_and_drift_are_those_of_late() {
     let stats = other.stats();
     assert_eq!((stats.drift, stats.keys, stats.mean_share), (0, 0, 0));
 }
+
+/// Of one key a node admits three quarters, of another one a quarter.
+#[tokio::test(start_paused = true)]
+async fn parts_of_several_keys_are_summed_up() {
+    let fleet = Fleet::new();
+    let rule = bucket(10_000);
+    let config = || SyncConfig::new().max_unsynced(500).nodes(2);
+    let [(one, _), (other, _)] = [fleet.node(config()), fleet.node(config())];
+    for _ in 0..10 {
+        for (node, [alice, bob]) in [(&one, [480, 160]), (&other, [160, 480])] {
+            acquire(node, &rule, "alice", alice).await.unwrap();
+            acquire(node, &rule, "bob", bob).await.unwrap();
+            tokio::time::sleep(5 * PERIOD / 2).await;
+        }
+    }
+    let stats = one.stats();
+    assert!((200..=300).contains(&stats.least_share), "{stats:?}");
+    assert!((700..=800).contains(&stats.most_share), "{stats:?}");
+    let mean = (stats.least_share + stats.most_share) / 2;
+    assert_eq!(stats.mean_share, mean, "{stats:?}");
+}
