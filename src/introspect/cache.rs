@@ -36,8 +36,7 @@ use tokio::{
 
 use super::{
     Checked, Claims, IntrospectCounters, IntrospectSettings, IntrospectStats, InvalidAnswer,
-    LookUp, Token,
-    look_up::{BoxError, PerhapsOfToken},
+    LookUp, Token, look_up::BoxError,
 };
 use crate::{TokenBucket, key::Key, locks::lock, pace::Pacer, random::Random, time::Timestamp};
 
@@ -298,13 +297,13 @@ impl TokenCache {
                 .into()
             }
         };
-        let (error, failure) = match error.downcast::<PerhapsOfToken>() {
-            Ok(error) => (error.0, LookUpFailure::Token),
-            Err(error) => (error, LookUpFailure::Outage),
+        let failure = match error.is::<InvalidAnswer>() {
+            true => {
+                self.counters.invalid_answers.add(1);
+                LookUpFailure::Token
+            }
+            false => LookUpFailure::Outage,
         };
-        if error.is::<InvalidAnswer>() {
-            self.counters.invalid_answers.add(1);
-        }
         self.fail(error, token, failure);
         Err(failure)
     }

@@ -24,10 +24,7 @@ use hyper_util::{
 use serde_json::Value;
 use tower_service::Service;
 
-use super::{
-    Claims, InvalidAnswer, LookUp, Token,
-    look_up::{BoxError, PerhapsOfToken},
-};
+use super::{Claims, InvalidAnswer, LookUp, Token, look_up::BoxError};
 use crate::{error::Error, respond::base64, time::Timestamp};
 
 /// The maximum length of an answer, in bytes.
@@ -41,10 +38,10 @@ type PlainClient = Client<HttpConnector, Full<Bytes>>;
 /// The token is sent as the form parameter `token`, with `token_type_hint=access_token`. An answer
 /// must have the status 200 and up to 64 KiB of JSON, with `active` as a boolean. Of an active
 /// token, `sub`, `client_id`, `scope`, the [plan](Self::plan_claim) and `exp` are read: texts, and
-/// whole seconds since the Unix epoch. Any other type is an [`InvalidAnswer`]. Redirects are not
-/// followed, because they would send the token elsewhere. A status of 4xx other than 401, 408 and
-/// 429 may be about the token alone, so it is no outage:
-/// [`fail_open`](super::IntrospectBuilder::fail_open) does not apply.
+/// whole seconds since the Unix epoch. Any other answer is an [`InvalidAnswer`], which may be about
+/// the token alone, except for the statuses 401, 408, 429 and 5xx: these are an outage, for which
+/// [`fail_open`](super::IntrospectBuilder::fail_open) is meant. Redirects are not followed, because
+/// they would send the token elsewhere.
 ///
 /// # TLS
 ///
@@ -252,20 +249,19 @@ where
 }
 
 fn check_status(status: StatusCode) -> Result<(), BoxError> {
-    let error: BoxError = match status {
+    let error = match status {
         StatusCode::OK => return Ok(()),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => format!(
             "the introspection endpoint answered {status}: expected 200; check the client credentials of this service"
-        )
-        .into(),
-        _ => InvalidAnswer::new(format!("the status is {status}: expected 200")).into(),
+        ),
+        _ => format!("the status is {status}: expected 200"),
     };
-    // The server, or a firewall before it, refuses this request, perhaps for its token.
-    let is_of_all = [401, 408, 429].contains(&status.as_u16());
-    match status.is_client_error() && !is_of_all {
-        true => Err(PerhapsOfToken(error).into()),
-        false => Err(error),
-    }
+    // Otherwise the server, or a firewall before it, may answer so for this token alone.
+    let is_of_all = status.is_server_error() || [401, 408, 429].contains(&status.as_u16());
+    Err(match is_of_all {
+        true => error.into(),
+        false => InvalidAnswer::new(error).into(),
+    })
 }
 
 /// Reads an answer (RFC 7662 §2.2).

@@ -35,10 +35,10 @@ pub trait LookUp: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// An error counts as a failed look-up, not as an inactive token. Under
-    /// [`fail_open`](super::IntrospectBuilder::fail_open) the request passes, so return no error
-    /// that the token can cause. Its text is logged, with the token removed. Return
-    /// [`InvalidAnswer`] for an answer that cannot be read, which is counted separately.
+    /// An error counts as a failed look-up, not as an inactive token. Its text is logged, with the
+    /// token removed. Under [`fail_open`](super::IntrospectBuilder::fail_open) the request passes,
+    /// so return [`InvalidAnswer`] for an error that the token can cause, such as an answer that
+    /// cannot be read. Such requests do not pass, and the errors are counted separately.
     fn look_up(
         &self,
         token: Token,
@@ -82,6 +82,9 @@ impl fmt::Debug for Token {
 
 /// The error of an answer that cannot be read. It counts as a failed look-up.
 ///
+/// It may be about the token alone, so it is no outage:
+/// [`fail_open`](super::IntrospectBuilder::fail_open) does not apply.
+///
 /// ```
 /// use tollgate::key::introspect::InvalidAnswer;
 ///
@@ -107,21 +110,9 @@ impl fmt::Display for InvalidAnswer {
 
 impl Error for InvalidAnswer {}
 
-/// The error of a look-up that may have failed because of its token, so it is no outage.
-#[derive(Debug)]
-pub(super) struct PerhapsOfToken(pub(super) BoxError);
-
-impl fmt::Display for PerhapsOfToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Error for PerhapsOfToken {}
-
 /// The claims of an active token: the part of the response of RFC 7662 §2.2 that a limit needs.
 ///
-/// All texts together may have up to 4096 bytes; an answer with more counts as a failed look-up.
+/// All texts together may have up to 4096 bytes; an answer with more counts as an [`InvalidAnswer`].
 ///
 /// `Debug` hides the subject and the client.
 ///

@@ -259,7 +259,8 @@ impl<L: LookUp, R> IntrospectBuilder<L, R> {
     ///
     /// Requests whose token is not looked up because too many others are, are always refused
     /// with 503, and so are those whose look-up may have failed because of the token: it panicked,
-    /// or the [`Endpoint`] answered 4xx, but not 401, 408 or 429.
+    /// or returned an [`InvalidAnswer`]. An [`Endpoint`] does so for all answers that it cannot
+    /// read, except for the statuses 401, 408, 429 and 5xx.
     ///
     /// Anybody can then pass during an outage: the service must not take [`Introspected`] for a
     /// proof of identity.

@@ -125,13 +125,14 @@ async fn each_answer_of_a_server_is_read_or_a_counted_failure() {
         (
             Reply::Full("500 Internal Server Error", r#"{"active":true}"#.to_owned()),
             "503",
-            true,
+            false,
         ),
         (Reply::Full("200 OK", page.clone()), "503", true),
         (Reply::Full("204 No Content", String::new()), "503", true),
         (Reply::Full("302 Found", String::new()), "503", true),
         (Reply::Full("404 Not Found", page), "503", true),
         (Reply::Full("401 Unauthorized", String::new()), "503", false),
+        (Reply::Full("403 Forbidden", String::new()), "503", true),
         (
             Reply::Truncated(r#"{"active":true,"sub":"ann"}"#.to_owned()),
             "503",
@@ -274,30 +275,50 @@ async fn any_client_will_do() {
     assert_eq!(ask(&around(&Introspect::new(endpoint)), "t").await, "ann");
 }
 
-/// A server that refuses some tokens, by their bytes or their length, has no outage: these do not
-/// pass, whatever is chosen for an outage, and others are not affected.
+/// A server that refuses some tokens, by their bytes or their length, or whose answer about some
+/// cannot be read, has no outage: these do not pass, whatever is chosen for an outage, and others
+/// are not affected.
 #[tokio::test(flavor = "current_thread")]
 async fn no_token_opens_the_gate() {
-    let client = tower::service_fn(async |request: http::Request<Full<Bytes>>| {
-        let body = request.into_body().collect().await.unwrap().to_bytes();
-        let form = String::from_utf8_lossy(&body).into_owned();
-        let token = form["token=".len()..].split('&').next().unwrap();
-        let status = match token.split_once('-') {
-            _ if token.contains("%3C") => 400,
-            _ if token.len() > 1000 => 413,
-            Some(("status", status)) => status.parse().unwrap(),
-            _ => 200,
-        };
-        let body = format!(r#"{{"active":{},"sub":"ann"}}"#, token == "ann");
-        let mut response = http::Response::new(body);
-        *response.status_mut() = status.try_into().unwrap();
-        Ok::<_, Infallible>(response)
+    let long = format!(r#"{{"active":true,"sub":"{}"}}"#, "x".repeat(4097));
+    let bodies = [
+        &*long,
+        "",
+        "<html>",
+        r#"{"active":1}"#,
+        r#"{"active":true,"plan":7}"#,
+        r#"{"active":true,"exp":"7"}"#,
+    ]
+    .map(str::to_owned);
+    let unreadable = bodies.len();
+    let client = tower::service_fn(move |request: http::Request<Full<Bytes>>| {
+        let bodies = bodies.clone();
+        async move {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let form = String::from_utf8_lossy(&body).into_owned();
+            let token = form["token=".len()..].split('&').next().unwrap();
+            let status = match token.split_once('-') {
+                _ if token.contains("%3C") => 400,
+                _ if token.len() > 1000 => 413,
+                Some(("status", status)) => status.parse().unwrap(),
+                _ => 200,
+            };
+            let body = match token.split_once('-') {
+                Some(("body", number)) => bodies[number.parse::<usize>().unwrap()].clone(),
+                _ => format!(r#"{{"active":{},"sub":"ann"}}"#, token == "ann"),
+            };
+            let mut response = http::Response::new(body);
+            *response.status_mut() = status.try_into().unwrap();
+            Ok::<_, Infallible>(response)
+        }
     });
     let endpoint = Endpoint::with_client("https://login.example.com/introspect", client).unwrap();
     let layer = Introspect::builder(endpoint).fail_open().build().unwrap();
     let subject = around(&layer);
     let mut refused = vec!["a<b".to_owned(), "a".repeat(1001)];
-    refused.extend([400, 403, 404, 413, 414, 422, 431].map(|status| format!("status-{status}")));
+    let statuses = [204, 302, 304, 400, 403, 404, 413, 414, 422, 431];
+    refused.extend(statuses.map(|status| format!("status-{status}")));
+    refused.extend((0..unreadable).map(|number| format!("body-{number}")));
     for token in &refused {
         assert_eq!(ask(&subject, token).await, "503", "{token}");
         assert_eq!(ask(&subject, "ann").await, "ann");
