@@ -78,7 +78,7 @@ pub(super) struct TokenCache {
     active: Cache<TokenDigest, CachedToken>,
     inactive: Cache<TokenDigest, CachedToken>,
     in_flight: Mutex<LookUpsInFlight>,
-    /// Set if the last renewal of an active token failed: an outage, which nobody can feign who has
+    /// Set if the last renewal of an active token failed by an outage, which nobody can feign who has
     /// no such token.
     renewals_fail: AtomicBool,
     /// Limits the rate of look-ups of tokens that are not cached as active.
@@ -102,6 +102,8 @@ struct CachedToken {
     over_capacity_until: Timestamp,
     /// The earliest time of the next look-up after a failed one.
     retry_at: Timestamp,
+    /// The cause of that failure.
+    failure: LookUpFailure,
 }
 
 /// The answer to a request with a token.
@@ -164,8 +166,10 @@ impl TokenCache {
         }
         let Ok(runtime) = Handle::try_current() else {
             let error = "there is no runtime of tokio: expected a call within one";
-            self.fail(error.into(), "", LookUpFailure::Outage);
-            let found = at_hand.unwrap_or_else(|| self.fall_back(self.cached(&digest), now));
+            let failure = LookUpFailure::Outage;
+            self.fail(error.into(), "", failure);
+            let cached = self.cached(&digest);
+            let found = at_hand.unwrap_or_else(|| self.fall_back(cached, failure, now));
             return TokenCheck::Ready(found);
         };
         let mut in_flight = self.in_flight();
@@ -232,17 +236,26 @@ impl TokenCache {
             self.counters.hits.add(1);
             return Some(TokenAnswer::of(cached.status, false));
         }
-        (now < cached.retry_at).then(|| self.fall_back(Some(cached), now))
+        let failure = cached.failure;
+        (now < cached.retry_at).then(|| self.fall_back(Some(cached), failure, now))
     }
 
     /// Returns the answer to a request whose token could not be looked up.
-    fn fall_back(&self, cached: Option<CachedToken>, now: Timestamp) -> TokenAnswer {
+    fn fall_back(
+        &self,
+        cached: Option<CachedToken>,
+        failure: LookUpFailure,
+        now: Timestamp,
+    ) -> TokenAnswer {
         match cached.filter(|cached| now < cached.stale_until) {
             Some(cached) => {
                 self.counters.stale.add(1);
                 TokenAnswer::of(cached.status, true)
             }
-            None => TokenAnswer::Unavailable,
+            None => match failure {
+                LookUpFailure::Outage => TokenAnswer::Unavailable,
+                LookUpFailure::Token => TokenAnswer::Unanswered,
+            },
         }
     }
 
@@ -337,8 +350,8 @@ impl TokenCache {
             .is_some_and(|cached| cached.status.is_some())
         {
             // Relaxed: a mark of its own, which a request may as well see a little later.
-            self.renewals_fail
-                .store(outcome.is_err(), Ordering::Relaxed);
+            let is_outage = matches!(outcome, Err(LookUpFailure::Outage));
+            self.renewals_fail.store(is_outage, Ordering::Relaxed);
         }
         let status = match outcome {
             Ok(status) => status,
@@ -347,10 +360,7 @@ impl TokenCache {
                 // unknown tokens are not stored: there may be any number of them.
                 if let Some(mut cached) = cached {
                     cached.retry_at = self.now().saturating_add(settings.retry_after);
-                    if *failure == LookUpFailure::Token {
-                        // Beyond that, the cache would answer as in an outage.
-                        cached.retry_at = cached.retry_at.min(cached.stale_until);
-                    }
+                    cached.failure = *failure;
                     self.insert(digest, cached);
                 }
                 return;
@@ -382,6 +392,8 @@ impl TokenCache {
                     None => fresh_until,
                 },
                 retry_at: began,
+                // Not read: `retry_at` has passed.
+                failure: LookUpFailure::Token,
             },
         );
     }
@@ -419,13 +431,12 @@ impl PendingAnswer {
         let result = self.result.wait_for(Option::is_some).await;
         // An error means that the task panicked, or that its runtime has shut down.
         let outcome = result.ok().and_then(|outcome| outcome.clone());
-        let failure = match outcome.unwrap_or(Err(LookUpFailure::Token)) {
-            Ok(status) => return TokenAnswer::of(status, false),
-            Err(failure) => failure,
-        };
-        match self.cache.fall_back(self.cached, self.cache.now()) {
-            TokenAnswer::Unavailable if failure == LookUpFailure::Token => TokenAnswer::Unanswered,
-            found => found,
+        match outcome.unwrap_or(Err(LookUpFailure::Token)) {
+            Ok(status) => TokenAnswer::of(status, false),
+            Err(failure) => {
+                let now = self.cache.now();
+                self.cache.fall_back(self.cached, failure, now)
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use support::Random;
 use tollgate::{
     Timestamp,
-    key::introspect::{Claims, Introspect, Token},
+    key::introspect::{Claims, Introspect, InvalidAnswer, Token},
     time::{Clock, ManualClock},
 };
 
@@ -24,6 +24,13 @@ enum Word {
     Active(Option<u64>),
     Inactive,
     Down,
+    Unreadable,
+}
+
+impl Word {
+    fn is_failure(self) -> bool {
+        matches!(self, Self::Down | Self::Unreadable)
+    }
 }
 
 /// Every look-up of one token, in seconds since the start.
@@ -35,12 +42,23 @@ struct Times {
     inactive_age: u64,
     stale: u64,
     retry: u64,
+    fails_open: bool,
+}
+
+impl Times {
+    /// Returns the answer after a failure, without a known one.
+    fn failed(&self, word: Word) -> String {
+        match self.fails_open && word == Word::Down {
+            true => "unchecked".to_owned(),
+            false => "503".to_owned(),
+        }
+    }
 }
 
 impl History {
     /// Returns the last answer, and until when it is fresh and stale.
     fn last_answer(&self, times: &Times) -> Option<(bool, u64, u64)> {
-        let answered = |(_, word): &&(u64, Word)| *word != Word::Down;
+        let answered = |(_, word): &&(u64, Word)| !word.is_failure();
         let (at, word) = *self.0.iter().rfind(answered)?;
         Some(match word {
             // Active, but expired: as inactive.
@@ -65,7 +83,7 @@ impl History {
     /// Returns `true` if the last answer was an active token that does not expire before it is
     /// asked for again.
     fn renews(&self, times: &Times) -> bool {
-        let last = self.0.iter().rfind(|(_, word)| *word != Word::Down);
+        let last = self.0.iter().rfind(|(_, word)| !word.is_failure());
         match last {
             Some((at, Word::Active(exp))) => exp.is_none_or(|exp| at + times.max_age < exp),
             _ => false,
@@ -81,10 +99,9 @@ impl History {
             (false, _) => "401".to_owned(),
         };
         if let Some((active, fresh, stale)) = self.last_answer(times) {
-            let failed_lately = self
-                .0
-                .last()
-                .is_some_and(|(at, word)| *word == Word::Down && now < at + times.retry);
+            let last = self.0.last().copied();
+            let failed = last.filter(|(at, word)| word.is_failure() && now < at + times.retry);
+            let failed_lately = failed.is_some();
             if now < fresh {
                 // From 70 % of its age on it may be renewed, and from 90 % on it must be, unless it
                 // ends by itself.
@@ -101,16 +118,17 @@ impl History {
             if !failed_lately {
                 self.0.push((now, word));
             }
-            if failed_lately || word == Word::Down {
+            let word = failed.map_or(word, |(_, failure)| failure);
+            if word.is_failure() {
                 return match now < stale {
                     true => text(active, true),
-                    false => "503".to_owned(),
+                    false => times.failed(word),
                 };
             }
         } else {
             self.0.push((now, word));
-            if word == Word::Down {
-                return "503".to_owned();
+            if word.is_failure() {
+                return times.failed(word);
             }
         }
         let (active, ..) = self.last_answer(times).unwrap();
@@ -129,6 +147,7 @@ async fn answers_are_those_of_the_model() {
             inactive_age: 1 + below(10),
             stale: below(3) * below(20),
             retry: 1 + below(5),
+            fails_open: below(2) == 0,
         };
         let clock = ManualClock::default();
         let start = clock.now().as_nanos();
@@ -142,6 +161,7 @@ async fn answers_are_those_of_the_model() {
             async move {
                 match word {
                     Word::Down => Err(BoxError::from("down")),
+                    Word::Unreadable => Err(InvalidAnswer::new("unreadable").into()),
                     Word::Inactive => Ok(None),
                     Word::Active(exp) => {
                         let claims = Claims::new().with_subject("ann");
@@ -154,7 +174,11 @@ async fn answers_are_those_of_the_model() {
             }
         };
         let seconds = Duration::from_secs;
-        let layer = Introspect::builder(look_up)
+        let mut builder = Introspect::builder(look_up);
+        if times.fails_open {
+            builder = builder.fail_open();
+        }
+        let layer = builder
             .max_age(seconds(times.max_age))
             .inactive_age(seconds(times.inactive_age))
             .serve_stale(seconds(times.stale))
@@ -170,10 +194,11 @@ async fn answers_are_those_of_the_model() {
             let now = (clock.now().as_nanos() - start) / SECOND;
             let index = below(TOKENS as u64) as usize;
             if below(3) == 0 {
-                words.lock().unwrap()[index] = match below(5) {
+                words.lock().unwrap()[index] = match below(6) {
                     0 | 1 => Word::Down,
                     2 => Word::Inactive,
                     3 => Word::Active(None),
+                    4 => Word::Unreadable,
                     _ => Word::Active(Some(now + below(30))),
                 };
             }
