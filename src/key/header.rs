@@ -159,7 +159,7 @@ fn after_scheme(credentials: &[u8]) -> Option<&[u8]> {
 /// All `Cookie` lines are read: HTTP/2 may send one for each cookie (RFC 9113 §8.2.3). Blanks
 /// around name and value, and quotes around the value, are ignored, and percent-escapes in both are
 /// decoded, because many servers read cookies so: otherwise a client could spell one session in
-/// many ways, each with a budget of its own. An empty value counts as missing. **A cookie that is
+/// many ways, each with a budget of its own. Escapes in the configured name are decoded, too. An empty value counts as missing. **A cookie that is
 /// there twice with different values counts as missing too**: the service might read the other one.
 ///
 /// A client may send any value. Limit by a cookie that an outer layer checks, or limit by address
@@ -227,12 +227,13 @@ impl Cookie {
     /// different values.
     fn value<'a, B>(&self, req: &'a Request<B>) -> Option<Cow<'a, [u8]>> {
         let lines = req.headers().get_all(COOKIE).into_iter();
+        let own_name = percent_decoded(self.name.as_bytes(), |_| false);
         let mut values = lines
             .flat_map(|line| line.as_bytes().split(|byte| *byte == b';'))
             .filter_map(|pair| {
                 let equals = pair.iter().position(|byte| *byte == b'=')?;
                 let (name, value) = pair.split_at(equals);
-                (*percent_decoded(name.trim_ascii(), |_| false) == *self.name.as_bytes())
+                (percent_decoded(name.trim_ascii(), |_| false) == own_name)
                     .then(|| percent_decoded(unquoted(&value[1..]), |_| false))
             });
         let value = values.next().filter(|value| !value.is_empty())?;

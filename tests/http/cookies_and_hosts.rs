@@ -20,7 +20,11 @@ fn with(uri: &str, name: &'static str, lines: &[impl AsRef<[u8]>]) -> Request<()
 }
 
 fn session(lines: &[&str]) -> Option<Key> {
-    let found = Cookie::new("session").extract(&with("/", "cookie", lines));
+    cookie("session", lines)
+}
+
+fn cookie(name: &str, lines: &[&str]) -> Option<Key> {
+    let found = Cookie::new(name).extract(&with("/", "cookie", lines));
     found.ok().map(|found| match found {
         Extracted::Key(key) => key,
         Extracted::Exempt => panic!("exempt"),
@@ -66,6 +70,27 @@ fn a_cookie_is_found_in_any_line_and_in_any_spelling() {
 }
 
 #[test]
+fn a_cookie_whose_configured_name_has_escapes_is_found_in_any_spelling() {
+    for name in ["user%3Aid", "us%65r%3aid"] {
+        for line in ["user%3Aid=7", "user:id=7", "%75ser%3aid=%37"] {
+            assert_eq!(
+                cookie(name, &[line]),
+                Some(Key::bytes(b"7")),
+                "{name}, {line}"
+            );
+        }
+        for line in ["user%253Aid=7", "user=7", "user:id=7; user%3Aid=8"] {
+            assert_eq!(cookie(name, &[line]), None, "{name}, {line}");
+        }
+    }
+    // No escapes.
+    for name in ["100%", "a%zz", "%"] {
+        let line = format!("{name}=7");
+        assert_eq!(cookie(name, &[&line]), Some(Key::bytes(b"7")), "{name}");
+    }
+}
+
+#[test]
 fn a_cookie_that_is_absent_empty_or_ambiguous_is_missing() {
     for lines in [
         &[][..],
@@ -101,7 +126,7 @@ fn a_cookie_that_is_absent_empty_or_ambiguous_is_missing() {
 }
 
 fn cookies() -> impl Strategy<Value = Vec<(String, String)>> {
-    let name = select(vec!["session", "Session", "lang", "s"]);
+    let name = select(vec!["session", "Session", "lang", "s", "user:id", "100%"]);
     let value = "[!#-+\\--:<-\\[\\]-~]{0,6}";
     vec((name.prop_map(str::to_owned), value), 0..5)
 }
@@ -114,6 +139,12 @@ proptest! {
         cookies in cookies(),
         splits in vec(any::<bool>(), 5),
         escapes in vec(any::<bool>(), 40),
+        (own, configured) in select(vec![
+            ("session", "session"),
+            ("session", "%73essio%6E"),
+            ("user:id", "user%3Aid"),
+            ("100%", "100%25"),
+        ]),
     ) {
         // A value without escapes, so that each spelling decodes to it.
         let cookies: Vec<_> = cookies.into_iter().map(|(name, value)| (name, value.replace('%', ""))).collect();
@@ -132,7 +163,7 @@ proptest! {
             }
             *lines.last_mut().unwrap() += &format!("{name}={value}");
         }
-        let mut values: Vec<_> = cookies.iter().filter(|(name, _)| name == "session").map(|(_, value)| value).collect();
+        let mut values: Vec<_> = cookies.iter().filter(|(name, _)| name == own).map(|(_, value)| value).collect();
         values.sort();
         values.dedup();
         let expected = match values[..] {
@@ -140,7 +171,7 @@ proptest! {
             _ => None,
         };
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-        prop_assert_eq!(session(&lines), expected, "{:?}", lines);
+        prop_assert_eq!(cookie(configured, &lines), expected, "{:?}", lines);
     }
 }
 
