@@ -8,14 +8,14 @@ use http::{Request, Response};
 use support::Random;
 use tokio::sync::Semaphore;
 use tollgate::{
-    AnyRule, BoxLimit, Cost, Limit, Outcome, Policy,
+    AnyRule, BoxLimit, Cost, FixedWindow, Limit, Outcome, Policy,
     key::{Global, Key},
     prelude::*,
     time::ManualClock,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
-const RULES: [&str; 10] = [
+const RULES: [&str; 14] = [
     "token-bucket 100/1h",
     "token-bucket 1/1s",
     "token-bucket 10/1s burst=60 keep-free=20",
@@ -26,6 +26,10 @@ const RULES: [&str; 10] = [
     "warm-up 200/1s over=10s cold=3",
     "warm-up 200/1s over=20h",
     "token-bucket 100/1h initial=200",
+    "token-bucket 60/1m initial=20",
+    "token-bucket 60/1m initial=20 & token-bucket 1000/1h",
+    "fixed-window 90/10m & token-bucket 100/1m initial=5",
+    "warm-up 200/1s over=10s cold=3 & token-bucket 80/1m initial=40",
 ];
 
 /// The longest time in which one of these rules has its full quota again, in seconds.
@@ -33,13 +37,19 @@ const LONGEST: u64 = 3600;
 
 const COSTS: [u64; 5] = [1, 1, 7, 60, 101];
 
+/// The body of a request that costs 1.
+const SMALL: &str = "small";
+
 /// Returns a random limit, and its text.
 fn limit(random: &mut Random, number: usize) -> (BoxLimit<Request<String>, AnyRule>, String) {
     let mut any = |from: usize| random.below(from as u64) as usize;
     let (rule, cost) = (RULES[any(RULES.len())], COSTS[any(COSTS.len())]);
     let limit = Limit::new(rule.parse::<AnyRule>().unwrap())
         .key(Global)
-        .cost(Cost::new(cost).unwrap())
+        .cost(move |request: &Request<String>| match &**request.body() {
+            SMALL => Cost::ONE,
+            _ => Cost::new(cost).unwrap(),
+        })
         .named(&format!("n{number}"));
     match any(5) {
         0 | 1 => (
@@ -71,21 +81,22 @@ async fn a_client_that_waits_for_retry_after_is_admitted() {
         let service = layer.layer(service_fn(async |_: Request<String>| {
             Ok::<_, Infallible>(Response::new(String::new()))
         }));
-        let send = async || {
+        let send = async |body: &str| {
+            let service = service.clone();
             service
-                .clone()
-                .oneshot(Request::new(String::new()))
+                .oneshot(Request::new(body.to_owned()))
                 .await
                 .unwrap()
         };
         for _ in 0..20 {
+            let body = ["", SMALL][random.below(2) as usize];
             if random.below(6) == 0 {
                 let policy = Policy::new(&format!("n{}", random.below(names as u64)));
                 let span = Duration::from_secs(1 + random.below(30));
                 let blocked = blocks.block::<AnyRule>(&policy, Key::GLOBAL, span).unwrap();
                 let Ok(_) = blocked.at_once();
             }
-            let answer = send().await;
+            let answer = send(body).await;
             match (
                 answer.status().as_u16(),
                 answer.headers().get("retry-after"),
@@ -96,7 +107,7 @@ async fn a_client_that_waits_for_retry_after_is_admitted() {
                     let wait = wait.to_str().unwrap().parse().unwrap();
                     assert!(wait <= LONGEST, "seed {seed}: {wait} s of {texts:?}");
                     clock.advance(Duration::from_secs(wait));
-                    let again = send().await;
+                    let again = send(body).await;
                     assert_eq!(
                         again.status(),
                         200,
@@ -105,9 +116,11 @@ async fn a_client_that_waits_for_retry_after_is_admitted() {
                 }
                 (status, None) => {
                     nevers += 1;
-                    clock.advance(Duration::from_secs(100 * 24 * 60 * 60));
-                    let again = send().await;
-                    assert_eq!(again.status(), status, "seed {seed}: {texts:?}");
+                    for wait in [LONGEST, 100 * 24 * 60 * 60] {
+                        clock.advance(Duration::from_secs(wait));
+                        let again = send(body).await;
+                        assert_eq!(again.status(), status, "seed {seed}: {wait} s of {texts:?}");
+                    }
                 }
             }
         }
@@ -115,31 +128,48 @@ async fn a_client_that_waits_for_retry_after_is_admitted() {
     assert!(waits > 100 && nevers > 10, "{waits}, {nevers}");
 }
 
+/// Asserts that a bucket of 60 a minute that begins with 20 has a wait for 50 once it was charged.
+macro_rules! assert_fills {
+    ($rule:expr) => {
+        let clock = ManualClock::default();
+        clock.advance(Duration::from_secs(1_800_000_000));
+        let store = LocalBuilder::new().clock(clock.clone()).build();
+        let layer = RateLimitLayer::new($rule)
+            .cost(|request: &Request<u64>| Cost::new(*request.body()).unwrap())
+            .charge_after(|_: &Response<String>| true)
+            .store(store);
+        let service = layer.layer(service_fn(async |_: Request<u64>| {
+            Ok::<_, Infallible>(Response::new(String::new()))
+        }));
+        for (cost, status, wait) in [
+            (50, 429, None),
+            (10, 200, None),
+            (50, 429, Some(50)),
+            (50, 200, None),
+        ] {
+            let answer = service.clone().oneshot(Request::new(cost)).await.unwrap();
+            let after = answer.headers().get("retry-after");
+            let after = after.map(|after| after.to_str().unwrap().parse().unwrap());
+            assert_eq!((answer.status().as_u16(), after), (status, wait), "{cost}");
+            clock.advance(Duration::from_secs(after.unwrap_or(0)));
+        }
+    };
+}
+
 /// A new key begins with less than the call costs, but the bucket of a key that was charged fills
-/// up.
+/// up, by itself or beside other rules on the key.
 #[tokio::test]
 async fn a_bucket_that_begins_with_less_than_a_cost_has_a_wait_once_it_fills() {
-    let clock = ManualClock::default();
-    clock.advance(Duration::from_secs(1_800_000_000));
-    let store = LocalBuilder::new().clock(clock.clone()).build();
-    let layer = RateLimitLayer::new(TokenBucket::per_minute(60).initial(20))
-        .cost(|request: &Request<u64>| Cost::new(*request.body()).unwrap())
-        .charge_after(|_: &Response<String>| true)
-        .store(store);
-    let service = layer.layer(service_fn(async |_: Request<u64>| {
-        Ok::<_, Infallible>(Response::new(String::new()))
-    }));
-    for (cost, status, wait) in [
-        (50, 429, None),
-        (10, 200, None),
-        (50, 429, Some(50)),
-        (50, 200, None),
+    let bucket = || TokenBucket::per_minute(60).initial(20);
+    assert_fills!(bucket());
+    assert_fills!((bucket(), TokenBucket::per_hour(1_000)));
+    assert_fills!((FixedWindow::per_second(100), bucket()));
+    for text in [
+        "token-bucket 60/1m initial=20",
+        "token-bucket 60/1m initial=20 & token-bucket 1000/1h",
+        "fixed-window 100/1s & token-bucket 60/1m initial=20",
     ] {
-        let answer = service.clone().oneshot(Request::new(cost)).await.unwrap();
-        let after = answer.headers().get("retry-after");
-        let after = after.map(|after| after.to_str().unwrap().parse().unwrap());
-        assert_eq!((answer.status().as_u16(), after), (status, wait), "{cost}");
-        clock.advance(Duration::from_secs(after.unwrap_or(0)));
+        assert_fills!(text.parse::<AnyRule>().unwrap());
     }
 }
 
