@@ -100,8 +100,8 @@ impl Position {
         Self { end, refunded }
     }
 
-    /// The bits of the sum that was refunded: it begins again at 0 after 36 years. No two charges
-    /// that are open lie that far apart.
+    /// The bits of the sum that was refunded: it begins again at 0 after refunds of 36 years of
+    /// refill. If that happens while a charge is open, its own refund is made in full at most.
     pub(crate) const SUM: u64 = (1 << 60) - 1;
 
     /// Returns the instant at which, right after the charge, the bucket is full again or the next
