@@ -565,7 +565,13 @@ where
             *look = match (late, self.role(&ask)) {
                 (Some((_, decision)), _) => *decision,
                 (None, Role::DryRun) => look.as_dry_run(),
-                // The request itself is in flight.
+                (None, Role::Acquire) if look.is_in_flight() => {
+                    // What the request itself holds is free again with its answer.
+                    let free = look.remaining().unwrap_or(0);
+                    let free = free.saturating_add(ask.cost().get());
+                    let free = free.min(look.limit().unwrap_or(free));
+                    look.with_remaining(free).for_cost(ask.cost())
+                }
                 (None, _) if look.is_in_flight() => *look,
                 (None, _) => ask.not_charged_by(look),
             };

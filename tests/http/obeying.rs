@@ -1,7 +1,7 @@
 //! A client that waits for `Retry-After`, and sends its request again, is admitted, whatever the
 //! limits of a layer are and however they are charged. Without one, no wait helps.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{cell::Cell, convert::Infallible, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use http::{Request, Response};
@@ -9,7 +9,7 @@ use support::Random;
 use tokio::sync::Semaphore;
 use tollgate::{
     AnyRule, BoxLimit, Cost, FixedWindow, Limit, Outcome, Policy,
-    key::{Global, Key},
+    key::{Global, Key, from_fn},
     prelude::*,
     time::ManualClock,
 };
@@ -181,9 +181,20 @@ async fn a_client_that_is_refused_after_its_handler_waits_for_all_limits() {
     for seed in 0..support::cases(200).max(60) {
         let (mut random, clock) = (Random::new(seed), ManualClock::default());
         clock.advance(Duration::from_secs(1_800_000_000));
-        let (limits, texts): (Vec<_>, Vec<_>) = (0..2 + random.below(2) as usize)
+        let (mut limits, mut texts): (Vec<_>, Vec<_>) = (0..2 + random.below(2) as usize)
             .map(|number| limit(&mut random, number))
             .unzip();
+        if random.below(2) == 0 {
+            // Each request holds the one unit of a key of its own.
+            let text = "in-flight 1 retry-after=5h";
+            let limit = Limit::new(text.parse::<AnyRule>().unwrap())
+                .key(from_fn(|request: &Request<String>| {
+                    Some(request.body().clone())
+                }))
+                .named("own");
+            limits.push(limit.boxed());
+            texts.push(text.to_owned());
+        }
         let enforced = texts.iter().filter(|text| !text.contains(" dry")).count();
         let layer = RateLimitLayer::list(limits)
             .unwrap()
@@ -197,7 +208,13 @@ async fn a_client_that_is_refused_after_its_handler_waits_for_all_limits() {
                 Ok::<_, Infallible>(Response::new(String::new()))
             }
         }));
-        let send = || service.clone().oneshot(Request::new(String::new()));
+        let sent = Cell::new(0_u32);
+        let send = || {
+            sent.set(sent.get() + 1);
+            service
+                .clone()
+                .oneshot(Request::new(sent.get().to_string()))
+        };
         for _ in 0..5 {
             let mut calls: Vec<_> = (0..1 + random.below(120))
                 .map(|_| Box::pin(send()))
@@ -221,6 +238,7 @@ async fn a_client_that_is_refused_after_its_handler_waits_for_all_limits() {
                 if let Some(wait) = one.headers().get("retry-after") {
                     waits += 1;
                     let wait = wait.to_str().unwrap().parse().unwrap();
+                    assert!(wait <= LONGEST, "seed {seed}: {wait} s of {texts:?}");
                     clock.advance(Duration::from_secs(wait));
                     let again = send().await.unwrap();
                     assert_eq!(
