@@ -8,7 +8,8 @@
 //! A handle is erased from the types of its layer, so that handlers can name it. It points to the
 //! layer's settings, which are shared anyway, and finds the limit's rule by policy. So a handle is
 //! one allocation, its box in the request's extensions, and one more for a rule that was selected
-//! for the request; what the layer keeps until the response is another.
+//! for the request; what the layer keeps until the response is another. The first clone of a handle
+//! allocates the count of bodies that all clones share.
 
 use std::{
     any::Any,
@@ -215,6 +216,8 @@ pub struct ChargeHandle {
     settled: Taken,
     /// The count of the bodies that settle the charge, shared by clones; allocated with the first.
     of_bodies: OnceLock<Arc<OnceLock<Usage>>>,
+    /// Set if a layer counts the body that responds to the request with this handle.
+    is_counted: bool,
     /// The handle of another limit of the request.
     next: Option<Box<Self>>,
     /// The handle of a candidate for the limit's rule, which is settled to the same units.
@@ -229,6 +232,7 @@ impl ChargeHandle {
             charge,
             settled: Taken::default(),
             of_bodies: OnceLock::new(),
+            is_counted: false,
             next: None,
             candidate: None,
         }
@@ -302,6 +306,20 @@ impl ChargeHandle {
             taken.add_candidate(own(candidate));
         }
         Ok(Usage::new(taken))
+    }
+
+    /// Marks the handle of which `clone` is a clone: a layer counts the body that responds to the
+    /// request. Returns `false` if an outer layer does so already.
+    pub(crate) fn begin_count(&mut self, clone: &Self) -> bool {
+        let mut next = Some(self);
+        while let Some(handle) = next {
+            let shared = handle.of_bodies.get().zip(clone.of_bodies.get());
+            if shared.is_some_and(|(a, b)| Arc::ptr_eq(a, b)) {
+                return !std::mem::replace(&mut handle.is_counted, true);
+            }
+            next = handle.next.as_deref_mut();
+        }
+        false
     }
 
     /// Returns the count of all bodies that respond to clones of the request: a layer that tries it
@@ -418,6 +436,7 @@ impl Clone for ChargeHandle {
             charge: self.charge.duplicate(),
             settled: self.settled.clone(),
             of_bodies: Arc::clone(self.of_bodies.get_or_init(Arc::default)).into(),
+            is_counted: self.is_counted,
             next: self.next.clone(),
             candidate: self.candidate.clone(),
         }

@@ -19,8 +19,8 @@ use crate::{
     permit::Permit,
 };
 
-/// Settles the charge of each request to the length of its response's body, once the body has
-/// ended.
+/// Settles the charge of each request to the length of its response's body, once the body has ended
+/// and the request is dropped.
 ///
 /// Put it *below* a limit with [`charge_handle`](crate::Limit::charge_handle), which reserves the
 /// cost: the body settles it to the bytes or frames that were sent. A body that is dropped in the
@@ -29,7 +29,8 @@ use crate::{
 /// does not fulfil the condition of the limit.
 ///
 /// A layer between the limit and this one may send clones of a request, to try it again: then the
-/// charge is settled to the sum of all their bodies, once these and the clones are dropped.
+/// charge is settled to the sum of all their bodies, once these and the clones are dropped. Of
+/// several such layers for one charge, the outermost settles it.
 ///
 /// If several limits hand over their charges, [`of`](Self::of) selects one. Without it all of them
 /// keep the reserved cost, which is logged once (feature `tracing`).
@@ -144,7 +145,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, req: Request<BIn>) -> Self::Future {
+    fn call(&mut self, mut req: Request<BIn>) -> Self::Future {
         let settles = self.settings.unit != MeteredUnit::Counted;
         let handle = req.extensions().get::<ChargeHandle>();
         let handle = handle
@@ -165,6 +166,10 @@ where
                     None
                 }
             });
+        let handle = handle.filter(|clone| {
+            let own = req.extensions_mut().get_mut::<ChargeHandle>();
+            own.is_some_and(|own| own.begin_count(clone))
+        });
         let permit = Permit::of(req.extensions());
         SettleByBodyFuture {
             future: self.inner.call(req),

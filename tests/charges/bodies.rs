@@ -256,6 +256,35 @@ async fn a_request_that_is_tried_again_is_charged_its_bodies_wherever_that_is_do
 }
 
 #[tokio::test]
+async fn of_several_layers_the_outermost_settles_a_charge_wherever_requests_are_tried_again() {
+    let (bytes, frames) = (SettleByBody::bytes(), SettleByBody::frames());
+    for (outer, inner, units, read) in [
+        (bytes.clone(), bytes.clone(), 12, 4),
+        (bytes.clone(), bytes.clone().of("default"), 12, 4),
+        (bytes.clone(), frames.clone(), 12, 4),
+        (frames, bytes, 3, 1),
+    ] {
+        for place in 0..3 {
+            let store = Local::new();
+            let limit = RateLimitLayer::new(rule())
+                .store(store.clone())
+                .respond(Http::empty())
+                .cost(cost(100))
+                .charge_handle();
+            let service = service_fn(second_time());
+            let again = RetryLayer::new(Again { frames: 1 });
+            let got = match place {
+                0 => got(limit.layer(again.layer(outer.layer(inner.layer(service))))).await,
+                1 => got(limit.layer(outer.layer(again.layer(inner.layer(service))))).await,
+                _ => got(limit.layer(outer.layer(inner.layer(again.layer(service))))).await,
+            };
+            let all = if place == 0 { units + read } else { units };
+            assert_eq!((got, charged(&store)), (12, all), "{place}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_response_without_a_charge_gives_it_back_although_a_body_was_counted_before() {
     let store = Local::new();
     let limit = RateLimitLayer::new(rule())
