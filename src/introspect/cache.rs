@@ -78,8 +78,8 @@ pub(super) struct TokenCache {
     active: Cache<TokenDigest, CachedToken>,
     inactive: Cache<TokenDigest, CachedToken>,
     in_flight: Mutex<LookUpsInFlight>,
-    /// Set if the last renewal of an active token failed by an outage, which nobody can feign who has
-    /// no such token.
+    /// Set if the last renewal of an active token failed by an outage, which nobody can feign who
+    /// has no such token.
     renewals_fail: AtomicBool,
     /// Limits the rate of look-ups of tokens that are not cached as active.
     unknown: Pacer<TokenBucket>,

@@ -112,7 +112,8 @@ impl Error for InvalidAnswer {}
 
 /// The claims of an active token: the part of the response of RFC 7662 §2.2 that a limit needs.
 ///
-/// All texts together may have up to 4096 bytes; an answer with more counts as an [`InvalidAnswer`].
+/// All texts together may have up to 4096 bytes; an answer with more counts as an
+/// [`InvalidAnswer`].
 ///
 /// `Debug` hides the subject and the client.
 ///

@@ -159,8 +159,9 @@ fn after_scheme(credentials: &[u8]) -> Option<&[u8]> {
 /// All `Cookie` lines are read: HTTP/2 may send one for each cookie (RFC 9113 §8.2.3). Blanks
 /// around name and value, and quotes around the value, are ignored, and percent-escapes in both are
 /// decoded, because many servers read cookies so: otherwise a client could spell one session in
-/// many ways, each with a budget of its own. Escapes in the configured name are decoded, too. An empty value counts as missing. **A cookie that is
-/// there twice with different values counts as missing too**: the service might read the other one.
+/// many ways, each with a budget of its own. Escapes in the configured name are decoded, too. An
+/// empty value counts as missing. **A cookie that is there twice with different values counts as
+/// missing too**: the service might read the other one.
 ///
 /// A client may send any value. Limit by a cookie that an outer layer checks, or limit by address
 /// as well.
