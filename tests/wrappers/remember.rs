@@ -289,6 +289,28 @@ async fn a_dropped_settlement_forgets_its_key() {
     }
 }
 
+/// A layer drops its settlements, and calls may be refused before the store has made them.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_settlement_forgets_its_key_when_it_is_made() {
+    for is_reset in [false, true] {
+        let Set { remote, store, .. } = set();
+        let asked = Asked::of(TokenBucket::per_minute(1));
+        let first = asked.acquire(&store, "a", 1).await.unwrap();
+        remote.plan([Fault::Slow(seconds(1))]);
+        if is_reset {
+            let key = Key::from("a");
+            drop(Store::<TokenBucket>::reset(&store, &asked.policy, &key));
+        } else {
+            drop(store.settle(vec![asked.settlement("a", &first, 0)]));
+        }
+        assert!(!asked.acquire(&store, "a", 1).await.unwrap().is_admitted());
+        assert_eq!(store.len(), 1);
+        tokio::time::sleep(seconds(2)).await;
+        assert_eq!(store.len(), 0);
+        assert!(asked.acquire(&store, "a", 1).await.unwrap().is_admitted());
+    }
+}
+
 /// A refusal in flight while its key was forgotten is outdated.
 #[tokio::test]
 async fn a_refusal_from_before_a_settlement_is_not_remembered_after_it() {

@@ -14,7 +14,7 @@ use self::{
 use super::{
     LeaseConfig, LeaseStats,
     nodes::Nodes,
-    shared::{Clocked, Shared, then, wrapper},
+    shared::{Clocked, Shared, wrapper},
     tasks::sweep,
 };
 use crate::{
@@ -26,6 +26,7 @@ use crate::{
         Ask, Backend, BoxFuture, Check, Decisions, FleetStore, Settlement, Store, StoreError,
         boxed::boxed,
         delegate,
+        engine::forget_changed,
         wrappers::blocks::{Unblocked, no_blocks_inside},
     },
     time::{Clock, LeaseClock},
@@ -366,7 +367,6 @@ where
             let Some(settlement) = settlement else {
                 continue;
             };
-            inner.keys.forget_answers(policy, &settlement.key);
             match LeasedRule::new(rule, &inner.config) {
                 Ok(rule) => in_store.push((self.in_store(settlement, &rule), rule.tightened)),
                 Err(error) => return Check::Ready(Err(StoreError::unsupported(error))),
@@ -377,15 +377,8 @@ where
         if in_store.is_empty() {
             return Check::Ready(Ok(()));
         }
-        // What was asked for meanwhile may be of the time before.
         let owner = |(of, _): &(Settlement<'_, Rule>, Rule)| (of.policy.clone(), of.key);
         let owners: Vec<_> = in_store.iter().map(owner).collect();
-        let again = Arc::clone(inner);
-        let again = OnDrop(move || {
-            for (policy, key) in &owners {
-                again.keys.forget_answers(policy, key);
-            }
-        });
         let (settlements, tightened): (Vec<_>, Vec<_>) = in_store.into_iter().unzip();
         let settlements = settlements
             .into_iter()
@@ -395,25 +388,20 @@ where
                 ..settlement
             })
             .collect();
-        then(inner.store.settle(settlements), move |done| {
-            drop(again);
-            done
+        let inner = Arc::clone(inner);
+        forget_changed(self.inner.store.settle(settlements), move || {
+            for (policy, key) in &owners {
+                inner.keys.forget_answers(policy, key);
+            }
         })
     }
 
     /// Drops the leases of this node, too. Other nodes may still spend theirs.
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        let inner = &self.inner;
-        inner.keys.drop_leases(policy, key, inner.now());
-        // What was asked for meanwhile may be of the time before.
-        let (again, owner) = (Arc::clone(inner), (policy.clone(), *key));
-        let again = OnDrop(move || {
+        let (inner, owner) = (Arc::clone(&self.inner), (policy.clone(), *key));
+        forget_changed(self.inner.store.reset(policy, key), move || {
             let (policy, key) = &owner;
-            again.keys.drop_leases(policy, key, again.now());
-        });
-        then(inner.store.reset(policy, key), move |done| {
-            drop(again);
-            done
+            inner.keys.drop_leases(policy, key, inner.now());
         })
     }
 
@@ -427,16 +415,6 @@ where
 
     fn fleet(&self) -> Option<&dyn FleetStore<Rule, Error = Self::Error>> {
         Some(self)
-    }
-}
-
-/// Does something when the store has changed a key, at the latest when nobody waits for that any
-/// more.
-struct OnDrop<F: Fn()>(F);
-
-impl<F: Fn()> Drop for OnDrop<F> {
-    fn drop(&mut self) {
-        (self.0)();
     }
 }
 

@@ -17,7 +17,7 @@ use self::{
 use super::{
     SyncConfig, SyncStats,
     nodes::Nodes,
-    shared::{Shared, then, wrapper},
+    shared::{Shared, wrapper},
 };
 use crate::{
     algorithm::Syncable,
@@ -28,6 +28,7 @@ use crate::{
         StoreError,
         boxed::boxed,
         delegate,
+        engine::forget_changed,
         wrappers::blocks::{Unblocked, no_blocks_inside},
     },
     time::{Clock, SystemClock},
@@ -343,11 +344,10 @@ where
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
         let inner = &self.inner;
         inner.keys.drop_key(policy, key);
-        let (again, policy, key) = (Arc::clone(inner), policy.clone(), *key);
-        then(inner.store.reset(&policy, &key), move |done| {
-            // What was asked for meanwhile may be of the time before.
-            again.keys.outdate(&policy, &key);
-            done
+        let (again, owner) = (Arc::clone(inner), (policy.clone(), *key));
+        forget_changed(inner.store.reset(policy, key), move || {
+            let (policy, key) = &owner;
+            again.keys.outdate(policy, key);
         })
     }
 

@@ -5,7 +5,7 @@
 //! | `all_or_nothing` | the rule for several asks at once: all of them spend, or none |
 //! | `held` | answers about calls in flight, whose callers may be gone |
 //! | `queue` | calls that wait while a batch is in flight, and the turns of the workers that send batches |
-//! | `refusals` | the cache of refusals |
+//! | `refusals` | the cache of refusals, and when to forget what is known of a key |
 //! | `steps` | operations of several calls, one after the other |
 //! | `task` | tasks that outlive their callers, attempts that callers share, such as to connect, and concurrent operations |
 //! | `unsettled` | the count of settlements that failed |
@@ -28,7 +28,6 @@ mod steps;
 mod task;
 mod unsettled;
 
-pub(crate) use self::held::give_back;
 #[cfg(feature = "redis")]
 pub(super) use self::queue::Bypass;
 pub(crate) use self::steps::{Progress, Steps, StepsFuture, run};
@@ -48,3 +47,4 @@ pub(super) use self::{
     refusals::{Lookup, RefusalCache, RefusalEntry},
     unsettled::{SettlementGuard, Unsettled},
 };
+pub(crate) use self::{held::give_back, refusals::forget_changed};

@@ -13,7 +13,15 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use foldhash::quality::RandomState;
 
-use crate::{decision::Cost, locks, stats::Counter, time::Timestamp};
+#[cfg(feature = "tokio")]
+use super::detach_on_drop;
+use crate::{
+    decision::Cost,
+    locks,
+    stats::Counter,
+    store::{BoxFuture, Check},
+    time::Timestamp,
+};
 
 /// Entries per set.
 const WAYS: usize = 8;
@@ -229,6 +237,42 @@ impl<K, R> SetEntries<K, R> {
             (self.hashes[index] == hash && is_key(&entry.key)).then_some(index)
         };
         self.list.iter().enumerate().find_map(matching)
+    }
+}
+
+/// Has `forget` drop what is known of keys that a store changes: once the change is under way, and
+/// once it is made, as answers in between may be older than it.
+///
+/// The change does not end with the future, because remote stores make it in a task. Where there is
+/// a runtime of tokio, a future that is dropped, as layers do, goes on in a task, too.
+pub(crate) fn forget_changed<F>(
+    change: Check<F>,
+    forget: impl Fn() + Send + 'static,
+) -> Check<BoxFuture<F::Output>>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    forget();
+    let change = match change {
+        Check::Ready(done) => return Check::Ready(done),
+        Check::Pending(change) => change,
+    };
+    let forget = OnDrop(forget);
+    let work = async move {
+        let _forget = forget;
+        change.await
+    };
+    #[cfg(feature = "tokio")]
+    let work = detach_on_drop(work).begun();
+    Check::Pending(Box::pin(work))
+}
+
+/// Does something at the end of a scope, also if that is a panic or a future that is dropped.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }
 

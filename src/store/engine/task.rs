@@ -61,7 +61,8 @@ pub(in crate::store) fn spawn_detached<T: Send + 'static>(
 pub struct DetachOnDrop<T: Send + 'static> {
     work: Option<BoxFuture<T>>,
     is_attached: bool,
-    /// The runtime of the first poll; `None` before it, as nothing was done then.
+    /// The runtime of the first poll; `None` before it, as nothing was done then, unless the work
+    /// has [begun](Self::begun).
     runtime: Option<Handle>,
 }
 
@@ -80,6 +81,12 @@ impl<T: Send + 'static> DetachOnDrop<T> {
     /// Lets the work end with its call after all: it changes nothing.
     pub(in crate::store) fn attached(mut self) -> Self {
         self.is_attached = true;
+        self
+    }
+
+    /// Lets the work go on also if it is dropped before its first poll: a part of it was done.
+    pub(in crate::store) fn begun(mut self) -> Self {
+        self.runtime = Handle::try_current().ok();
         self
     }
 }

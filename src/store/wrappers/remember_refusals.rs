@@ -2,7 +2,7 @@
 
 use std::{hash::BuildHasher, sync::Arc, time::Duration};
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::{
     algorithm::{Algorithm, packed::InMemory},
@@ -10,8 +10,9 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
-        Ask, Backend, Check, Decisions, FleetStore, Settlement, Store, Then, ThenFuture, delegate,
-        engine::{Lookup, RefusalCache, RefusalEntry},
+        Ask, Backend, BoxFuture, Check, Decisions, FleetStore, Settlement, Store, Then, ThenFuture,
+        delegate,
+        engine::{Lookup, RefusalCache, RefusalEntry, forget_changed},
     },
     time::{Clock, SystemClock, Timestamp},
 };
@@ -51,10 +52,10 @@ use crate::{
 ///
 /// # Staleness
 ///
-/// `settle` and `reset` through this store and its clones remove the refusals of their keys. A
-/// refund or reset on another node, or one whose future was dropped before the store answered,
-/// takes effect when the refusal ends. A blocked key asks the store again as often as a call that
-/// can never pass, once a second by default, because `unblock` may come from anywhere.
+/// `settle` and `reset` through this store and its clones remove the refusals of their keys, also if
+/// their futures are dropped within a runtime of tokio. A refund or reset on another node takes
+/// effect when the refusal ends. A blocked key asks the store again as often as a call that can
+/// never pass, once a second by default, because `unblock` may come from anywhere.
 ///
 /// # Contents
 ///
@@ -168,7 +169,7 @@ where
     C: Clock + Clone,
 {
     type Answer = ThenFuture<S::Answer, Option<PendingAsk<Rule, C>>>;
-    type Done = ThenFuture<S::Done, ForgetOnDrop<Rule>>;
+    type Done = BoxFuture<Result<(), S::Error>>;
 
     fn acquire(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
         let [ask] = asks else {
@@ -228,13 +229,13 @@ where
 
     fn settle(&self, settlements: Vec<Settlement<'_, Rule>>) -> Check<Self::Done> {
         let hashed = |of: &Settlement<'_, Rule>| hash(&self.cache, of.policy, &of.key);
-        let forget = ForgetOnDrop::new(&self.cache, settlements.iter().map(hashed));
-        self.store.settle(settlements).then(forget)
+        let hashes = settlements.iter().map(hashed).collect();
+        forget_changed(self.store.settle(settlements), forget(&self.cache, hashes))
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
-        let forget = ForgetOnDrop::new(&self.cache, [hash(&self.cache, policy, key)]);
-        self.store.reset(policy, key).then(forget)
+        let hashes = smallvec![hash(&self.cache, policy, key)];
+        forget_changed(self.store.reset(policy, key), forget(&self.cache, hashes))
     }
 
     delegate!(Store<Rule>, self => self.store; renew, fits);
@@ -331,45 +332,17 @@ impl<Rule, C: Clock, E> Then<Result<Decisions, E>> for Option<PendingAsk<Rule, C
     }
 }
 
-/// Removes the entries of some keys from the cache, at the latest when it is dropped.
-pub struct ForgetOnDrop<Rule> {
-    cache: Arc<Refusals<Rule>>,
-    hashes: SmallVec<[u64; 1]>,
-}
-
-impl_debug!(ForgetOnDrop<Rule>);
-
-impl<Rule> ForgetOnDrop<Rule> {
-    fn new(cache: &Arc<Refusals<Rule>>, hashes: impl IntoIterator<Item = u64>) -> Self {
-        Self {
-            cache: Arc::clone(cache),
-            hashes: hashes.into_iter().collect(),
-        }
-    }
-}
-
-impl<T, Rule> Then<T> for ForgetOnDrop<Rule> {
-    type Output = T;
-
-    fn then(&mut self, done: T) -> T {
-        for hash in self.hashes.drain(..) {
-            self.cache.forget(hash);
-        }
-        done
-    }
-}
-
-impl<Rule> Drop for ForgetOnDrop<Rule> {
-    fn drop(&mut self) {
-        self.then(());
-    }
-}
-
 /// The cache of a store: entries of policies and keys.
 type Refusals<Rule> = RefusalCache<(Policy, Key), CachedRefusal<Rule>>;
 
 fn hash<Rule>(cache: &Refusals<Rule>, policy: &Policy, key: &Key) -> u64 {
     cache.hasher().hash_one((policy.digest(), key))
+}
+
+/// Returns a function that removes the entries of some keys from the cache.
+fn forget<Rule>(cache: &Arc<Refusals<Rule>>, hashes: SmallVec<[u64; 1]>) -> impl Fn() + use<Rule> {
+    let cache = Arc::clone(cache);
+    move || hashes.iter().for_each(|hash| cache.forget(*hash))
 }
 
 /// A refusal of the store, and the local time at which it was received.

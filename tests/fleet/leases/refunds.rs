@@ -276,6 +276,45 @@ async fn a_refusal_of_before_a_change_refuses_no_later_call() {
     }
 }
 
+/// A layer drops its settlements, and the store makes them later. A refusal of the time in between
+/// refuses no call after it.
+#[tokio::test]
+async fn a_refusal_of_before_a_dropped_settlement_refuses_no_later_call() {
+    let (policy, rule) = (Policy::new("api"), FixedWindow::new(Quota::per_day(100)));
+    let ask = || [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+    let refund = |charge| {
+        let refund = Settlement::new(&policy, &rule, "alice".into(), charge, 0);
+        vec![refund.unwrap()]
+    };
+    let clock = ManualClock::default();
+    clock.advance(Duration::from_secs(1_000_000));
+    let server = Transactional::with_clock(MapStore::default(), clock.clone());
+    let faulty = Faulty::new(server.clone());
+    let faults = faulty.faults();
+    let node = faulty.leased(held_for_a_second().clock(clock.clone()));
+    let mut charges = Vec::new();
+    for _ in 0..100 {
+        let mut decision = server.acquire(&ask()).await.unwrap().as_slice()[0];
+        charges.extend(decision.take_charge());
+    }
+    faults.script([Some(Fault::Held)]);
+    drop(node.settle(refund(charges.pop().unwrap())));
+    // As if the store had not yet made it.
+    assert!(server.acquire(&ask()).await.unwrap().is_admitted());
+    for _ in 0..3 {
+        assert!(!node.acquire(&ask()).await.unwrap().is_admitted());
+    }
+    let asked = faults.counts().passed;
+    assert!(!node.acquire(&ask()).await.unwrap().is_admitted());
+    assert_eq!(faults.counts().passed, asked, "it is known");
+    server.settle(refund(charges.pop().unwrap())).await.unwrap();
+    faults.release();
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
+    }
+    assert!(node.acquire(&ask()).await.unwrap().is_admitted());
+}
+
 /// The clock of a node may count from its start, and that of the store from 1970.
 #[tokio::test]
 async fn charges_above_the_estimate_reach_a_store_with_another_clock() {
