@@ -228,7 +228,7 @@ impl LeaseState {
                 (Some(wait), _) => decision.with_retry_after(Some(wait)),
                 (None, Some(_)) if granted > 0 => {
                     let position = answer.slice(granted, request).take(granted).by_store();
-                    parts(0, position).admission(request.cost)
+                    decision.with_position(position)
                 }
                 (None, _) => decision,
             };

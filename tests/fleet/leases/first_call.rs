@@ -13,7 +13,7 @@ use tollgate::{
     time::ManualClock,
 };
 
-use crate::leases::map_store::MapStore;
+use crate::leases::{map_store::MapStore, shared::node};
 
 const HOLD: Duration = Duration::from_millis(100);
 
@@ -133,4 +133,21 @@ async fn a_key_that_is_called_once_in_a_hold_keeps_nothing() {
     let stats = node.stats();
     assert_eq!([stats.keys, stats.over_capacity], [0, 0], "{stats:?}");
     assert_eq!([stats.asked, stats.spent], [10_000, 10_000], "{stats:?}");
+}
+
+/// The numbers of a call that the store decides are those of the store, also above the burst.
+#[tokio::test]
+async fn a_first_call_has_the_numbers_of_the_store() {
+    let policy = Policy::new("api");
+    let bucket = TokenBucket::per_second(10).burst(100);
+    for rule in [bucket, bucket.initial(50), bucket.initial(500)] {
+        let config = LeaseConfig::new().duration(HOLD).nodes(1);
+        let clock = ManualClock::default();
+        let leased = node(&MapStore::default(), &clock, config);
+        let ask = Ask::new(&policy, &rule, "alice".into(), Cost::ONE);
+        let first = leased.acquire(&[ask]).await.unwrap();
+        let look = leased.look(&[ask]).await.unwrap();
+        let [first, look] = [first, look].map(|decisions| decisions.as_slice()[0].remaining());
+        assert_eq!(first, look, "{rule}");
+    }
 }
