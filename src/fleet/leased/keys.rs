@@ -249,25 +249,24 @@ impl<Rule: Leasable> Leases<Rule> {
         }
     }
 
-    /// Has the calls of a key wait no longer for the request that is under way, unless its answer
-    /// has come meanwhile: one of them asks again. Returns the answer.
+    /// Lets one of the calls of a key ask that wait for the request that is under way, unless its
+    /// answer has come meanwhile. Returns `true` if it has.
     pub(super) fn overdue(
         &self,
         ask: &Ask<'_, Rule>,
         answered: &mut Answered,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let fingerprint = self.fingerprint(ask.policy(), ask.key());
         // Answers are sent behind this lock.
         let mut shard = self.table.shard(fingerprint);
         if let Ok(answer) = answered.try_recv() {
-            return answer;
+            return answer.map(|()| true);
         }
         shard.recent_calls.ended(fingerprint);
         if let Some((lease, ..)) = shard.find(fingerprint, ask.rule()) {
             lease.state.overdue();
-            lease.wake(&Ok(()));
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Gives back the last units of a charge to the leases of this node, which may begin by that.

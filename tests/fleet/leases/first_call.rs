@@ -120,6 +120,39 @@ async fn a_call_that_is_not_polled_holds_up_no_other() {
     }
 }
 
+/// A store that takes two seconds is asked by few of the calls of a key that wait for it, and they
+/// all end.
+#[tokio::test(start_paused = true)]
+async fn a_slow_store_is_not_asked_by_all_calls_that_wait() {
+    let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(100_000));
+    let ask = || [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+    let server = Transactional::with_clock(MapStore::default(), ManualClock::default());
+    let faulty = Faulty::new(server);
+    let faults = faulty.faults();
+    faults.always(Fault::Held);
+    let release = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        // The first answers lead to further requests.
+        for _ in 0..100 {
+            faults.release();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let node = faulty.leased(
+        LeaseConfig::new()
+            .duration(HOLD)
+            .clock(ManualClock::default()),
+    );
+    let calls = (0..1000).map(|_| node.acquire(&ask()).into_future());
+    let calls = futures_util::future::join_all(calls);
+    let ((), decisions) = tokio::join!(release, calls);
+    for decision in decisions {
+        assert!(decision.unwrap().is_admitted());
+    }
+    let asked = faults.counts().held;
+    assert!(asked <= 8, "{asked} requests");
+}
+
 #[tokio::test]
 async fn a_key_that_is_called_once_in_a_hold_keeps_nothing() {
     let (clock, states) = (ManualClock::default(), MapStore::default());
