@@ -37,6 +37,8 @@ pub(crate) struct LeaseState {
     grants: Grants,
     demand: Demand,
     known: Option<LastAnswer>,
+    /// `true` if the key has not changed otherwise since `known`, so that calls are refused by it.
+    is_current: bool,
     /// Until then the store is not asked for more: it had less than was asked for.
     pause: Timestamp,
     /// The request to the store that has no answer, for which other calls wait.
@@ -261,9 +263,11 @@ impl LeaseState {
         let granted = decision.charge().map_or(0, |charge| charge.cost);
         self.ended(request);
         if answer.is_outdated {
+            // It refuses nothing, but its units have its numbers.
+            self.known = self.known.filter(|_| self.is_current).or(Some(known));
             return (known, granted);
         }
-        self.known = Some(known);
+        (self.known, self.is_current) = (Some(known), true);
         let wait = decision.retry_after().filter(|_| !decision.is_admitted());
         let refused = wait.map(|wait| (cost, now.saturating_add(wait)));
         self.refused = refused
@@ -350,9 +354,10 @@ impl LeaseState {
         units - left
     }
 
-    /// Forgets the answers of the store: the state of the key has changed otherwise.
+    /// Refuses no call by the answers of the store: the state of the key has changed otherwise.
+    /// Until the next one, their numbers are the best that are known.
     pub(crate) fn forget_answers(&mut self) {
-        self.known = None;
+        self.is_current = false;
         self.refused = None;
         self.pause = Timestamp::default();
     }
@@ -431,7 +436,7 @@ impl LeaseState {
         cost: u64,
         terms: &Terms,
     ) -> Option<(&LastAnswer, Option<Duration>)> {
-        let known = self.known.as_ref()?;
+        let known = self.known.as_ref().filter(|_| self.is_current)?;
         if cost > terms.capacity {
             return Some((known, None));
         }

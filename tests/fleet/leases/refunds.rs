@@ -315,6 +315,42 @@ async fn a_refusal_of_before_a_dropped_settlement_refuses_no_later_call() {
     assert!(node.acquire(&ask()).await.unwrap().is_admitted());
 }
 
+/// Units that were granted before a change, or while it was made, are spent with the numbers of
+/// their answer.
+#[tokio::test]
+async fn units_of_before_a_change_are_spent_with_numbers() {
+    let (policy, rule) = (Policy::new("api"), FixedWindow::new(Quota::per_day(100)));
+    let ask = || [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+    for is_under_way in [false, true] {
+        let clock = ManualClock::default();
+        clock.advance(Duration::from_secs(1_000_000));
+        let server = Transactional::with_clock(MapStore::default(), clock.clone());
+        let faulty = Faulty::new(server.clone());
+        let faults = faulty.faults();
+        let node = faulty.leased(held_for_a_second().clock(clock.clone()));
+        let mut other = server.acquire(&ask()).await.unwrap().as_slice()[0];
+        for _ in 0..2 {
+            assert!(node.acquire(&ask()).await.unwrap().is_admitted());
+        }
+        if is_under_way {
+            faults.script([Some(Fault::Held)]);
+        }
+        // Asks for two units.
+        let call = tokio::spawn(node.acquire(&ask()).into_future());
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        let refund = other.take_charge().unwrap();
+        let refund = Settlement::new(&policy, &rule, "alice".into(), refund, 0);
+        node.settle(vec![refund.unwrap()]).await.unwrap();
+        faults.release();
+        assert!(call.await.unwrap().unwrap().is_admitted());
+        let later = node.acquire(&ask()).await.unwrap().as_slice()[0];
+        assert!(later.is_admitted() && later.is_remaining_estimated());
+        assert_eq!(later.limit(), Some(100), "{is_under_way}: {later:?}");
+    }
+}
+
 /// The clock of a node may count from its start, and that of the store from 1970.
 #[tokio::test]
 async fn charges_above_the_estimate_reach_a_store_with_another_clock() {
