@@ -8,6 +8,7 @@ use tollgate::{
     AnyRule, Cost, Decision, Outcome, Policy, RateLimitLayer, Timestamp, TokenBucket,
     algorithm::Algorithm,
     key::{Global, Key},
+    respond::{Headers, Http},
     store::{
         LeaseConfig, Local, LocalBuilder, Store, StoreExt,
         driver::{Ask, Transactional},
@@ -74,6 +75,36 @@ async fn call(service: &Service) -> (StatusCode, Option<String>, Option<u64>, Op
         wait,
         decision,
     )
+}
+
+/// Clients sleep until the reset of one limit: until its quota is full, and not until its bucket is
+/// like an unused one, also if a node refuses by itself.
+#[tokio::test]
+async fn a_refusal_by_leases_reports_when_the_quota_is_full() {
+    let clock = ManualClock::default();
+    clock.advance(Duration::from_secs(1_000_000));
+    let rule: AnyRule = "token-bucket 100/1m initial=10".parse().unwrap();
+    let layer = RateLimitLayer::new(rule)
+        .key(Global)
+        .store(leased!(clock).fail_closed())
+        .respond(Http::new().headers(Headers::Draft06));
+    let inner =
+        service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+    let service = BoxCloneService::new(layer.layer(inner));
+    let mut resets = Vec::new();
+    for _ in 0..50 {
+        let response = service.clone().oneshot(Request::new(())).await.unwrap();
+        if response.status() == StatusCode::TOO_MANY_REQUESTS {
+            let reset = response.headers()["ratelimit-reset"].to_str().unwrap();
+            resets.push(reset.parse::<u64>().unwrap());
+        }
+    }
+    // The store runs a burst of 95.
+    assert_eq!(resets.len(), 40);
+    assert!(
+        resets.iter().all(|reset| (57..=60).contains(reset)),
+        "{resets:?}"
+    );
 }
 
 /// The store runs a stricter rule, and clients see the one that is written.

@@ -47,7 +47,14 @@ impl LastAnswer {
 
     /// Returns the parts of a decision at `now`, without a position; `left` units are on this side.
     #[inline]
-    pub(super) fn parts(&self, now: Timestamp, left: u64, terms: &Terms) -> DecisionParts {
+    pub(super) fn parts(
+        &self,
+        now: Timestamp,
+        left: u64,
+        full_at: FullAt,
+        terms: &Terms,
+    ) -> DecisionParts {
+        let reset_after = self.reset_at.nanos_since(now);
         let remaining = self.remaining.saturating_add(left).min(terms.capacity);
         let more_after = if remaining == terms.capacity {
             0
@@ -60,9 +67,33 @@ impl LastAnswer {
             limit: terms.limit,
             remaining,
             more_after,
-            reset_after: self.reset_at.nanos_since(now),
+            reset_after,
+            full_after: full_at.after(now).unwrap_or(reset_after),
             position: None,
         }
+    }
+}
+
+/// When a key has its full quota by the last answer, by the clock of this node; in seconds rounded
+/// up, as they fit beside the flags of a key. 0 if that is when it is equal to an unused one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FullAt(u32);
+
+impl FullAt {
+    pub(super) fn new(answer: &Decision, now: Timestamp) -> Self {
+        let wait = answer.full_after();
+        if wait >= answer.reset_after() {
+            return Self(0);
+        }
+        let at = now.saturating_add(wait).as_nanos().div_ceil(1_000_000_000);
+        Self(u32::try_from(at).unwrap_or(0))
+    }
+
+    /// Returns the wait in nanoseconds.
+    #[inline]
+    fn after(self, now: Timestamp) -> Option<u64> {
+        let at = u64::from(self.0) * 1_000_000_000;
+        (at > 0).then(|| at.saturating_sub(now.as_nanos()))
     }
 }
 
@@ -78,6 +109,7 @@ pub(crate) struct DecisionParts {
     /// In nanoseconds, as all waits here.
     pub(super) more_after: u64,
     pub(super) reset_after: u64,
+    pub(super) full_after: u64,
     /// That of the charge.
     pub(super) position: Option<Position>,
 }
@@ -109,9 +141,13 @@ impl DecisionParts {
             ],
             compute: &NUMBERS,
         };
-        Decision::new(verdict, self.at, cost.get())
+        let decision = Decision::new(verdict, self.at, cost.get())
             .with_rule_limit(self.limit)
-            .with_deferred(deferred)
+            .with_deferred(deferred);
+        match self.full_after < self.reset_after {
+            true => decision.with_full_after(Duration::from_nanos(self.full_after)),
+            false => decision,
+        }
     }
 }
 

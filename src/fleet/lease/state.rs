@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::{
     Terms,
-    answer::{DecisionParts, LastAnswer},
+    answer::{DecisionParts, FullAt, LastAnswer},
     grants::{GrantSlice, Grants},
 };
 use crate::{
@@ -39,6 +39,7 @@ pub(crate) struct LeaseState {
     known: Option<LastAnswer>,
     /// `true` if the key has not changed otherwise since `known`, so that calls are refused by it.
     is_current: bool,
+    full_at: FullAt,
     /// Until then the store is not asked for more: it had less than was asked for.
     pause: Timestamp,
     /// The request to the store that has no answer, for which other calls wait.
@@ -151,7 +152,7 @@ impl LeaseState {
             let parts = match &self.known {
                 Some(known) => DecisionParts {
                     position,
-                    ..known.parts(now, left, terms)
+                    ..known.parts(now, left, self.full_at, terms)
                 },
                 // The state of the key in the store is not known.
                 None => DecisionParts {
@@ -182,7 +183,7 @@ impl LeaseState {
     ) -> Step {
         if let Some((known, wait)) = self.refusal(now, cost.get(), terms) {
             counts.refused += 1;
-            let mut parts = known.parts(now, 0, terms);
+            let mut parts = known.parts(now, 0, self.full_at, terms);
             if wait.is_none() {
                 parts.limit = terms.limit_in_store();
             }
@@ -220,9 +221,10 @@ impl LeaseState {
             request.cost.get()
         };
         let (known, granted) = self.note(request, answer, (now, terms), draw);
+        let full_at = FullAt::new(&answer.decision, now);
         let parts = |left, position| DecisionParts {
             position: Some(position),
-            ..known.parts(now, left, terms)
+            ..known.parts(now, left, full_at, terms)
         };
         counts.granted += granted;
         counts.spent += granted.min(cost);
@@ -264,10 +266,13 @@ impl LeaseState {
         self.ended(request);
         if answer.is_outdated {
             // It refuses nothing, but its units have its numbers.
-            self.known = self.known.filter(|_| self.is_current).or(Some(known));
+            if !self.is_current {
+                (self.known, self.full_at) = (Some(known), FullAt::new(decision, now));
+            }
             return (known, granted);
         }
-        (self.known, self.is_current) = (Some(known), true);
+        (self.known, self.full_at) = (Some(known), FullAt::new(decision, now));
+        self.is_current = true;
         let wait = decision.retry_after().filter(|_| !decision.is_admitted());
         let refused = wait.map(|wait| (cost, now.saturating_add(wait)));
         self.refused = refused

@@ -194,7 +194,10 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> LeasedParts<S, Rule, C> 
                     self.keys
                         .refund(owner, charge.cost, charge.position, now, &self.config);
                     let remaining = decision.remaining().unwrap_or(0);
-                    *decision = decision.with_remaining(remaining.saturating_add(charge.cost));
+                    let full_after = decision.full_after();
+                    *decision = decision
+                        .with_remaining(remaining.saturating_add(charge.cost))
+                        .with_full_after(full_after);
                 }
             }
             LeasedAsk::Ask(asked) => self.keys.ended(asked, &Ok(())),
