@@ -308,6 +308,7 @@ where
                 let asks = OwnedAsks::new(asks);
                 Check::Pending(Box::pin(Arc::clone(inner).ask_store(asks, in_store)))
             }
+            Err(error) if error.is_unsupported() => Check::Ready(Err(error)),
             outcome => {
                 let asks = OwnedAsks::new(asks);
                 Check::Pending(Box::pin(Arc::clone(inner).decide(asks, outcome)))

@@ -195,6 +195,8 @@ impl<S: InnerStore<Rule>, Rule: Syncable, C: FleetClock> SyncedParts<S, Rule, C>
     /// # Errors
     ///
     /// Outside of a runtime of tokio, if there is no such task.
+    // Under the locks of shards: a runtime that has shut down drops the future at once, so what it
+    // captures must lock none.
     pub(super) fn serve(self: &Arc<Self>, schedule: &Arc<ShardSchedule>) -> Result<(), StoreError> {
         schedule
             .task

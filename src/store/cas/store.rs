@@ -297,6 +297,9 @@ where
     }
 
     fn look(&self, asks: &[Ask<'_, Rule>]) -> Check<Self::Answer> {
+        if let Err(error) = runtime() {
+            return Check::Ready(Err(error));
+        }
         let answers = asks.iter().map(|ask| {
             let key = key_name(&self.prefix, ask.policy(), ask.key());
             self.queue.ask(key, Work::Look(ask.own_rule()))
@@ -325,6 +328,9 @@ where
     }
 
     fn reset(&self, policy: &Policy, key: &Key) -> Check<Self::Done> {
+        if let Err(error) = runtime() {
+            return Check::Ready(Err(error));
+        }
         let key = key_name(&self.prefix, policy, key);
         let answer = self.queue.ask(key, Work::Reset);
         Check::Pending(Box::pin(async { receive(answer).await.map(drop) }))

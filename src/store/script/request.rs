@@ -164,7 +164,9 @@ impl<Rule: Scripted> ScriptCall<Rule> {
 
     /// Sends the result to the caller, if it still waits.
     pub(super) fn answer(self, decisions: Result<Decisions, StoreError>) {
-        let _ = self.reply.map(|reply| reply.send(decisions));
+        if let Some(reply) = self.reply {
+            let _ = reply.send(decisions);
+        }
     }
 }
 

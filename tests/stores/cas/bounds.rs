@@ -9,7 +9,7 @@ use tollgate::{
     backoff::Backoff,
     store::{
         FailureMode, Store, StoreError, StoreExt,
-        driver::{Ask, CasStore, CasStoreBuilder, Settlement},
+        driver::{Ask, CasStore, CasStoreBuilder, Check, Settlement},
     },
     time::ManualClock,
 };
@@ -266,9 +266,8 @@ fn a_runtime_that_shuts_down_does_not_block_another() {
     // Outside any runtime no task can do it.
     let (policy, rule) = (Policy::new("api"), TokenBucket::per_hour(4));
     let ask = [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
-    let answer = store.acquire(&ask);
-    assert!(matches!(
-        answer,
-        tollgate::store::driver::Check::Ready(Err(_))
-    ));
+    assert!(matches!(store.acquire(&ask), Check::Ready(Err(_))));
+    assert!(matches!(store.look(&ask), Check::Ready(Err(_))));
+    let reset = store.reset(&policy, &"alice".into());
+    assert!(matches!(reset, Check::Ready(Err(_))));
 }
