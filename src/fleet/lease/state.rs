@@ -65,8 +65,6 @@ enum Asking {
     /// That of a call that came before the key had leases.
     First,
     Later,
-    /// That of a call that has waited. A task sends it, so it needs no caller that polls it.
-    InTask,
 }
 
 impl Request {
@@ -163,11 +161,7 @@ impl LeaseState {
             };
             return Step::Admitted(parts, self.prefetch(now, left, (terms, link)));
         }
-        let asking = match is_again {
-            true => Asking::InTask,
-            false => Asking::Later,
-        };
-        self.lacking(now, cost, left, asking, terms, counts)
+        self.lacking(now, cost, left, terms, counts)
     }
 
     /// Decides a call for which there are too few units.
@@ -177,7 +171,6 @@ impl LeaseState {
         now: Timestamp,
         cost: Cost,
         left: u64,
-        asking: Asking,
         terms: &Terms,
         counts: &mut LeaseStats,
     ) -> Step {
@@ -192,7 +185,7 @@ impl LeaseState {
         if self.asking.is_some() {
             return Step::Wait;
         }
-        self.asking = Some(asking);
+        self.asking = Some(Asking::Later);
         let up_to = match now < self.pause {
             true => 0,
             false => self.wanted(now, terms).saturating_sub(left),
@@ -311,10 +304,9 @@ impl LeaseState {
         self.asking = self.asking.filter(|asking| request.asking != Some(*asking));
     }
 
-    /// Lets another call ask, unless a task has sent the request that is under way. The answer to
-    /// that may still come.
+    /// Has no call wait any longer for the request that is under way. Its answer may still come.
     pub(crate) fn overdue(&mut self) {
-        self.asking = self.asking.filter(|asking| *asking == Asking::InTask);
+        self.asking = None;
     }
 
     /// Takes back the last units of a charge, as far as they are valid. Returns how many nobody

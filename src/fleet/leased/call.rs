@@ -40,13 +40,15 @@ use crate::{
 /// The parts that the clones of the wrapper share.
 pub(super) type LeasedParts<S, Rule, C> = Shared<S, Leases<Rule>, LeaseConfig<C>>;
 
-/// The most times that a call waits for the answer of another one, before it asks the store by
-/// itself.
+/// The most answers of others that a call waits for, before it asks the store by itself.
 const MOST_WAITS: usize = 4;
-/// The wait after which a call asks from a task, for which the others then wait: the caller of the
-/// other call may have stopped polling it, so its answer may never be taken in. It is longer than
-/// usual deadlines of stores, so that a slow store is not asked more often.
+/// The longest of these waits. The caller of the other call may have stopped polling it, so its
+/// answer may never be taken in. It is longer than usual deadlines of stores, so that a slow store
+/// is not asked more often.
 const LONGEST_WAIT: Duration = Duration::from_millis(250);
+/// The waits without an answer that count as one with: of many calls that wait for a slow store, one
+/// asks again each time, and the others by themselves only after so many times.
+const UNANSWERED: usize = 16;
 
 /// One ask of a call.
 enum LeasedAsk<Rule> {
@@ -266,28 +268,26 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> Call<S, Rule, C> {
     /// Only a request for more than the call's own cost goes on then, because others wait for its
     /// answer.
     pub(super) async fn decide(mut self) -> Result<Decisions, StoreError> {
-        let (mut waits, mut has_waited) = (0, false);
+        let mut waits = 0;
         while !self.is_refused() {
             let is_waiting = |part: &LeasedAsk<Rule>| matches!(part, LeasedAsk::Wait(_));
             let Some(index) = self.parts.iter().position(is_waiting) else {
-                return self.ask_to_the_end(has_waited).await.map(Self::finish);
+                return self.ask_to_the_end().await.map(Self::finish);
             };
-            has_waited = true;
             self.let_others_ask()?;
-            let is_answered = self.wait(index, waits >= MOST_WAITS).await?;
-            waits += usize::from(is_answered);
+            let is_answered = self.wait(index, waits >= MOST_WAITS * UNANSWERED).await?;
+            waits += if is_answered { UNANSWERED } else { 1 };
         }
         self.refuse().await.map(Self::finish)
     }
 
     /// Asks the store for what is lacking. Then all asks are decided.
-    async fn ask_to_the_end(mut self, has_waited: bool) -> Result<Self, StoreError> {
+    async fn ask_to_the_end(mut self) -> Result<Self, StoreError> {
         self.ask_ahead();
-        // Calls may wait for the request of one that has waited, whatever becomes of its caller.
         let mut parts = self.parts.iter();
-        let in_task = has_waited
-            || parts.any(|part| matches!(part, LeasedAsk::Ask(asked) if !asked.request.is_exact()));
-        let Some(Ok(runtime)) = in_task.then(runtime) else {
+        let is_prefetch =
+            parts.any(|part| matches!(part, LeasedAsk::Ask(asked) if !asked.request.is_exact()));
+        let Some(Ok(runtime)) = is_prefetch.then(runtime) else {
             return self.ask().await;
         };
         let (reply, answer) = oneshot::channel();
@@ -320,37 +320,29 @@ impl<S: LateStore<Rule>, Rule: Leasable, C: FleetClock> Call<S, Rule, C> {
     /// Waits until another call has its answer, or for the longest wait, and tries again. Returns
     /// `true` if there was an answer.
     async fn wait(&mut self, index: usize, is_last: bool) -> Result<bool, StoreError> {
-        // Without a runtime there is no timer, and no task could ask.
-        if runtime().is_err() {
-            if let Some(ask) = self.asks.iter().nth(index) {
-                self.parts[index] = LeasedAsk::Ask(self.inner.beside(&ask)?);
-            }
-            return Ok(true);
-        }
-        let mut is_answered = true;
-        if let LeasedAsk::Wait(answered) = &mut self.parts[index] {
-            match timeout(LONGEST_WAIT, &mut *answered).await {
-                // A sender that is gone has forgotten the key.
-                Ok(answer) => answer.unwrap_or(Ok(()))?,
-                Err(_) => is_answered = false,
-            }
-        }
         let Some(ask) = self.asks.iter().nth(index) else {
             return Ok(true);
         };
-        if let LeasedAsk::Wait(answered) = &mut self.parts[index]
-            && !is_answered
-        {
-            is_answered = self.inner.keys.overdue(&ask, answered)?;
+        let mut is_answered = true;
+        if let LeasedAsk::Wait(answered) = &mut self.parts[index] {
+            // Without a runtime there is no timer.
+            let answer = match runtime() {
+                Ok(_) => timeout(LONGEST_WAIT, &mut *answered).await.ok(),
+                Err(_) => None,
+            };
+            is_answered = match answer {
+                Some(Ok(answer)) => answer.map(|()| true)?,
+                // The key was forgotten, or the request that it waited for.
+                Some(Err(_)) => false,
+                None => self.inner.keys.overdue(&ask, answered)?,
+            };
         }
         let tried = self
             .inner
             .try_one(&ask, true)
             .map_err(StoreError::unsupported)?;
         let part = match LeasedAsk::new(&ask, tried) {
-            LeasedAsk::Wait(_) if is_last && is_answered => {
-                LeasedAsk::Ask(self.inner.beside(&ask)?)
-            }
+            LeasedAsk::Wait(_) if is_last => LeasedAsk::Ask(self.inner.beside(&ask)?),
             part => part,
         };
         self.parts[index] = part;

@@ -15,6 +15,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::oneshot::error::TryRecvError;
+
 use super::lease::{KeyLeases, Lease, LeaseOutcome, LeaseRequest, LeasedRule, RecentCalls};
 use crate::{
     algorithm::{Leasable, StateKind, Validity},
@@ -249,22 +251,25 @@ impl<Rule: Leasable> Leases<Rule> {
         }
     }
 
-    /// Lets one of the calls of a key ask that wait for the request that is under way, unless its
-    /// answer has come meanwhile. Returns `true` if it has.
+    /// Has the calls of a key wait no longer for the request that is under way, unless its answer
+    /// has come meanwhile: one of them asks again. Returns `true` if the answer has come.
     pub(super) fn overdue(
         &self,
         ask: &Ask<'_, Rule>,
         answered: &mut Answered,
     ) -> Result<bool, StoreError> {
         let fingerprint = self.fingerprint(ask.policy(), ask.key());
-        // Answers are sent behind this lock.
+        // Answers are sent behind this lock, and others may have found the request overdue.
         let mut shard = self.table.shard(fingerprint);
-        if let Ok(answer) = answered.try_recv() {
-            return answer.map(|()| true);
+        match answered.try_recv() {
+            Ok(answer) => return answer.map(|()| true),
+            Err(TryRecvError::Closed) => return Ok(false),
+            Err(TryRecvError::Empty) => {}
         }
         shard.recent_calls.ended(fingerprint);
         if let Some((lease, ..)) = shard.find(fingerprint, ask.rule()) {
             lease.state.overdue();
+            lease.forget_waiting();
         }
         Ok(false)
     }

@@ -149,6 +149,13 @@ impl<Rule> Lease<Rule> {
             rest.waiting.wake(result);
         }
     }
+
+    /// Lets them go on without an answer.
+    pub(super) fn forget_waiting(&mut self) {
+        if let Some(rest) = &mut self.rest {
+            rest.waiting = Waiting::default();
+        }
+    }
 }
 
 /// The last call of keys without leases, so that a key takes memory for leases with its second call

@@ -150,7 +150,8 @@ async fn a_slow_store_is_not_asked_by_all_calls_that_wait() {
         assert!(decision.unwrap().is_admitted());
     }
     let asked = faults.counts().held;
-    assert!(asked <= 8, "{asked} requests");
+    // One more for each 250 ms, and those that the first answers lead to.
+    assert!(asked <= 16, "{asked} requests");
 }
 
 #[tokio::test]
