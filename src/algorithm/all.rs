@@ -275,10 +275,6 @@ impl Algorithm for All {
 }
 
 impl InWords<Box<[Option<AnyState>]>> for All {
-    fn fills_up_to(&self, cost: Cost, now: Timestamp) -> bool {
-        self.0.iter().all(|rule| rule.admits_once_full(cost, now))
-    }
-
     /// Packs two buckets as a pair does.
     fn write_words(&self, state: &<Self as Algorithm>::State, now: StoreTime) -> Option<TwoWords> {
         match (&*self.0, &**state) {
@@ -478,10 +474,6 @@ impl<A: Algorithm, B: Algorithm> Algorithm for (A, B) {
 }
 
 impl<A: Algorithm, B: Algorithm> InWords<(Option<A::State>, Option<B::State>)> for (A, B) {
-    fn fills_up_to(&self, cost: Cost, now: Timestamp) -> bool {
-        self.0.admits_once_full(cost, now) && self.1.admits_once_full(cost, now)
-    }
-
     /// Returns the packed state of each bucket, if both rules are buckets.
     fn write_words(&self, (a, b): &<Self as Algorithm>::State, now: StoreTime) -> Option<TwoWords> {
         pack_both((&self.0, a), (&self.1, b), now)

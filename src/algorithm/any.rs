@@ -281,10 +281,6 @@ impl Algorithm for AnyRule {
 }
 
 impl InWords<AnyState> for AnyRule {
-    fn fills_up_to(&self, cost: Cost, now: Timestamp) -> bool {
-        each!(self, rule => rule.admits_once_full(cost, now))
-    }
-
     fn write_words(&self, state: &AnyState, now: StoreTime) -> Option<TwoWords> {
         each!(self, rule => rule.to_two_words(Own::in_any(state)?, now))
     }

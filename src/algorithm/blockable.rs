@@ -190,11 +190,6 @@ impl<Rule: Algorithm> Algorithm for Blockable<Rule> {
 }
 
 impl<Rule: Algorithm> InWords<BlockableState<Rule::State>> for Blockable<Rule> {
-    fn fills_up_to(&self, cost: Cost, now: Timestamp) -> bool {
-        let rule = self.rule();
-        rule.is_some_and(|rule| rule.admits_once_full(cost, now))
-    }
-
     fn write_word(
         &self,
         state: &BlockableState<Rule::State>,

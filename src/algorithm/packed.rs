@@ -389,12 +389,6 @@ pub(super) trait InWords<S> {
         None
     }
 
-    /// See [`InMemory::admits_once_full`]. Costs that pass under a new key need not be told.
-    fn fills_up_to(&self, cost: Cost, now: Timestamp) -> bool {
-        let _ = (cost, now);
-        false
-    }
-
     /// See [`InMemory::to_two_words`].
     fn write_words(&self, state: &S, now: StoreTime) -> Option<TwoWords> {
         None
@@ -467,12 +461,9 @@ pub trait InMemory: Algorithm {
         }
     }
 
-    /// Returns `true` if a cost up to the limit passes once a charged key has its full quota, and
-    /// nobody has spent since: as under a new key, or because it fills up to more than that.
-    fn admits_once_full(&self, cost: Cost, now: Timestamp) -> bool {
-        let words = self.built_in().words;
-        words.is_some_and(|rule| rule.fills_up_to(cost, now))
-            || self.look(None, now).would_admit(cost)
+    /// Returns `true` for a token bucket.
+    fn is_bucket(&self) -> bool {
+        matches!(self.built_in().form, Form::Bucket(_))
     }
 
     /// Returns `true` for a token bucket that keeps some tokens free: calls under another rule may

@@ -204,12 +204,11 @@ impl<Rule: Algorithm> Ask<'_, Rule> {
     pub(crate) fn decided_by(&self, look: &Decision) -> Decision {
         let decision = look.for_cost(self.cost());
         let has_own_wait = self.cost() == Cost::ONE || look.is_undecided();
-        // Some rules hold the less the longer a key is idle: then no wait helps. A bucket that was
-        // charged fills up before it is like a new one, which may begin with less.
-        let helps = |rule: Rule| match look.full_after() < look.reset_after() {
-            true => rule.admits_once_full(self.cost(), look.at()),
-            false => rule.look(None, look.at()).would_admit(self.cost()),
-        };
+        // Some rules hold the less the longer a key is idle: then no wait helps. A bucket fills up,
+        // although a new key may begin with less; it begins to fill when it is charged.
+        let fills = |rule: &Rule| rule.is_bucket() && !look.reset_after().is_zero();
+        let helps =
+            |rule: Rule| fills(&rule) || rule.look(None, look.at()).would_admit(self.cost());
         match decision.is_admitted() || has_own_wait || helps(self.own_rule()) {
             true => decision,
             false => decision.with_retry_after(None),

@@ -357,11 +357,6 @@ impl Algorithm for TokenBucket {
 }
 
 impl InWords<TokenBucketState> for TokenBucket {
-    /// Also one whose new keys begin with less.
-    fn fills_up_to(&self, _: Cost, _: Timestamp) -> bool {
-        true
-    }
-
     fn write_word(&self, state: &TokenBucketState, now: StoreTime) -> Option<PackedState> {
         match state.refunded.is_none() {
             true => self.pack_level(&state.level, now),
