@@ -7,7 +7,7 @@ use tollgate::{
     Cost, Policy, TokenBucket,
     store::{
         LeaseConfig, Store, StoreExt,
-        driver::{Ask, Transactional},
+        driver::{Ask, Decisions, Transactional},
     },
     testing::{Fault, Faulty},
     time::ManualClock,
@@ -152,6 +152,33 @@ async fn a_slow_store_is_not_asked_by_all_calls_that_wait() {
     let asked = faults.counts().held;
     // One more for each 250 ms, and those that the first answers lead to.
     assert!(asked <= 16, "{asked} requests");
+}
+
+/// A store without a deadline loses some answers: the calls that wait for them lose no more than
+/// their own.
+#[tokio::test(start_paused = true)]
+async fn answers_that_never_come_hold_up_no_other_call() {
+    let (policy, rule) = (Policy::new("api"), TokenBucket::per_second(1000));
+    let ask = || [Ask::new(&policy, &rule, "alice".into(), Cost::ONE)];
+    for silent in 1..4 {
+        let server = Transactional::with_clock(MapStore::default(), ManualClock::default());
+        let faulty = Faulty::new(server);
+        let faults = faulty.faults();
+        faults.script(vec![Some(Fault::Silent); silent]);
+        let node = faulty.leased(
+            LeaseConfig::new()
+                .duration(HOLD)
+                .clock(ManualClock::default()),
+        );
+        let calls = (0..10).map(|_| node.acquire(&ask()).into_future());
+        let calls = calls.map(|call| tokio::time::timeout(Duration::from_secs(30), call));
+        let answers = futures_util::future::join_all(calls).await;
+        let ended = answers.into_iter().flatten();
+        let admitted = ended.filter(|answer| answer.as_ref().is_ok_and(Decisions::is_admitted));
+        assert!(admitted.count() >= 10 - silent, "{silent} answers are lost");
+        let later = tokio::time::timeout(Duration::from_secs(1), node.acquire(&ask())).await;
+        assert!(later.expect("an end").unwrap().is_admitted());
+    }
 }
 
 #[tokio::test]
