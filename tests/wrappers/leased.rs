@@ -99,8 +99,8 @@ async fn a_refusal_by_leases_reports_when_the_quota_is_full() {
             resets.push(reset.parse::<u64>().unwrap());
         }
     }
-    // The store runs a burst of 95.
-    assert_eq!(resets.len(), 40);
+    // Leases hold back some of the first ten.
+    assert!((40..50).contains(&resets.len()), "{resets:?}");
     assert!(
         resets.iter().all(|reset| (57..=60).contains(reset)),
         "{resets:?}"

@@ -1179,8 +1179,10 @@ fn rules_print_what_parses_back() {
             format!("WarmUpSpaced(warm-up-spaced {text})")
         );
     }
-    let defaults = rule("2/s max-wait=10s cold=3.0 over=10000ms");
+    let defaults = rule("2/s cold=3.0 over=10000ms");
     assert_eq!(defaults, WarmUpSpaced::from(Quota::per_second(2)));
+    let kept = rule("2/s max-wait=10s");
+    assert_eq!(kept.to_string(), "warm-up-spaced 2/s max-wait=10s");
     let four = Duration::from_secs(4);
     assert_eq!(WarmUpSpaced::per_second(2).over(four), rule("2/s over=4s"));
     let patient = WarmUpSpaced::per_minute(120)
