@@ -35,8 +35,8 @@ macro_rules! any {
         /// Parses from text, prints what parses back, and reads from serde as a string (feature
         /// `serde`). Within an algorithm, a change of the rule carries a client's usage over; only
         /// [counters](super::Counted) count other windows anew. A rule of another algorithm has a
-        /// [state of its own](Algorithm::state_kind): stores keep both, so while rules take turns, a
-        /// client gets at most the limit of each.
+        /// [state of its own](Algorithm::state_kind): stores keep both, so while rules take turns,
+        /// a client gets at most the limit of each.
         ///
         /// | text | rule |
         /// |---|---|

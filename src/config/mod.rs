@@ -80,8 +80,8 @@
 //! stay: what a client has spent under a limit stays spent when its rule is raised, lowered, or has
 //! another name by `was`. A rule of another algorithm, or another key, begins a state of its own.
 //! So do, on a [store of counters](crate::store::driver::CounterStore), windows of another length,
-//! offset or number of slices. [`Changes`] lists it. A limit that was removed ends with the requests
-//! that it admitted, and observers [get an event](crate::observe::Observer::gone).
+//! offset or number of slices. [`Changes`] lists it. A limit that was removed ends with the
+//! requests that it admitted, and observers [get an event](crate::observe::Observer::gone).
 
 mod changes;
 mod document;

@@ -46,8 +46,8 @@ const MOST_WAITS: usize = 4;
 /// answer may never be taken in. It is longer than usual deadlines of stores, so that a slow store
 /// is not asked more often.
 const LONGEST_WAIT: Duration = Duration::from_millis(250);
-/// The waits without an answer that count as one with: of many calls that wait for a slow store, one
-/// asks again each time, and the others by themselves only after so many times.
+/// The waits without an answer that count as one with: of many calls that wait for a slow store,
+/// one asks again each time, and the others by themselves only after so many times.
 const UNANSWERED: usize = 16;
 
 /// One ask of a call.

@@ -52,8 +52,8 @@ use crate::{
 ///
 /// # Staleness
 ///
-/// `settle` and `reset` through this store and its clones remove the refusals of their keys, also if
-/// their futures are dropped within a runtime of tokio. A refund or reset on another node takes
+/// `settle` and `reset` through this store and its clones remove the refusals of their keys, also
+/// if their futures are dropped within a runtime of tokio. A refund or reset on another node takes
 /// effect when the refusal ends. A blocked key asks the store again as often as a call that can
 /// never pass, once a second by default, because `unblock` may come from anywhere.
 ///
