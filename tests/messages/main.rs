@@ -173,7 +173,7 @@ fn messages_are_as_expected(folder: &str, features: &[&str], count: usize) {
 ))]
 #[test]
 fn messages_name_the_remedy() {
-    messages_are_as_expected("cases", &["--all-features"], 41);
+    messages_are_as_expected("cases", &["--all-features"], 40);
 }
 
 #[cfg(not(feature = "tokio"))]
