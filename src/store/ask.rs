@@ -365,6 +365,7 @@ impl Spend {
     }
 
     /// Returns the maximum grant in units. There is no grant unless it exceeds the cost.
+    #[cfg(any(feature = "tokio", test))]
     #[inline]
     pub(crate) const fn most(self) -> u64 {
         self.up_to

@@ -13,7 +13,6 @@ use crate::{
         Backend, Blocks, BoxStore, CircuitBreaker, CircuitState, Fallback, Local, OnFailure,
         RememberRefusals, StoreError, Transactional,
     },
-    time::Clock,
 };
 #[cfg(feature = "redis")]
 use crate::{
@@ -24,6 +23,7 @@ use crate::{
 use crate::{
     algorithm::{Counted, Leasable, Syncable},
     store::{CasStore, CounterStore, Leased, Synced, Timeout},
+    time::Clock,
 };
 
 /// Sets metrics from the counters of a store, a wrapper or a layer.
