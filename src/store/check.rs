@@ -131,7 +131,7 @@ impl<F: Future> Future for CheckFuture<F> {
     }
 }
 
-/// What a wrapper makes of an answer.
+/// Takes in the answer of a store for the wrapper around it.
 ///
 /// A trait and no closure, so that the futures of wrappers are types that can be named.
 pub trait Then<T> {

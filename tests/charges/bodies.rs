@@ -63,6 +63,16 @@ fn rule() -> TokenBucket {
     at_once(1000)
 }
 
+/// A layer that charges 100 for each request, before it is settled.
+macro_rules! estimated {
+    ($store:expr) => {
+        RateLimitLayer::new(rule())
+            .store($store.clone())
+            .respond(Http::empty())
+            .cost(cost(100))
+    };
+}
+
 fn charged(store: &Local<TokenBucket>) -> u64 {
     let look = store.look(&Policy::default(), &rule(), &Key::GLOBAL);
     1000 - look.remaining().unwrap()
@@ -75,11 +85,7 @@ async fn respond(
     items: &'static [Item],
     settles: bool,
 ) -> MeteredBody<Stream> {
-    let limit = RateLimitLayer::new(rule())
-        .store(store.clone())
-        .respond(Http::empty())
-        .cost(cost(100))
-        .charge_handle();
+    let limit = estimated!(store).charge_handle();
     let service = ServiceBuilder::new()
         .layer(limit)
         .layer(by)
@@ -150,11 +156,7 @@ async fn a_handler_that_settles_is_left_alone() {
 #[tokio::test]
 async fn another_clone_of_the_count_settles_last() {
     let store = Local::new();
-    let limit = RateLimitLayer::new(rule())
-        .store(store.clone())
-        .respond(Http::empty())
-        .cost(cost(100))
-        .charge_handle();
+    let limit = estimated!(store).charge_handle();
     let (sender, receiver) = std::sync::mpsc::channel();
     let service =
         ServiceBuilder::new()
@@ -236,11 +238,7 @@ async fn a_request_that_is_tried_again_is_charged_its_bodies_wherever_that_is_do
     for (frames, read) in [(0, 0), (1, 4), (2, 10)] {
         for place in 0..3 {
             let store = Local::new();
-            let limit = RateLimitLayer::new(rule())
-                .store(store.clone())
-                .respond(Http::empty())
-                .cost(cost(100))
-                .charge_handle();
+            let limit = estimated!(store).charge_handle();
             let inner = service_fn(second_time());
             let (again, by) = (RetryLayer::new(Again { frames }), SettleByBody::bytes());
             let got = match place {
@@ -266,11 +264,7 @@ async fn of_several_layers_the_outermost_settles_a_charge_wherever_requests_are_
     ] {
         for place in 0..3 {
             let store = Local::new();
-            let limit = RateLimitLayer::new(rule())
-                .store(store.clone())
-                .respond(Http::empty())
-                .cost(cost(100))
-                .charge_handle();
+            let limit = estimated!(store).charge_handle();
             let service = service_fn(second_time());
             let again = RetryLayer::new(Again { frames: 1 });
             let got = match place {
@@ -287,10 +281,7 @@ async fn of_several_layers_the_outermost_settles_a_charge_wherever_requests_are_
 #[tokio::test]
 async fn a_response_without_a_charge_gives_it_back_although_a_body_was_counted_before() {
     let store = Local::new();
-    let limit = RateLimitLayer::new(rule())
-        .store(store.clone())
-        .respond(Http::empty())
-        .cost(cost(100))
+    let limit = estimated!(store)
         .charge_if(|response: &Response<MeteredBody<Stream>>| response.status() != StatusCode::OK)
         .charge_handle();
     let inner = service_fn(second_time());

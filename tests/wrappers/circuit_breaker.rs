@@ -506,8 +506,8 @@ fn a_panicking_probe_makes_room_for_the_next() {
     assert_eq!(store.state(), CircuitState::Closed);
 }
 
-/// Units lie where they were after a renewal that certainly was not made: one that the circuit
-/// rejects, or whose error says that it wrote nothing.
+/// Units lie where they were after a renewal that certainly was not made: the circuit rejects it, or
+/// its error says that it wrote nothing.
 #[tokio::test]
 async fn a_renewal_that_changes_nothing_is_known_as_not_made() {
     for kind in Kind::ALL {

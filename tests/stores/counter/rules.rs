@@ -109,7 +109,7 @@ async fn other_rules_are_errors_of_every_operation() {
     assert_eq!(cache.only(), 1);
 }
 
-/// Whether the store is there or not, and whether the node knows that from another key or not.
+/// The store is there or not, and the node knows that from another key or not.
 #[tokio::test(start_paused = true)]
 async fn a_synchronised_node_never_decides_by_other_rules() {
     let window = rule("fixed-window 100/1h");
